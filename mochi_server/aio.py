@@ -1,0 +1,59 @@
+"""Small asyncio pieces that the standard library lacks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_files = ThreadPoolExecutor(max_workers=32, thread_name_prefix="mochi-files")
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run blocking file work on the server's own threads.
+
+    asyncio's default pool has six threads on a small machine, which every library shares; a slow
+    disk would hold up name look-ups.
+    """
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_files, partial(function, *args, **kwargs))
+
+
+class BackgroundTasks:
+    """Tasks that outlive who started them: kept, logged when they fail, awaited at the end."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start it; a failure is logged under the name."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("Background task %s failed", task.get_name(), exc_info=error)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait that long for all of them, then cancel the rest and wait for their end."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(set(self._tasks), timeout=seconds)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=seconds)

@@ -1,0 +1,343 @@
+"""Every setting of the server, in one place: the environment is read here and nowhere else.
+
+Precedence: command line, environment, ``.env`` in the working directory, default.
+docs/reference/settings.md is the table of all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from platformdirs import user_cache_path
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX = "MOCHI_"
+
+CommaList = Annotated[list[str], NoDecode]
+
+
+class SettingsError(Exception):
+    """A setting has a value that is not allowed; the text is one line for each."""
+
+
+def _bare(name: str) -> AliasChoices:
+    """Read ``MOCHI_NAME`` and, as other programs write it, ``NAME``."""
+    return AliasChoices(f"{PREFIX}{name}", name)
+
+
+class MochiServerSettings(BaseSettings):
+    """The settings; each field is the variable ``MOCHI_`` + its name in capitals."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_file=".env",
+        env_file_encoding="utf-8",
+        extra="ignore",
+        populate_by_name=True,
+        validate_default=True,
+        hide_input_in_errors=True,
+    )
+
+    # Server
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks one.")
+    workers: int = Field(default=1, ge=1, le=64, description="Server processes.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = Field(
+        default="INFO", description="How much is logged."
+    )
+    environment: Literal["production"] = Field(
+        default="production", description="Mode of the server."
+    )
+    shutdown_seconds: float = Field(
+        default=10, ge=0, description="Longest wait for running turns when the server stops."
+    )
+
+    # Ollama
+    ollama_host: str = Field(
+        default="http://localhost:11434", min_length=1, description="Address of Ollama."
+    )
+    ollama_connect_timeout_seconds: float = Field(
+        default=5, gt=0, description="Longest wait for a connection to Ollama."
+    )
+    ollama_first_byte_timeout_seconds: float = Field(
+        default=600,
+        gt=0,
+        description="Longest wait for a reply's first byte: queue, model load, prompt.",
+    )
+    ollama_idle_timeout_seconds: float = Field(
+        default=300, gt=0, description="Longest silence within a reply (tool calls are silent)."
+    )
+    ollama_keep_alive: str | None = Field(
+        default=None,
+        description="How long Ollama keeps a model loaded (5m, 1h, -1m); unset leaves it to Ollama.",
+    )
+
+    # Data
+    data_dir: Path = Field(default=Path(), description="Folder of all data.")
+    sessions_dir: Path = Field(default=Path("chat_sessions"), description="Sessions.")
+    tools_dir: Path = Field(default=Path("tools"), description="Tools.")
+    agents_dir: Path = Field(default=Path("agents"), description="Agents.")
+    agent_chats_dir: Path = Field(
+        default=Path("agents/agent_chats"), description="Sessions of agents."
+    )
+    system_prompts_dir: Path = Field(default=Path("system_prompts"), description="Prompt files.")
+    planning_prompt_path: Path = Field(
+        default=Path("docs/agents/agent_prompt_planning.md"),
+        description="Prompt of an agent's planning.",
+    )
+    execution_prompt_path: Path = Field(
+        default=Path("docs/agents/agent_prompt_execution.md"),
+        description="Prompt of an agent's execution.",
+    )
+    session_storage: Literal["json", "memory"] = Field(
+        default="json", description="Where sessions are kept."
+    )
+
+    # Security
+    api_token: SecretStr | None = Field(
+        default=None, description="Bearer token that every route but health asks for."
+    )
+    cors_origins: CommaList = Field(
+        default=[], description="Origins of web pages that may use the server, comma-separated."
+    )
+    allowed_hosts: CommaList = Field(
+        default=[],
+        description="Host names to answer for, comma-separated, beside loopback and the address.",
+    )
+    max_body_mb: float = Field(default=10, gt=0, description="Largest request body (10**6 bytes).")
+
+    # Turns
+    heartbeat_seconds: float = Field(
+        default=15, gt=0, description="Pause after which a stream carries a comment."
+    )
+    client_stall_seconds: float = Field(
+        default=60, gt=0, description="Longest time that a client may not read its stream."
+    )
+    max_tool_rounds: int = Field(default=25, ge=1, description="Tool rounds in one turn.")
+    max_history_tokens: int | None = Field(
+        default=None,
+        ge=256,
+        validation_alias=_bare("MAX_HISTORY_TOKENS"),
+        description="Most tokens of history to send; unset: what the window holds.",
+    )
+    max_history_messages: int | None = Field(
+        default=None, ge=1, description="Most messages of history to send."
+    )
+    max_output_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        validation_alias=_bare("MAX_OUTPUT_TOKENS"),
+        description="Most tokens of one reply; unset: what the window leaves.",
+    )
+    dynamic_context_window_enabled: bool = Field(
+        default=True, description="Size the context window by need."
+    )
+
+    # Tools
+    tool_timeout_seconds: float = Field(default=60, gt=0, description="Longest run of a tool.")
+    tool_confirmation_timeout_seconds: float = Field(
+        default=300, gt=0, description="Longest wait for a person's decision."
+    )
+    max_agent_rounds: int = Field(default=25, ge=1, description="Execution steps of an agent.")
+
+    # Summaries
+    summarization_enabled: bool = Field(default=True, description="Summarise in the background.")
+    summarization_interval_seconds: float = Field(
+        default=3, ge=0, description="Quiet time before a summary."
+    )
+
+    # The built-in model
+    models_dir: Path | None = Field(
+        default=None, description="Folder of GGUF files; unset: the user's cache folder."
+    )
+    local_idle_seconds: float = Field(
+        default=300, gt=0, description="Idle time after which the built-in model is unloaded."
+    )
+    local_threads: int | None = Field(
+        default=None, ge=1, description="Threads of the built-in model; unset: every core."
+    )
+
+    # Other providers
+    openai_api_key: SecretStr | None = Field(
+        default=None, validation_alias=_bare("OPENAI_API_KEY"), description="Key of OpenAI."
+    )
+    openai_base_url: str | None = Field(
+        default=None,
+        validation_alias=_bare("OPENAI_BASE_URL"),
+        description="Address of any OpenAI-compatible server.",
+    )
+    anthropic_api_key: SecretStr | None = Field(
+        default=None, validation_alias=_bare("ANTHROPIC_API_KEY"), description="Key of Anthropic."
+    )
+    anthropic_base_url: str | None = Field(
+        default=None, validation_alias=_bare("ANTHROPIC_BASE_URL"), description="Its address."
+    )
+    gemini_api_key: SecretStr | None = Field(
+        default=None, validation_alias=_bare("GEMINI_API_KEY"), description="Key of Gemini."
+    )
+    gemini_base_url: str | None = Field(
+        default=None, validation_alias=_bare("GEMINI_BASE_URL"), description="Its address."
+    )
+
+    # Later parts
+    redis_url: str | None = Field(default=None, description="One Redis for layer, cache, claims.")
+    enable_conversation_compression: bool = Field(
+        default=False,
+        validation_alias=_bare("ENABLE_CONVERSATION_COMPRESSION"),
+        description="Compress stored conversations.",
+    )
+    workspace_enabled: bool = Field(default=False, description="Offer the workspace MCP server.")
+    workspace_dir: Path = Field(default=Path("workspace"), description="Its folder.")
+    sandbox: Literal["docker", "bubblewrap", "process"] = Field(
+        default="process", description="How the workspace is isolated."
+    )
+    test_words_per_second: float = Field(
+        default=50, ge=0, description="Pace of test mode; 0 for none."
+    )
+
+    @field_validator("cors_origins", "allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return [item.strip() for item in value.split(",") if item.strip()]
+        return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, value: list[str]) -> list[str]:
+        for origin in value:
+            parts = urlsplit(origin)
+            if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path:
+                raise ValueError(f"{origin!r} is not an origin such as http://localhost:3000")
+        return value
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("ollama_host")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        text = value.rstrip("/")
+        if "//" not in text:
+            text = f"http://{text}"
+        parts = urlsplit(text)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("must be an address such as http://localhost:11434")
+        if parts.port is None and parts.scheme == "http" and "//" not in value:
+            text = f"{text}:11434"
+        return text
+
+    @field_validator("ollama_keep_alive")
+    @classmethod
+    def _is_duration(cls, value: str | None) -> str | None:
+        if value is None or value.lstrip("-").isdigit() or value[-1:] in "smh":
+            return value
+        raise ValueError("must be seconds (300), or a duration such as 5m, 1h, -1m")
+
+    @field_validator("api_token")
+    @classmethod
+    def _is_set(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().strip():
+            return None
+        return value
+
+    def within_data(self, path: Path) -> Path:
+        """The absolute place of a folder that is given relative to ``data_dir``."""
+        return (self.data_dir.expanduser() / path.expanduser()).absolute()
+
+    @property
+    def sessions_path(self) -> Path:
+        """Absolute folder of the sessions."""
+        return self.within_data(self.sessions_dir)
+
+    @property
+    def agent_chats_path(self) -> Path:
+        """Absolute folder of the agents' sessions."""
+        return self.within_data(self.agent_chats_dir)
+
+    @property
+    def system_prompts_path(self) -> Path:
+        """Absolute folder of the prompt files."""
+        return self.within_data(self.system_prompts_dir)
+
+    @property
+    def models_path(self) -> Path:
+        """Absolute folder of the built-in model's weights."""
+        if self.models_dir is not None:
+            return self.models_dir.expanduser().absolute()
+        return user_cache_path("mochi-server") / "models"
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Largest request body in bytes."""
+        return int(self.max_body_mb * 1_000_000)
+
+
+def variable_of(field: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + field.upper()
+
+
+def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
+    """Values of ``NAME_FILE`` variables, for keys that are mounted as files.
+
+    Raises:
+        SettingsError: a named file cannot be read.
+    """
+    found: dict[str, str] = {}
+    for field in ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key"):
+        for name in (variable_of(field), field.upper()):
+            path = environ.get(f"{name}_FILE")
+            if not path or name in environ:
+                continue
+            try:
+                found[field] = Path(path).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise SettingsError(f"{name}_FILE={path}: {error.strerror}") from error
+            break
+    return found
+
+
+def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - checked by pydantic
+    """The settings of the environment, with the given values before everything else.
+
+    Raises:
+        SettingsError: some value is not allowed; one line names each variable.
+    """
+    given = {**_secret_files(os.environ), **values}
+    try:
+        return MochiServerSettings(**given)
+    except ValidationError as error:
+        lines = [_explain(problem) for problem in error.errors()]
+        raise SettingsError("\n".join(lines)) from error
+
+
+def _explain(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
+    """``MOCHI_PORT: input should be less than or equal to 65535``."""
+    name = str(problem["loc"][0]) if problem["loc"] else "settings"
+    variable = name if name.isupper() else variable_of(name)
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    given = os.environ.get(variable)
+    shown = f"={given!r}" if given is not None and "key" not in name and "token" not in name else ""
+    return f"{variable}{shown}: {text[:1].lower()}{text[1:]}"
+
+
+def export(values: Mapping[str, object]) -> None:
+    """Put values into this process's environment, for the Django settings and the workers."""
+    for field, value in values.items():
+        os.environ[variable_of(field)] = str(value)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mochi_project.settings")
+
+
+def unknown_variables() -> list[str]:
+    """``MOCHI_`` variables of the environment that no setting reads: most likely misspelt."""
+    known = {variable_of(field) for field in MochiServerSettings.model_fields}
+    known |= {f"{name}_FILE" for name in known}
+    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)

@@ -1,0 +1,18 @@
+"""Values that several parts share, with their units."""
+
+from typing import Final
+
+FORMAT_VERSION: Final = "1.3"
+"""The version of the session file that we write (docs/reference/session-file.md)."""
+
+PREVIEW_CHARACTERS: Final = 100
+"""Longest preview of a session in the list, without the "..." of a cut one."""
+
+SYSTEM_PROMPT_CHARACTERS: Final = 10_000
+"""A system prompt file must be shorter than this."""
+
+CHARACTERS_PER_TOKEN: Final = 4.0
+"""First estimate, before a model's own counts have calibrated it."""
+
+SUMMARY_UNSUPPORTED_MODELS: Final = frozenset({"gpt-oss:20b", "gpt-oss:120b"})
+"""Models that cannot be trusted with structured output."""

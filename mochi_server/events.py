@@ -1,0 +1,185 @@
+"""What happens in a turn, as typed events: the one language of the engine.
+
+Server-sent events, the plain JSON reply and every other wire are encoders of these. Names and
+fields are those of docs/reference/events.md; further fields may be added, none are taken away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from pydantic import JsonValue
+
+from .errors import JSONObject, MochiError
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDelta:
+    """A piece of the answer's text, as the model produced it."""
+
+    type: ClassVar[str] = "content_delta"
+    role: ClassVar[str] = "assistant"
+
+    content: str
+
+    def payload(self) -> JSONObject:
+        """The event's data."""
+        return {"content": self.content, "role": self.role}
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """A piece of the model's thinking, before or between its text."""
+
+    type: ClassVar[str] = "thinking_delta"
+
+    content: str
+
+    def payload(self) -> JSONObject:
+        """The event's data."""
+        return {"content": self.content}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallStarted:
+    """The model asks for a tool, and the call is about to run (or to be refused)."""
+
+    type: ClassVar[str] = "tool_call"
+
+    tool_name: str
+    arguments: JSONObject
+    call_index: int
+    """Position of the call in the model's reply, from 0."""
+    tool_call_id: str
+
+    def payload(self) -> JSONObject:
+        """The event's data."""
+        return {
+            "tool_name": self.tool_name,
+            "arguments": self.arguments,
+            "call_index": self.call_index,
+            "tool_call_id": self.tool_call_id,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultReady:
+    """A call has its result; exactly one for each call."""
+
+    type: ClassVar[str] = "tool_result"
+
+    tool_name: str
+    success: bool
+    result: str | None
+    error_message: str | None
+    call_index: int
+    tool_call_id: str
+    code: str | None = None
+    """An error code where the failure has a name."""
+
+    def payload(self) -> JSONObject:
+        """The event's data; ``code`` only where there is one."""
+        data: JSONObject = {
+            "tool_name": self.tool_name,
+            "success": self.success,
+            "result": self.result,
+            "error_message": self.error_message,
+            "call_index": self.call_index,
+            "tool_call_id": self.tool_call_id,
+        }
+        if self.code is not None:
+            data["code"] = self.code
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContinuationStart:
+    """The results go back to the model; its next reply follows."""
+
+    type: ClassVar[str] = "tool_continuation_start"
+
+    message: str = "Processing tool results..."
+
+    def payload(self) -> JSONObject:
+        """The event's data."""
+        return {"message": self.message}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageComplete:
+    """The final assistant message is stored; these are its particulars."""
+
+    type: ClassVar[str] = "message_complete"
+
+    message_id: str
+    model: str
+    eval_count: int | None
+    """Tokens generated, thinking included; null where the provider did not count."""
+    prompt_eval_count: int | None
+    """Tokens of the prompt."""
+    context_window: JSONObject
+    """``current_window``, ``usage_tokens``, ``reason``, ``dropped_messages``."""
+    finish_reason: str | None = None
+    """Why generation ended: ``stop``, ``length``, …"""
+    tool_rounds_exhausted: bool = False
+    """True when the limit of tool rounds forced this answer."""
+
+    def payload(self) -> JSONObject:
+        """The event's data."""
+        data: JSONObject = {
+            "message_id": self.message_id,
+            "model": self.model,
+            "eval_count": self.eval_count,
+            "prompt_eval_count": self.prompt_eval_count,
+            "context_window": self.context_window,
+            "finish_reason": self.finish_reason,
+        }
+        if self.tool_rounds_exhausted:
+            data["tool_rounds_exhausted"] = True
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorEvent:
+    """The turn failed after it had begun; ``done`` still follows."""
+
+    type: ClassVar[str] = "error"
+
+    code: str
+    message: str
+    details: JSONObject
+
+    @classmethod
+    def of(cls, error: MochiError, **details: JsonValue) -> ErrorEvent:
+        """The event that says the same as the error's JSON body, with further details."""
+        return cls(code=error.code, message=error.message, details={**error.details, **details})
+
+    def payload(self) -> JSONObject:
+        """The event's data."""
+        return {"code": self.code, "message": self.message, "details": self.details}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The turn is over; exactly one, always last."""
+
+    type: ClassVar[str] = "done"
+
+    session_id: str
+
+    def payload(self) -> JSONObject:
+        """The event's data."""
+        return {"session_id": self.session_id}
+
+
+Event: TypeAlias = (
+    ContentDelta
+    | ThinkingDelta
+    | ToolCallStarted
+    | ToolResultReady
+    | ToolContinuationStart
+    | MessageComplete
+    | ErrorEvent
+    | Done
+)

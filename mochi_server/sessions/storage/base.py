@@ -1,0 +1,112 @@
+"""The seam to wherever sessions are kept."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from ...errors import SessionNotFound
+
+SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def check_session_id(session_id: str) -> str:
+    """The id itself, when it is one; checked before anything touches the file system.
+
+    Raises:
+        SessionNotFound: it is malformed.
+    """
+    if SESSION_ID.fullmatch(session_id) is None:
+        raise SessionNotFound(session_id=session_id)
+    return session_id
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stored session, as a listing sees it."""
+
+    session_id: str
+    signature: tuple[int, ...]
+    """Changes whenever the content does; compared for equality only."""
+
+
+class SessionStorage(ABC):
+    """Keeps session files as bytes under ids. JSON and its meaning live in the layer above.
+
+    Every method that takes an id raises ``SessionNotFound`` for a malformed one.
+    """
+
+    # Subclasses must implement all of these.
+
+    @abstractmethod
+    async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
+        """The content and its signature.
+
+        Raises:
+            SessionNotFound: nothing is stored.
+            StorageError: it is there, and cannot be read.
+        """
+
+    @abstractmethod
+    async def signature(self, session_id: str) -> tuple[int, ...]:
+        """The signature alone, cheaply.
+
+        Raises:
+            SessionNotFound: nothing is stored.
+        """
+
+    @abstractmethod
+    async def read_head(self, session_id: str, size: int) -> bytes:
+        """The first ``size`` bytes (fewer when there are fewer)."""
+
+    @abstractmethod
+    async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        """Replace or create, atomically and durably; the new signature.
+
+        A crash at any instant leaves the old or the new content, never a torn one.
+
+        Raises:
+            StorageError: the disk refused; the old content is still there.
+        """
+
+    @abstractmethod
+    async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        """Like ``write``, but never replaces.
+
+        Raises:
+            SessionExists: the id is taken.
+        """
+
+    @abstractmethod
+    async def delete(self, session_id: str) -> None:
+        """Remove it.
+
+        Raises:
+            SessionNotFound: nothing is stored.
+        """
+
+    @abstractmethod
+    async def entries(self) -> list[Entry]:
+        """Every stored session, in no particular order."""
+
+    @abstractmethod
+    def lock(self, session_id: str) -> AbstractAsyncContextManager[None]:
+        """Exclude other edits of this session, in all processes; waits. Held for milliseconds."""
+
+    @abstractmethod
+    def claim(self, session_id: str) -> AbstractAsyncContextManager[None]:
+        """Exclude other turns of this session, in all processes; refuses at once.
+
+        A crashed process gives its claims back by itself.
+
+        Raises:
+            SessionBusy: somebody has it.
+        """
+
+    # Subclasses may override these.
+
+    async def aclose(self) -> None:
+        """Give back threads and handles."""
