@@ -1,0 +1,1 @@
+"""What the tests share: servers that behave like the real ones, and clients that look closely."""
