@@ -1,0 +1,99 @@
+# make run | test | lint | bench | coverage | lock | clean
+#
+# `run`, `test`, `lint` and `bench` first make the virtual environment $(VENV) from the locked
+# requirements, by uv where it is on PATH, else by pip. A second call finds it there.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Arguments for the server (make run ARGS="--port 9000"), pytest and the benchmarks.
+ARGS ?=
+PYTEST_ARGS ?= -n 2
+BENCH_ARGS ?=
+
+BIN := $(VENV)/bin
+# Asked to run, not only looked for: a shim on PATH may lead nowhere.
+UV := $(shell uv --version >/dev/null 2>&1 && command -v uv)
+
+export PYTHON VENV
+
+# A selection that matches no test (5) is no failure.
+pytest = $(BIN)/python -m pytest $(PYTEST_ARGS) $(ARGS) || test $$? -eq 5
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test test-django6 lint bench coverage lock clean
+
+help:
+	@sed -n '1,5s/^# \{0,1\}//p' Makefile
+
+run: $(VENV)/run.stamp
+	@$(BIN)/mochi-server pull \
+		|| echo "make: the built-in model could not be fetched; going on without it." >&2
+	@exec $(BIN)/mochi-server --data-dir data $(ARGS)
+
+test: $(VENV)/dev.stamp
+	$(BIN)/lint-imports
+	$(pytest)
+
+# The same suite with the next Django (Python 3.12 or newer); the locked one is back afterwards.
+test-django6: $(VENV)/dev.stamp
+	@$(install) --require-hashes -r requirements/django6.txt
+	$(pytest); status=$$?; \
+		$(install) --require-hashes -r requirements/dev.txt && exit $$status
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+coverage: $(VENV)/dev.stamp
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PYTEST_ARGS) $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/sessions.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/streaming.py $(BENCH_ARGS)
+
+# ---- the virtual environment ---------------------------------------------------------------
+
+ifneq ($(UV),)
+make_venv = test -x $(BIN)/python || "$(UV)" venv --quiet --python "$$(command -v "$$PYTHON")" "$$VENV"
+install = "$(UV)" pip install --quiet --python $(BIN)/python
+else
+# Run over an environment that is there, venv keeps its packages and adds pip where uv left it out.
+make_venv = $(BIN)/python -m pip --version >/dev/null 2>&1 || "$$PYTHON" -m venv "$$VENV"
+install = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
+
+$(VENV)/%.stamp: requirements/%.txt pyproject.toml
+	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "make: Python 3.10 or newer is needed (make PYTHON=/path/to/python3)." >&2; exit 1; }
+	@echo "make: installing $< into $(VENV) ..."
+	@$(make_venv)
+	@$(install) --require-hashes -r $<
+	@$(install) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# ---- the locks -----------------------------------------------------------------------------
+
+# make lock UPGRADE=--upgrade takes the newest versions; without it only what is needed changes.
+UPGRADE ?=
+COMPILE = uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-annotate \
+	--custom-compile-command "make lock" $(UPGRADE)
+
+lock: # the largest first; the others then agree with it
+	$(COMPILE) -c requirements/constraints.in pyproject.toml \
+		--all-extras --group build --group dev -o requirements/dev.txt
+	$(COMPILE) -c requirements/dev.txt pyproject.toml \
+		--extra local --group build -o requirements/run.txt
+	$(COMPILE) -c requirements/dev.txt pyproject.toml \
+		--extra local --group build --group bench -o requirements/bench.txt
+	$(subst 3.10,3.12,$(COMPILE)) --no-deps requirements/django6.in -o requirements/django6.txt
+
+clean:
+	rm -rf .venv .venv-* build dist .coverage .coverage.* .hypothesis .import_linter_cache \
+		.mypy_cache .pytest_cache .ruff_cache .schemathesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
