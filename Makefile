@@ -37,7 +37,7 @@ test: $(VENV)/dev.stamp
 
 # The same suite with the next Django (Python 3.12 or newer); the locked one is back afterwards.
 test-django6: $(VENV)/dev.stamp
-	@$(install) --require-hashes -r requirements/django6.txt
+	@$(install) --no-deps --require-hashes -r requirements/django6.txt
 	$(pytest); status=$$?; \
 		$(install) --require-hashes -r requirements/dev.txt && exit $$status
 
