@@ -74,7 +74,7 @@ class MochiServerSettings(BaseSettings):
     )
     ollama_keep_alive: str | None = Field(
         default=None,
-        description="How long Ollama keeps a model loaded (5m, 1h, -1m); unset leaves it to Ollama.",
+        description="How long Ollama keeps a model loaded (5m, 1h, -1m); unset: as Ollama likes.",
     )
 
     # Data
@@ -329,11 +329,29 @@ def _explain(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
     return f"{variable}{shown}: {text[:1].lower()}{text[1:]}"
 
 
+def _as_text(value: object) -> str:
+    """A value as its variable would hold it."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
 def export(values: Mapping[str, object]) -> None:
     """Put values into this process's environment, for the Django settings and the workers."""
     for field, value in values.items():
-        os.environ[variable_of(field)] = str(value)
+        if value is None:
+            os.environ.pop(variable_of(field), None)
+        else:
+            os.environ[variable_of(field)] = _as_text(value)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mochi_project.settings")
+
+
+def child_environment(**values: str) -> dict[str, str]:
+    """This process's environment with some values more, without keys and tokens."""
+    secret = ("_API_KEY", "_API_TOKEN")
+    return {n: v for n, v in os.environ.items() if not n.endswith(secret)} | values
 
 
 def unknown_variables() -> list[str]:

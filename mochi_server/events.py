@@ -124,6 +124,8 @@ class MessageComplete:
     """Why generation ended: ``stop``, ``length``, …"""
     tool_rounds_exhausted: bool = False
     """True when the limit of tool rounds forced this answer."""
+    message: JSONObject
+    """The message as it is stored; for replies in one piece, not part of the payload."""
 
     def payload(self) -> JSONObject:
         """The event's data."""

@@ -1,0 +1,1 @@
+"""Encoders of the engine's events, one module for each protocol."""

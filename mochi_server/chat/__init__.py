@@ -1,0 +1,7 @@
+"""Conversations: the engine of turns, its tasks and logs, and the service that opens them."""
+
+from .service import ChatService
+from .turn import Limits, Turn
+from .turns import LogReader, TurnLog, TurnRegistry
+
+__all__ = ["ChatService", "Limits", "LogReader", "Turn", "TurnLog", "TurnRegistry"]

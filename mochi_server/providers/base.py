@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -153,14 +153,13 @@ class Provider(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__}.structured()")
 
+    async def loaded_window(self, name: str) -> int | None:  # noqa: ARG002 - for those who know
+        """The window in tokens that the model is loaded with now; None when that is unknown."""
+        return None
+
     def describe(self) -> str:
         """Where the provider is, for the line at start-up and for ``/health``."""
         return self.alias
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # noqa: B027 - not every provider has something to close
         """Close connections and child processes."""
-
-
-def as_details(value: Any) -> JSONObject:  # noqa: ANN401 - JSON of an upstream
-    """An upstream's own JSON, as details of an error."""
-    return value if isinstance(value, dict) else {"upstream": value}

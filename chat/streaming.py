@@ -1,0 +1,104 @@
+"""The response that reads a turn's log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from django.http import StreamingHttpResponse
+
+from mochi_server.chat import TurnLog
+
+from .wire import sse
+
+logger = logging.getLogger(__name__)
+
+HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    # No middleware or proxy may compress: each event would wait for the next one.
+    "Content-Encoding": "identity",
+}
+
+
+class EventStreamResponse(StreamingHttpResponse):
+    """A turn as server-sent events.
+
+    It is only a reader: a slow client holds up nothing but itself, and closing the response, also
+    one whose body never started, means that the reader leaves.
+    """
+
+    def __init__(self, log: TurnLog, *, heartbeat: float, stall: float) -> None:
+        """Read this log.
+
+        Args:
+            log: Where the turn's events are.
+            heartbeat: Seconds of silence after which a comment is sent.
+            stall: Seconds after which a client that does not read loses its connection.
+        """
+        self._reader = log.reader()
+        self._heartbeat = heartbeat
+        self._stall = stall
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._moment = 0.0
+        self._sending = False
+        self.stalled = False
+        """Whether the client was given up because it did not read."""
+        self.body = self._parts()
+        """What to send: whatever is in the log at each wake-up, in one piece."""
+        super().__init__(self.body, headers=HEADERS)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """The parts themselves: a wrapper would keep them open when ``send`` is cancelled."""
+        return self.body
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._moment = loop.time()
+        self._timer = loop.call_later(min(self._heartbeat, self._stall), self._tick, loop)
+        read = self._reader.next
+        try:
+            yield sse.RETRY
+            while (batch := await read()) is not None:
+                self._moment = loop.time()
+                self._sending = True
+                yield sse.encode_all(batch) if batch else sse.PING
+                self._sending = False
+        finally:
+            self.end()
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send a sign of life after silence; give up on a client that does not read."""
+        self._timer = None
+        silent = loop.time() - self._moment
+        if self._sending and silent >= self._stall:
+            self._give_up(silent)
+            return
+        wait = self._heartbeat - silent
+        if wait <= 0:
+            self._reader.poke()
+            wait = self._heartbeat
+        self._timer = loop.call_later(min(wait, self._stall), self._tick, loop)
+
+    def _give_up(self, silent: float) -> None:
+        logger.warning("A client has not read its stream for %.0f s; closing it", silent)
+        self.stalled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def end(self) -> None:
+        """Leave the log; a body that is waiting for events ends. May be called again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._task = None
+        self._reader.leave()
+
+    def close(self) -> None:
+        """Leave the log, also when the body never started."""
+        self.end()
+        super().close()

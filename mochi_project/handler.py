@@ -1,0 +1,160 @@
+"""Django's ASGI handler, without what a server of streams cannot afford.
+
+Against Django's own: no thread for logging, closing and signals; no second task for the request;
+the response is closed in the loop, also when the client leaves before its first byte; a body over
+the limit is refused as soon as it is too long (docs/decisions/0006-own-response-and-handler.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from io import BytesIO
+from typing import Any
+
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
+from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix, set_urlconf
+
+from chat.streaming import EventStreamResponse
+
+from .errors import error_response, payload_too_large
+from .gate import Receive, Scope, Send
+
+logger = logging.getLogger("django.request")
+
+WATCH_AFTER = 0.05
+"""Seconds after which a request is watched for a client that leaves; most are done by then."""
+
+
+class MochiASGIHandler(ASGIHandler):
+    """Serves HTTP requests from one task each."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await self.handle(scope, receive, send)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body, get the response, send it; stop as soon as the client has left."""
+        body = await read_whole_body(receive, settings.MOCHI.max_body_bytes)
+        if body is None:
+            return
+        set_script_prefix(get_script_prefix(scope))  # type: ignore[arg-type] # any mapping does
+        request, response = self._start(scope, body)
+        watch = _Watch(receive)
+        try:
+            if request is not None:
+                response = await self.get_response_async(request)
+            if isinstance(response, EventStreamResponse):
+                watch.follow(response)
+                await send_events(response, send)
+            elif response is not None:
+                await self.send_response(response, send)
+        except asyncio.CancelledError:
+            if not (watch.gone or getattr(response, "stalled", False)):
+                raise
+            forget_cancellation()
+        finally:
+            watch.stop()
+            if response is not None:
+                response.close()
+
+    def _start(
+        self, scope: Scope, body: bytes | bytearray
+    ) -> tuple[ASGIRequest | None, HttpResponseBase | None]:
+        """The request, or the answer to one that is not acceptable."""
+        if len(body) > settings.MOCHI.max_body_bytes:
+            return None, error_response(payload_too_large())
+        request, refused = self.create_request(scope, BytesIO(body))
+        return request, refused
+
+    async def get_response_async(self, request: Any) -> HttpResponseBase:  # noqa: ANN401
+        """The response of the middleware and the view; errors are logged without a thread."""
+        set_urlconf(settings.ROOT_URLCONF)
+        response: HttpResponseBase = await self._middleware_chain(request)
+        response._resource_closers.append(request.close)  # type: ignore[attr-defined]  # noqa: SLF001
+        if response.status_code >= 400:  # noqa: PLR2004
+            logger.debug("%s %s: %s", request.method, request.path, response.status_code)
+        return response
+
+
+class _Watch:
+    """Notices that the client has left, once a request takes its time."""
+
+    __slots__ = ("_owner", "_receive", "_response", "_task", "_timer", "gone")
+
+    def __init__(self, receive: Receive) -> None:
+        loop = asyncio.get_running_loop()
+        self._receive = receive
+        self._owner = asyncio.current_task()
+        self._response: EventStreamResponse | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = loop.call_later(WATCH_AFTER, self._begin)
+        self.gone = False
+        """Whether this watch has cancelled its request."""
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._task = asyncio.get_running_loop().create_task(self._wait())
+
+    def follow(self, response: EventStreamResponse) -> None:
+        """From now on, end this stream instead of cancelling the request."""
+        self._response = response
+        if self._timer is not None:
+            self._timer.cancel()
+            self._begin()
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if self._response is not None:
+            self._response.end()
+        elif self._owner is not None:
+            self.gone = True
+            self._owner.cancel()
+
+    def stop(self) -> None:
+        """The request is over."""
+        self._owner = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+
+async def read_whole_body(receive: Receive, limit: int) -> bytes | bytearray | None:
+    """The body; cut soon after the limit, and None when the client left meanwhile."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        return None
+    first: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        return first
+    body = bytearray(first)
+    while len(body) <= limit:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    return body
+
+
+async def send_events(response: EventStreamResponse, send: Send) -> None:
+    """Send the parts of a stream as they come."""
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in response.items()]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async with aclosing(response.body) as parts:
+        async for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def forget_cancellation() -> None:
+    """Tell asyncio that a cancellation of our own is dealt with (Python 3.11 counts them)."""
+    task = asyncio.current_task()
+    if task is not None and hasattr(task, "uncancel"):
+        task.uncancel()

@@ -1,0 +1,64 @@
+"""One reply of a model, folded from its chunks; also a partial one."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from ..messages import AssistantMessage, ToolCall
+from ..providers.base import Finish
+
+
+class Reply:
+    """Collects what a model says until it ends, or is cut off.
+
+    Text goes into growing buffers: a list of tokens would cost a hundred bytes for each.
+    """
+
+    __slots__ = ("_text", "_thinking", "calls", "finish")
+
+    def __init__(self) -> None:
+        self._text = StringIO()
+        self._thinking = StringIO()
+        self.calls: list[ToolCall] = []
+        self.finish: Finish | None = None
+
+    def add_text(self, text: str) -> None:
+        """A piece of the answer."""
+        self._text.write(text)
+
+    def add_thinking(self, text: str) -> None:
+        """A piece of the thinking."""
+        self._thinking.write(text)
+
+    def add_call(self, call: ToolCall) -> None:
+        """A whole tool call."""
+        self.calls.append(call)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither text nor a call: nothing that a person could read."""
+        return not self.calls and not self._text.getvalue().strip()
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing came at all, thinking included."""
+        return not self.calls and not self._text.tell() and not self._thinking.tell()
+
+    def message(self, model: str, *, interrupted: bool = False) -> AssistantMessage:
+        """What to store."""
+        finish = self.finish
+        message = AssistantMessage(
+            content=self._text.getvalue(),
+            model=model,
+            eval_count=finish.eval_count if finish else None,
+            prompt_eval_count=finish.prompt_eval_count if finish else None,
+        )
+        if thinking := self._thinking.getvalue():
+            message.thinking = thinking
+        if self.calls:
+            message.tool_calls = [call.as_stored() for call in self.calls]
+        if finish is not None and finish.provider_data is not None:
+            message.provider_data = finish.provider_data
+        if interrupted:
+            message.interrupted = True
+        return message

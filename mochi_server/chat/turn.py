@@ -1,0 +1,289 @@
+"""One turn: a user's message until the model has nothing more to say, as events.
+
+The order in which things reach the disk: the user message before the model is called, the
+assistant message before its calls run, all results of a round in one write, the final message
+before ``message_complete``. What came before a cut is kept and marked as interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from itertools import islice
+
+from ..aio import BackgroundTasks
+from ..errors import ContextOverflow, JSONObject, ProviderError
+from ..events import (
+    ContentDelta,
+    Event,
+    MessageComplete,
+    ThinkingDelta,
+    ToolContinuationStart,
+)
+from ..messages import AssistantMessage, ToolMessage
+from ..providers.base import (
+    Finish,
+    ModelInfo,
+    ModelRequest,
+    Provider,
+    TextDelta,
+    Think,
+    ThoughtDelta,
+)
+from ..services.context_window import DynamicContextWindowService, Window, record
+from ..services.history import FittedHistory, estimate, fit
+from ..sessions import ChatSession, SessionManager
+from .reply import Reply
+from .tool_calls import interrupted, run_calls
+
+SMALLEST_REPLY = 256
+"""Tokens that a reply may always have, even when the window seems full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds a turn."""
+
+    max_tool_rounds: int
+    max_output_tokens: int | None = None
+    max_history_tokens: int | None = None
+    max_history_messages: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """A turn that is allowed to run: everything was checked, and the session is claimed."""
+
+    session_id: str
+    model: str
+    """The full name, as the session has it."""
+    name: str
+    """The provider's own name."""
+    info: ModelInfo
+    provider: Provider
+    think: Think
+    limits: Limits
+    sessions: SessionManager
+    windows: DynamicContextWindowService
+    background: BackgroundTasks
+    claim: AsyncExitStack
+    session: ChatSession | None
+    """The session as it was saved last; dropped once the request is built."""
+    window: Window | None = field(default=None, init=False)
+    dropped: int = field(default=0, init=False)
+    sent: int = field(default=0, init=False)
+    """Characters of the last request, as far as they count as prompt."""
+    squeeze: float = field(default=1.0, init=False)
+    """Share of the history's budget to use: less after an overflow that nothing else cures."""
+
+    async def release(self) -> None:
+        """Give the claim back; may be called again."""
+        await self.claim.aclose()
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """The turn. Closing it, or cancelling its task, keeps what came so far.
+
+        Raises:
+            MochiError: the turn failed; what came so far is kept.
+        """
+        rounds = 0
+        while True:
+            reply = Reply()
+            try:
+                async with aclosing(self._reply(reply)) as events:
+                    async for event in events:
+                        yield event
+            except BaseException:
+                await self._keep_partial(reply)
+                raise
+            exhausted = rounds >= self.limits.max_tool_rounds
+            if not reply.calls or exhausted:
+                yield await self._finish(reply, exhausted=exhausted)
+                return
+            rounds += 1
+            async with aclosing(self._run_calls(reply)) as events:
+                async for event in events:
+                    yield event
+
+    async def _reply(self, reply: Reply) -> AsyncGenerator[Event, None]:
+        """One reply of the model, folded into ``reply`` and told as deltas.
+
+        A prompt that turns out too long is tried once more, with a larger window or less history.
+        """
+        first = True
+        while True:
+            try:
+                async with aclosing(self.provider.stream(await self._request())) as chunks:
+                    async for chunk in chunks:
+                        kind = type(chunk)
+                        if kind is TextDelta:
+                            text = chunk.text  # type: ignore[union-attr] # kind says so
+                            reply.add_text(text)
+                            yield ContentDelta(text)
+                        elif kind is ThoughtDelta:
+                            text = chunk.text  # type: ignore[union-attr] # kind says so
+                            reply.add_thinking(text)
+                            yield ThinkingDelta(text)
+                        elif kind is Finish:
+                            reply.finish = chunk  # type: ignore[assignment] # kind says so
+                        else:
+                            reply.add_call(chunk)  # type: ignore[arg-type] # the last kind
+            except ContextOverflow as overflow:  # noqa: PERF203 - two rounds at most
+                if not (first and reply.is_blank):
+                    raise
+                self._make_room(overflow)
+                first = False
+            else:
+                return
+
+    async def _request(self) -> ModelRequest:
+        """What to ask the model, with the history fitted to the window."""
+        session = self.session or await self.sessions.get(self.session_id)
+        usage, last_model = usage_of(session, self.info.context_length)
+        self.window = window = self.windows.decide(
+            self.model,
+            self.info,
+            session.metadata.context_window_config,
+            usage=usage,
+            ours=self.provider.capabilities.context_size,
+            model_changed=last_model is not None and last_model != self.model,
+        )
+        fitted = self._fit(session, window)
+        self.session = None
+        self.dropped = fitted.dropped
+        self.sent = int(fitted.tokens * self.windows.ratio(self.model))
+        return ModelRequest(
+            model=self.name,
+            messages=fitted.messages,
+            think=self.think,
+            num_ctx=window.num_ctx,
+            max_tokens=self._max_tokens(window, fitted.tokens),
+        )
+
+    def _fit(self, session: ChatSession, window: Window) -> FittedHistory:
+        budget = window.budget
+        if self.limits.max_history_tokens is not None:
+            budget = min(budget or self.limits.max_history_tokens, self.limits.max_history_tokens)
+        if budget is not None:
+            budget = int(budget * self.squeeze)
+        total = len(session.messages)
+        system = session.stored(0) if total and session.stored(0).get("role") == "system" else None
+        if system is not None:
+            total -= 1
+        return fit(
+            system,
+            islice(session.tail(), total),
+            total=total,
+            budget=budget,
+            ratio=self.windows.ratio(self.model),
+            max_messages=self.limits.max_history_messages,
+        )
+
+    def _max_tokens(self, window: Window, prompt: int) -> int | None:
+        """Bound the reply to what the window leaves, so that nothing is shifted out of it."""
+        room = window.num_ctx or window.size
+        left = None if room is None else max(room - prompt, SMALLEST_REPLY)
+        most = self.limits.max_output_tokens
+        return min(left, most) if left is not None and most is not None else left or most
+
+    def _make_room(self, overflow: ContextOverflow) -> None:
+        """Prepare for one more try: a larger window if there is one, else less history."""
+        counted = overflow.details.get("n_prompt_tokens")
+        needed = counted if isinstance(counted, int) else 0
+        ours = self.window is not None and self.window.num_ctx is not None
+        if not (ours and self.windows.grow(self.model, self.info, needed)):
+            self.squeeze *= 0.5
+
+    async def _run_calls(self, reply: Reply) -> AsyncGenerator[Event, None]:
+        """Store what the model said, do what it asked, store all results in one write."""
+        results: list[ToolMessage] = []
+        await self._store(reply.message(self.model))
+        try:
+            for event in run_calls(reply.calls, results):
+                yield event
+        finally:
+            await self._store(*results, *interrupted(reply.calls[len(results) :]))
+        yield ToolContinuationStart()
+
+    async def _finish(self, reply: Reply, *, exhausted: bool) -> MessageComplete:
+        """Store the final message and say so.
+
+        Raises:
+            ProviderError: the model said nothing that a person could read.
+        """
+        if exhausted:
+            reply.calls.clear()
+        finish = reply.finish
+        if reply.is_empty:
+            if not reply.is_blank:
+                await self._store(reply.message(self.model))
+            raise ProviderError(
+                "The model ended its reply without any text.",
+                details={"model": self.model, "finish_reason": finish.reason if finish else None},
+            )
+        message = reply.message(self.model)
+        await self._store(message)
+        self._calibrate(message)
+        return MessageComplete(
+            message_id=message.message_id or "",
+            model=self.model,
+            eval_count=message.eval_count,
+            prompt_eval_count=message.prompt_eval_count,
+            context_window=self._window_payload(message),
+            finish_reason=finish.reason if finish else None,
+            tool_rounds_exhausted=exhausted,
+            message=message.as_stored(),
+        )
+
+    def _calibrate(self, message: AssistantMessage) -> None:
+        if message.prompt_eval_count and not self.dropped and self.window is not None:
+            self.windows.calibrate(self.model, self.sent, message.prompt_eval_count)
+
+    def _window_payload(self, message: AssistantMessage) -> JSONObject:
+        window = self.window
+        return {
+            "current_window": window.size if window else None,
+            "usage_tokens": (message.prompt_eval_count or 0) + (message.eval_count or 0),
+            "reason": window.reason if window else "no_adjustment",
+            "dropped_messages": self.dropped,
+        }
+
+    async def _keep_partial(self, reply: Reply) -> None:
+        """Store a reply that was cut off, with results for calls that will have none."""
+        if not reply.is_blank:
+            message = reply.message(self.model, interrupted=True)
+            await self._store(message, *interrupted(reply.calls))
+
+    async def _store(self, *messages: AssistantMessage | ToolMessage) -> None:
+        """Append, in a task of its own: a client that leaves must not stop a write."""
+        await asyncio.shield(
+            self.background.spawn(self._append(messages), name=f"store {self.session_id}")
+        )
+
+    async def _append(self, messages: tuple[AssistantMessage | ToolMessage, ...]) -> None:
+        async with self.sessions.edit(self.session_id) as session:
+            session.append(*messages)
+            if self.window is not None:
+                metadata = session.metadata
+                metadata.context_window_config = record(metadata.context_window_config, self.window)
+
+
+def usage_of(session: ChatSession, limit: int | None) -> tuple[int, str | None]:
+    """Tokens of the conversation, and the model of its last reply.
+
+    The provider's own count where there is one, plus an estimate of what came after it; reads no
+    further back than that, or than ``limit`` tokens.
+    """
+    tokens = 0
+    for message in session.tail():
+        prompt, generated = message.get("prompt_eval_count"), message.get("eval_count")
+        if message.get("role") == "assistant" and isinstance(prompt, int) and prompt:
+            model = message.get("model")
+            counted = prompt + (generated if isinstance(generated, int) else 0)
+            return tokens + counted, model if isinstance(model, str) else None
+        tokens += estimate(message)
+        if limit is not None and tokens > limit:
+            break
+    return tokens, None

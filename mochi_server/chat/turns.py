@@ -1,0 +1,279 @@
+"""A turn as a task, its log, and the readers of the log.
+
+The task appends numbered events; whoever wants them reads the log at its own speed. So a slow or
+vanished client never holds the model, several wires can watch one turn, and anyone with the
+session's id can stop it. The last reader that leaves cancels the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
+
+from ..errors import InternalError, MochiError, ShuttingDown
+from ..events import ContentDelta, Done, ErrorEvent, Event, ThinkingDelta
+
+logger = logging.getLogger(__name__)
+
+FOLD = 64
+"""Events that everybody has read are folded in blocks of this many."""
+
+
+class Runnable(Protocol):
+    """What the registry runs: a generator of events, and what to give back after it."""
+
+    @property
+    def session_id(self) -> str:
+        """Whose turn it is."""
+
+    def events(self) -> AsyncGenerator[Event, None]:
+        """The turn; iterated once."""
+
+    async def release(self) -> None:
+        """Give back what the turn holds; may be called again."""
+
+
+class TurnLog:
+    """The numbered events of one turn, from 1.
+
+    Deltas that every reader has seen are folded into longer ones, so that a long reply does not
+    cost an object for each token; a reader that comes later gets the same text in fewer events.
+    """
+
+    __slots__ = ("_events", "_first", "_folded", "_readers", "closed", "error", "on_abandoned")
+
+    def __init__(self) -> None:
+        self._folded: list[tuple[int, Event]] = []
+        self._events: list[Event] = []
+        self._first = 1
+        self._readers: list[LogReader] = []
+        self.closed = False
+        self.error: MochiError | None = None
+        """Why the turn failed, once it is closed."""
+        self.on_abandoned: asyncio.Task[None] | None = None
+        """The task to cancel when the last reader leaves."""
+
+    @property
+    def end(self) -> int:
+        """The number that the next event will have."""
+        return self._first + len(self._events)
+
+    def append(self, event: Event) -> None:
+        """Add an event and wake the readers."""
+        self._events.append(event)
+        for reader in self._readers:
+            reader.wake()
+
+    def close(self, error: MochiError | None = None) -> None:
+        """No event follows; readers end when they have read what is there."""
+        self.closed = True
+        self.error = error
+        self.on_abandoned = None
+        for reader in self._readers:
+            reader.wake()
+
+    def reader(self) -> LogReader:
+        """A new reader, from the first event on; ``leave()`` it when done."""
+        reader = LogReader(self)
+        self._readers.append(reader)
+        return reader
+
+    def since(self, position: int) -> list[tuple[int, Event]]:
+        """Every event from this number on, as pairs of number and event."""
+        found = [pair for pair in self._folded if pair[0] >= position]
+        start = max(position, self._first)
+        found.extend(enumerate(self._events[start - self._first :], start))
+        return found
+
+    def forget_reader(self, reader: LogReader) -> None:
+        """The reader has left; without any reader the turn is not wanted any more."""
+        self._readers.remove(reader)
+        if not self._readers and self.on_abandoned is not None:
+            self.on_abandoned.cancel()
+
+    def fold(self) -> None:
+        """Fold what all readers have read, when it is worth it."""
+        seen = min((reader.position for reader in self._readers), default=self.end)
+        count = seen - self._first
+        if count < FOLD:
+            return
+        block = self._events[:count]
+        del self._events[:count]
+        self._folded.extend(folded(block, self._first))
+        self._first += count
+
+
+def folded(block: list[Event], first: int) -> list[tuple[int, Event]]:
+    """Neighbouring deltas of one kind as one, numbered by the last of them."""
+    result: list[tuple[int, Event]] = []
+    kind: type[ContentDelta] | type[ThinkingDelta] | None = None
+    texts: list[str] = []
+    for number, event in enumerate(block, first):
+        if isinstance(event, ContentDelta | ThinkingDelta):
+            if type(event) is kind:
+                texts.append(event.content)
+                result[-1] = (number, result[-1][1])
+                continue
+            _join(result, kind, texts)
+            kind, texts = type(event), [event.content]
+        else:
+            _join(result, kind, texts)
+            kind = None
+        result.append((number, event))
+    _join(result, kind, texts)
+    return result
+
+
+def _join(
+    result: list[tuple[int, Event]],
+    kind: type[ContentDelta] | type[ThinkingDelta] | None,
+    texts: list[str],
+) -> None:
+    """Put the collected text into the last delta of the result."""
+    if kind is not None and len(texts) > 1:
+        result[-1] = (result[-1][0], kind("".join(texts)))
+
+
+class LogReader:
+    """One reader of a log, at its own position."""
+
+    __slots__ = ("_left", "_log", "_poked", "_waiter", "position")
+
+    def __init__(self, log: TurnLog) -> None:
+        self._log = log
+        self._waiter: asyncio.Future[None] | None = None
+        self._poked = False
+        self._left = False
+        self.position = 1
+        """Number of the next event to read."""
+
+    def wake(self) -> None:
+        """Let a waiting ``next()`` look again."""
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def poke(self) -> None:
+        """Let ``next()`` return with nothing, so that its caller can send a sign of life."""
+        self._poked = True
+        self.wake()
+
+    async def next(self) -> list[tuple[int, Event]] | None:
+        """All events that are there and not yet read, at least one; None at the end.
+
+        An empty list after ``poke()``; None after ``leave()``.
+        """
+        log = self._log
+        if self._left:
+            return None
+        while self.position >= log.end:
+            if log.closed or self._left:
+                return None
+            if self._poked:
+                self._poked = False
+                return []
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        batch = log.since(self.position)
+        self.position = log.end
+        log.fold()
+        return batch
+
+    def leave(self) -> None:
+        """Stop reading; the last reader that leaves cancels the turn. May be called again."""
+        if not self._left:
+            self._left = True
+            self._log.forget_reader(self)
+            self.wake()
+
+
+class TurnRegistry:
+    """The running turns of this process, by session."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[asyncio.Task[None], TurnLog]] = {}
+        self._stopping: dict[str, MochiError] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def check_open(self) -> None:
+        """Refuse new turns while the server stops.
+
+        Raises:
+            ShuttingDown: it does.
+        """
+        if self._closed:
+            raise ShuttingDown
+
+    def log_of(self, session_id: str) -> TurnLog | None:
+        """The log of the session's running turn."""
+        running = self._running.get(session_id)
+        return running[1] if running else None
+
+    def start(self, turn: Runnable) -> TurnLog:
+        """Run the turn; it ends by itself, by ``stop``, or when its last reader leaves."""
+        log = TurnLog()
+        task = asyncio.get_running_loop().create_task(self._run(turn, log))
+        self._running[turn.session_id] = (task, log)
+        log.on_abandoned = task
+        return log
+
+    def stop(self, session_id: str, reason: MochiError) -> bool:
+        """End the session's turn with an error; what it has so far is kept."""
+        running = self._running.get(session_id)
+        if running is None:
+            return False
+        self._stopping.setdefault(session_id, reason)
+        running[0].cancel()
+        return True
+
+    def stop_all(self) -> None:
+        """Take no new turns and end the running ones: the server is stopping."""
+        self._closed = True
+        for session_id in list(self._running):
+            self.stop(session_id, ShuttingDown())
+
+    async def wait_closed(self, seconds: float) -> None:
+        """Wait until no turn runs, at most that long."""
+        tasks = [task for task, _ in self._running.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    async def _run(self, turn: Runnable, log: TurnLog) -> None:
+        """Everything that can happen to a turn ends in its log."""
+        error: MochiError | None = None
+        try:
+            async with aclosing(turn.events()) as events:
+                async for event in events:
+                    log.append(event)
+        except asyncio.CancelledError:
+            error = self._stopping.get(turn.session_id)
+            if error is None:
+                raise
+        except MochiError as failure:
+            error = failure
+        except Exception:
+            logger.exception("Turn of session %s failed", turn.session_id)
+            error = InternalError()
+        finally:
+            await self._end(turn, log, error)
+
+    async def _end(self, turn: Runnable, log: TurnLog, error: MochiError | None) -> None:
+        """Free the session first: who sees ``done`` may send the next message at once."""
+        log.on_abandoned = None
+        self._running.pop(turn.session_id, None)
+        self._stopping.pop(turn.session_id, None)
+        try:
+            await turn.release()
+        finally:
+            if error is not None:
+                log.append(ErrorEvent.of(error))
+            log.append(Done(session_id=turn.session_id))
+            log.close(error)

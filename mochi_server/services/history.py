@@ -1,0 +1,130 @@
+"""What of a conversation is sent to the model.
+
+The file keeps everything. What is sent must fit the context window: the system prompt and the
+last turn stay, older turns are left out whole and oldest first, and within the last turn older
+pairs of calls and results. How many messages were left out is told to the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from ..constants import CHARACTERS_PER_TOKEN
+from ..errors import JSONObject
+
+MESSAGE_TOKENS = 4
+"""What a chat template adds around each message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedHistory:
+    """The messages to send."""
+
+    messages: list[JSONObject]
+    tokens: int
+    """Estimated tokens of them."""
+    dropped: int
+    """Messages left out."""
+
+
+def estimate(message: JSONObject, ratio: float = CHARACTERS_PER_TOKEN) -> int:
+    """Tokens that a stored message costs, at so many characters a token."""
+    size = len(_text(message.get("content"))) + len(_text(message.get("thinking")))
+    if calls := message.get("tool_calls"):
+        size += len(orjson.dumps(calls))
+    return int(size / ratio) + MESSAGE_TOKENS
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def fit(
+    system: JSONObject | None,
+    backwards: Iterable[JSONObject],
+    *,
+    total: int,
+    budget: int | None,
+    ratio: float = CHARACTERS_PER_TOKEN,
+    max_messages: int | None = None,
+) -> FittedHistory:
+    """The longest end of the conversation that fits.
+
+    Args:
+        system: The system prompt, which always stays.
+        backwards: The other messages, last one first; read only as far as they fit.
+        total: How many those are.
+        budget: Tokens for all of it; None for no limit.
+        ratio: Characters a token.
+        max_messages: Most messages beside the system prompt.
+    """
+    left = _Budget(budget, max_messages)
+    used = estimate(system, ratio) if system else 0
+    count = 0
+    turns: list[list[JSONObject]] = []
+    for turn in _turns(backwards):
+        cost = _cost(turn, ratio)
+        if not left.allows(used + cost, count + len(turn)):
+            if turns:
+                break
+            turn = _shorten(turn, left, used, ratio)  # noqa: PLW2901 - the last one must stay
+            cost = _cost(turn, ratio)
+        turns.append(turn)
+        used += cost
+        count += len(turn)
+    messages = [message for turn in reversed(turns) for message in turn]
+    if system:
+        messages.insert(0, system)
+    return FittedHistory(messages=messages, tokens=used, dropped=total - count)
+
+
+def _turns(backwards: Iterable[JSONObject]) -> Iterator[list[JSONObject]]:
+    """Each turn in order, last one first; what stands before the first question as one more."""
+    turn: list[JSONObject] = []
+    for message in backwards:
+        turn.append(message)
+        if message.get("role") == "user":
+            yield turn[::-1]
+            turn = []
+    if turn:
+        yield turn[::-1]
+
+
+def _cost(messages: Iterable[JSONObject], ratio: float) -> int:
+    return sum(estimate(message, ratio) for message in messages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    tokens: int | None
+    messages: int | None
+
+    def allows(self, tokens: int, messages: int) -> bool:
+        within = self.tokens is None or tokens <= self.tokens
+        return within and (self.messages is None or messages <= self.messages)
+
+
+def _shorten(
+    turn: Sequence[JSONObject], left: _Budget, used: int, ratio: float
+) -> list[JSONObject]:
+    """The last turn without its oldest steps; the question and the last step always stay."""
+    question, steps = turn[0], _steps(turn[1:])
+    while len(steps) > 1:
+        rest = [question, *(item for step in steps for item in step)]
+        if left.allows(used + _cost(rest, ratio), len(rest)):
+            break
+        del steps[0]
+    return [question, *(item for step in steps for item in step)]
+
+
+def _steps(messages: Sequence[JSONObject]) -> list[list[JSONObject]]:
+    """Each assistant message together with the results of its calls."""
+    steps: list[list[JSONObject]] = []
+    for message in messages:
+        if message.get("role") != "tool" or not steps:
+            steps.append([])
+        steps[-1].append(message)
+    return steps
