@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+import anyio
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +28,23 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     """
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_files, partial(function, *args, **kwargs))
+
+
+async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end even when the caller is cancelled meanwhile; only then is that passed on.
+
+    For short steps that must not stop half-way, such as a write.
+    """
+    task = asyncio.get_running_loop().create_task(coroutine)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.exception("A step of a cancelled task failed", exc_info=error)
+        raise
 
 
 class BackgroundTasks:

@@ -1,0 +1,33 @@
+"""Conversations, kept as files that the user owns (docs/reference/session-file.md)."""
+
+from .listing import SessionList
+from .manager import SessionManager
+from .session import ChatSession, Messages
+from .storage import Entry, JSONFileStorage, MemoryStorage, SessionStorage
+from .timestamps import instant
+from .types import (
+    AgentSettings,
+    ContextWindowConfig,
+    ConversationSummary,
+    SessionMetadata,
+    ToolExecutionPolicy,
+    ToolSettings,
+)
+
+__all__ = [
+    "AgentSettings",
+    "ChatSession",
+    "ContextWindowConfig",
+    "ConversationSummary",
+    "Entry",
+    "JSONFileStorage",
+    "MemoryStorage",
+    "Messages",
+    "SessionList",
+    "SessionManager",
+    "SessionMetadata",
+    "SessionStorage",
+    "ToolExecutionPolicy",
+    "ToolSettings",
+    "instant",
+]

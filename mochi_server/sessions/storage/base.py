@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from ...errors import SessionNotFound
+from ...errors import MochiError, SessionNotFound
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -31,6 +31,10 @@ class Entry:
     session_id: str
     signature: tuple[int, ...]
     """Changes whenever the content does; compared for equality only."""
+    modified: int = 0
+    """When it was last written: microseconds since 1970."""
+    problem: str | None = None
+    """Why this is no session, although it looks like one: such an entry is shown, never read."""
 
 
 class SessionStorage(ABC):
@@ -108,5 +112,22 @@ class SessionStorage(ABC):
 
     # Subclasses may override these.
 
-    async def aclose(self) -> None:
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        """``read_head`` of many; what one of them raised stands in its place."""
+        return [await self._head_or_error(session_id, size) for session_id in session_ids]
+
+    async def _head_or_error(self, session_id: str, size: int) -> bytes | MochiError:
+        try:
+            return await self.read_head(session_id, size)
+        except MochiError as error:
+            return error
+
+    async def generation(self) -> object | None:
+        """Equal as long as no session was added, replaced or removed; None when that is unknown.
+
+        Spares a listing the look at every session. Content changed in place may go unnoticed.
+        """
+        return None
+
+    async def aclose(self) -> None:  # noqa: B027 - most have nothing to give back
         """Give back threads and handles."""

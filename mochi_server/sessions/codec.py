@@ -1,0 +1,188 @@
+"""The bytes of a session file.
+
+What we write has the metadata indented and each message on a line of its own::
+
+    {
+      "metadata": {
+        ...
+      },
+      "messages": [
+        {"role":"user",...},
+        {"role":"assistant",...}
+      ]
+    }
+
+So the head can be read without the messages, a message without the others, and untouched messages
+are written back byte for byte. Any other layout of the same JSON is read as well.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+import orjson
+
+from ..errors import JSONObject
+
+_START = b'{\n  "metadata": {'
+_MESSAGES = b'\n  },\n  "messages": ['
+_INDENT = b"\n    "
+_BETWEEN = b",\n    "
+_END = b"\n  ]"
+_BOM = b"\xef\xbb\xbf"
+_BREATH = 64
+"""Lines parsed before other threads may run: the event loop waits for the interpreter too."""
+
+
+class NotASession(ValueError):
+    """The bytes are no session; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file, taken apart. Shared between sessions, so never changed."""
+
+    head: bytes
+    """The ``metadata`` object, encoded."""
+    lines: list[bytes]
+    """The messages, each encoded."""
+    rest: bytes = b"{}"
+    """An object of the other top-level keys, encoded."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, about."""
+        return sum(map(len, self.lines)) + 40 * len(self.lines) + len(self.head) + len(self.rest)
+
+
+def encode(value: object) -> bytes:
+    """Compact JSON; half a surrogate pair, which UTF-8 cannot hold, becomes U+FFFD."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def assemble(document: Document) -> Iterator[bytes]:
+    """The file, in pieces."""
+    head = orjson.dumps(orjson.loads(document.head), option=orjson.OPT_INDENT_2)
+    yield b'{\n  "metadata": ' + head.replace(b"\n", b"\n  ")
+    yield b',\n  "messages": ['
+    if document.lines:
+        yield _INDENT
+        yield _BETWEEN.join(document.lines)
+        yield b"\n  "
+    yield b"]"
+    for key, value in orjson.loads(document.rest).items():
+        yield b",\n  " + encode(key) + b": " + encode(value)
+    yield b"\n}\n"
+
+
+def disassemble(data: bytes) -> Document:
+    """The parts of a whole file, every message of it checked.
+
+    Raises:
+        NotASession: it is no JSON, or no session.
+    """
+    data = data.removeprefix(_BOM)
+    return _by_lines(data) or _as_a_whole(data)
+
+
+def _by_lines(data: bytes) -> Document | None:
+    """A file in our own layout, never parsed in one call: that would hold up the event loop."""
+    head_end = data.find(_MESSAGES)
+    if head_end < 0 or not data.startswith(_START):
+        return None
+    start = head_end + len(_MESSAGES)
+    if data.startswith(b"]", start):
+        lines, end = [], start + 1
+    else:
+        end = data.find(_END, start)
+        if end < 0 or not data.startswith(_INDENT, start):
+            return None
+        lines = data[start + len(_INDENT) : end].split(_BETWEEN)
+        end += len(_END)
+    head = data[len(_START) - 1 : head_end + 4]
+    tail = data[end:].strip()
+    if tail != b"}" and not tail.startswith(b","):
+        return None
+    rest = b"{" + tail.removeprefix(b",")
+    return _checked(Document(head, lines, rest))
+
+
+def _checked(document: Document) -> Document | None:
+    try:
+        if not isinstance(orjson.loads(document.head), dict):
+            return None
+        if not orjson.loads(document.rest).keys().isdisjoint({"metadata", "messages"}):
+            return None
+        for number, line in enumerate(document.lines):
+            orjson.loads(line)
+            if number % _BREATH == 0:
+                time.sleep(0)
+    except orjson.JSONDecodeError:
+        return None
+    return document
+
+
+def _as_a_whole(data: bytes) -> Document:
+    try:
+        content = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise NotASession(f"not valid JSON ({error})") from error
+    if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
+        raise NotASession("not an object with 'metadata'")
+    messages = content.pop("messages", [])
+    if not isinstance(messages, list):
+        raise NotASession("'messages' is not a list")
+    head = encode(content.pop("metadata"))
+    return Document(head, [encode(message) for message in messages], encode(content))
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the beginning of a file tells about it."""
+
+    head: JSONObject
+    first_user: JSONObject | None
+
+
+def open_prefix(data: bytes) -> Opening | None:
+    """The metadata and the first user message, if the prefix reaches so far.
+
+    None when it does not, or when the file has another layout: then the whole is needed.
+    """
+    head_end = data.find(_MESSAGES)
+    if head_end < 0 or not data.startswith(_START):
+        return None
+    try:
+        head = orjson.loads(data[len(_START) - 1 : head_end + 4])
+        if data.startswith(b"]", start := head_end + len(_MESSAGES)):
+            return Opening(head, None)
+        return _first_user(head, data, start)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _first_user(head: JSONObject, data: bytes, start: int) -> Opening | None:
+    """A message counts when its end is in the prefix."""
+    while data.startswith(_INDENT, start):
+        start += len(_INDENT)
+        end = data.find(b"\n", start)
+        if end < 0:
+            return None
+        message = orjson.loads(data[start:end].removesuffix(b","))
+        if is_user(message):
+            return Opening(head, message)
+        start = end
+    return Opening(head, None) if data.startswith(_END, start) else None
+
+
+def is_user(message: object) -> TypeGuard[JSONObject]:
+    """Whether a stored message is one of the person's."""
+    return isinstance(message, dict) and message.get("role") == "user"

@@ -1,0 +1,121 @@
+"""What a list of sessions shows of each."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from ..errors import InvalidRequest, JSONObject, MochiError
+from .codec import NotASession, disassemble, encode, is_user, open_prefix
+from .migration import migrate
+from .session import ChatSession, preview_of
+from .storage.base import Entry
+from .timestamps import microseconds
+
+Key = tuple[int, str]
+"""Where a session stands in the list: minus the microseconds of ``updated_at``, then the id."""
+
+LISTED = ("session_id", "model", "created_at", "updated_at", "message_count", "summary", "preview")
+"""The keys of a session in a list, in their order."""
+
+
+@dataclass(slots=True)
+class SessionList:
+    """A list, or one page of it."""
+
+    entries: list[JSONObject] = field(default_factory=list)
+    """``session_id, model, created_at, updated_at, message_count, summary, preview``, the one
+    changed last first."""
+    problems: list[JSONObject] = field(default_factory=list)
+    """``{"session_id", "reason"}`` of what looks like a session and cannot be read."""
+    next_cursor: str | None = None
+    """Where the next page begins; null on the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One session in the index: a line of the list, or a problem."""
+
+    signature: tuple[int, ...]
+    key: Key
+    encoded: bytes
+    is_problem: bool = False
+
+
+def row_of_session(session: ChatSession, signature: tuple[int, ...]) -> Row:
+    """The row of a session that is in hand."""
+    head = session.metadata.model_dump(mode="json")
+    at = microseconds(head["updated_at"], otherwise=0)
+    return _row(session.session_id, signature, at, {**head, "preview": session.preview})
+
+
+def row_of_problem(entry: Entry, reason: str) -> Row:
+    """The row of what cannot be read."""
+    line = encode({"session_id": entry.session_id, "reason": reason})
+    return Row(entry.signature, (-entry.modified, entry.session_id), line, is_problem=True)
+
+
+def row_of_error(entry: Entry, error: MochiError) -> Row:
+    """The row of what the storage could not read; it is tried again at the next look."""
+    return row_of_problem(replace(entry, signature=()), error.message)
+
+
+def row_of_prefix(entry: Entry, prefix: bytes, asked: int) -> Row | None:
+    """The row from the beginning of a file of which ``asked`` bytes were asked for.
+
+    None when more of the file is needed.
+    """
+    if len(prefix) < asked:
+        return row_of_file(entry, prefix)
+    opening = open_prefix(prefix)
+    if opening is None:
+        return None
+    return _row_of(entry, opening.head, opening.first_user)
+
+
+def row_of_file(entry: Entry, data: bytes) -> Row:
+    """The row from the whole file, of any layout."""
+    try:
+        document = disassemble(data)
+    except NotASession as error:
+        return row_of_problem(entry, str(error))
+    messages = (orjson.loads(line) for line in document.lines)
+    first = next((message for message in messages if is_user(message)), None)
+    head = orjson.loads(document.head)
+    return _row_of(entry, {**head, "message_count": len(document.lines)}, first)
+
+
+def _row_of(entry: Entry, head: JSONObject, first_user: JSONObject | None) -> Row:
+    values = migrate(head)
+    values["preview"] = preview_of(first_user)
+    at = microseconds(values["updated_at"], otherwise=entry.modified)
+    return _row(entry.session_id, entry.signature, at, values)
+
+
+def _row(session_id: str, signature: tuple[int, ...], at: int, values: dict[str, Any]) -> Row:
+    shown = {key: values.get(key) for key in LISTED}
+    shown["session_id"] = session_id
+    return Row(signature, (-at, session_id), encode(shown))
+
+
+def write_cursor(key: Key) -> str:
+    """The place behind this row, as an opaque text."""
+    return base64.urlsafe_b64encode(f"{key[0]}:{key[1]}".encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> Key:
+    """The place that a cursor means.
+
+    Raises:
+        InvalidRequest: it is none of ours.
+    """
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        number, _, session_id = text.partition(":")
+        return int(number), session_id
+    except (ValueError, binascii.Error) as error:
+        raise InvalidRequest("The cursor is not one of this list.") from error

@@ -1,0 +1,259 @@
+"""All sessions of one storage: made, read, changed, listed, deleted."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import orjson
+
+from ..aio import finish, in_thread
+from ..errors import InvalidRequest, JSONObject, SessionExists, SessionUnreadable
+from ..messages import now
+from .cache import DocumentCache
+from .codec import Document, NotASession, assemble, disassemble
+from .index import SessionIndex
+from .listing import SessionList, read_cursor, row_of_session, write_cursor
+from .session import ChatSession
+from .storage.base import SessionStorage
+from .storage.json_files import JSONFileStorage
+from .types import AgentSettings, ContextWindowConfig, SessionMetadata, ToolSettings
+
+CACHE_BYTES = 32 * 1024 * 1024
+
+
+class SessionManager:
+    """The sessions of a folder, or of any other storage. Usable from one event loop after another.
+
+    ``SessionManager(sessions_dir="chats")`` is short for
+    ``SessionManager(JSONFileStorage("chats"))``.
+    """
+
+    def __init__(
+        self,
+        storage: SessionStorage | None = None,
+        *,
+        sessions_dir: str | os.PathLike[str] | None = None,
+        cache_bytes: int = CACHE_BYTES,
+        sweep_seconds: float = 2.0,
+    ) -> None:
+        """Exactly one of ``storage`` and ``sessions_dir`` must be given.
+
+        Args:
+            storage: where the files are.
+            sessions_dir: the folder of the files.
+            cache_bytes: memory for the files used last, about.
+            sweep_seconds: after which time a list notices what a text editor changed in place.
+
+        Raises:
+            ValueError: both, or neither.
+        """
+        if (storage is None) == (sessions_dir is None):
+            raise ValueError("Give either a storage or sessions_dir.")
+        self.storage = storage or JSONFileStorage(sessions_dir or ".")
+        self._cache = DocumentCache(cache_bytes)
+        self._index = SessionIndex(self.storage, sweep_seconds=sweep_seconds)
+        self._body: tuple[int, bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"SessionManager({self.storage!r})"
+
+    async def create(
+        self,
+        model: str,
+        *,
+        system_prompt: str | None = None,
+        source_file: str | None = None,
+        tool_settings: ToolSettings | None = None,
+        agent_settings: AgentSettings | None = None,
+        session_id: str | None = None,
+    ) -> ChatSession:
+        """A new, stored session; its id is ten hexadecimal digits unless one is given.
+
+        Raises:
+            SessionExists: the given id is taken.
+            SessionNotFound: the given id is malformed.
+            StorageError: it could not be written.
+        """
+        while True:
+            time = now()
+            metadata = SessionMetadata(
+                session_id=session_id or uuid.uuid4().hex[:10],
+                model=model,
+                created_at=time,
+                updated_at=time,
+                tool_settings=tool_settings,
+                agent_settings=agent_settings,
+                context_window_config=ContextWindowConfig(),
+            )
+            session = ChatSession(metadata)
+            if system_prompt is not None:
+                session.set_system_prompt(system_prompt, source_file)
+            try:
+                await finish(self._write(session, new=True))
+            except SessionExists:
+                if session_id is not None:
+                    raise
+            else:
+                return session
+
+    async def get(self, session_id: str) -> ChatSession:
+        """The session as it is stored now; changes to it stay in memory.
+
+        Raises:
+            SessionNotFound: there is none.
+            SessionUnreadable: its file is no session; it was left as it is.
+            StorageError: its file cannot be read.
+        """
+        return ChatSession.from_document(await self._document(session_id), session_id)
+
+    @asynccontextmanager
+    async def edit(self, session_id: str, *, exclusive: bool = False) -> AsyncIterator[ChatSession]:
+        """The session to change; saved at the end, unless an exception passes or nothing changed.
+
+        Other edits of it wait meanwhile, in all processes: keep it short. A running turn does not
+        hinder it, unless ``exclusive``: changes of messages want that. A cancellation during the
+        save takes effect after it.
+
+        Raises:
+            SessionBusy: ``exclusive``, and a turn is running.
+            SessionNotFound: there is none.
+            SessionUnreadable: its file is no session; it was left as it is.
+            StorageError: its file cannot be read or written.
+        """
+        async with AsyncExitStack() as held:
+            if exclusive:
+                await held.enter_async_context(self._exclusively(session_id))
+            await held.enter_async_context(self.storage.lock(session_id))
+            session = await self.get(session_id)
+            yield session
+            if session.changed:
+                session.touch()
+                await finish(self._write(session))
+                session.saved()
+
+    def claim(self, session_id: str) -> AbstractAsyncContextManager[None]:
+        """Hold the session for one turn, against other turns in all processes.
+
+        Raises:
+            SessionBusy: somebody has it.
+            SessionNotFound: the id is malformed. Whether there is such a session is not looked up.
+        """
+        return self.storage.claim(session_id)
+
+    async def delete(self, session_id: str) -> None:
+        """Remove the session.
+
+        Raises:
+            SessionBusy: a turn is running.
+            SessionNotFound: there is none.
+        """
+        async with self._exclusively(session_id), self.storage.lock(session_id):
+            await finish(self._delete(session_id))
+
+    @asynccontextmanager
+    async def _exclusively(self, session_id: str) -> AsyncIterator[None]:
+        """The claim, which an unknown session does not get."""
+        await self.storage.signature(session_id)
+        async with self.storage.claim(session_id):
+            yield
+
+    async def list(self, limit: int | None = None, cursor: str | None = None) -> SessionList:
+        """The sessions, the one changed last first; all of them, or a page.
+
+        Raises:
+            InvalidRequest: the limit is below one, or the cursor is none of ours.
+            StorageError: the folder cannot be listed.
+        """
+        page = await self._page(limit, cursor)
+        return await in_thread(_parsed, page)
+
+    async def list_json(self, limit: int | None = None, cursor: str | None = None) -> bytes:
+        """The same, encoded: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
+
+        Joined from rows that were encoded before: what an HTTP answer wants.
+
+        Raises:
+            InvalidRequest: the limit is below one, or the cursor is none of ours.
+            StorageError: the folder cannot be listed.
+        """
+        page = await self._page(limit, cursor)
+        if page.whole and self._body is not None and self._body[0] == page.version:
+            return self._body[1]
+        body = await in_thread(_joined, page)
+        if page.whole:
+            self._body = (page.version, body)
+        return body
+
+    async def _page(self, limit: int | None, cursor: str | None) -> _Page:
+        if limit is not None and limit < 1:
+            raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
+        behind = None if cursor is None else read_cursor(cursor)
+        table = await self._index.table()
+        keys, following = table.page(behind, limit)
+        return _Page(
+            sessions=table.lines(keys),
+            problems=table.lines(table.problems),
+            next_cursor=None if following is None else write_cursor(following),
+            whole=limit is None and cursor is None,
+            version=self._index.version,
+        )
+
+    async def _document(self, session_id: str) -> Document:
+        """From the cache if the storage still has the same; else read, checked and kept."""
+        if session_id in self._cache:
+            signature = await self.storage.signature(session_id)
+            if document := self._cache.get(session_id, signature):
+                return document
+        data, signature = await self.storage.read(session_id)
+        try:
+            document = await in_thread(disassemble, data)
+        except NotASession as error:
+            raise SessionUnreadable(session_id=session_id, reason=str(error)) from error
+        self._cache.put(session_id, signature, document)
+        return document
+
+    async def _write(self, session: ChatSession, *, new: bool = False) -> None:
+        document, write = session.document(), self.storage.create if new else self.storage.write
+        async with self._index.own_change() as enter:
+            signature = await write(session.session_id, assemble(document))
+            enter(session.session_id, row_of_session(session, signature))
+        self._cache.put(session.session_id, signature, document)
+
+    async def _delete(self, session_id: str) -> None:
+        async with self._index.own_change() as enter:
+            await self.storage.delete(session_id)
+            enter(session_id, None)
+        self._cache.drop(session_id)
+
+    async def aclose(self) -> None:
+        """Give back what the storage holds."""
+        await self.storage.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    sessions: list[bytes]
+    problems: list[bytes]
+    next_cursor: str | None
+    whole: bool
+    version: int
+
+
+def _parsed(page: _Page) -> SessionList:
+    return SessionList(_objects(page.sessions), _objects(page.problems), page.next_cursor)
+
+
+def _objects(lines: list[bytes]) -> list[JSONObject]:
+    return [orjson.loads(line) for line in lines]
+
+
+def _joined(page: _Page) -> bytes:
+    parts = [b'{"sessions":[', b",".join(page.sessions)]
+    parts += [b'],"problems":[', b",".join(page.problems), b"]"]
+    if not page.whole:
+        parts += [b',"next_cursor":', orjson.dumps(page.next_cursor)]
+    return b"".join([*parts, b"}"])

@@ -1,0 +1,87 @@
+"""Old metadata in the shape of today; docs/reference/session-file.md names every writer.
+
+Nothing here touches a file: a session is written in the new shape when somebody changes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..constants import FORMAT_VERSION
+
+Head = dict[str, Any]
+
+
+def migrate(head: Head) -> Head:
+    """The metadata of any version as 1.3; ``head`` is left alone.
+
+    A newer version stays as it is, unknown keys included.
+    """
+    head = dict(head)
+    version = head.get("format_version") or "1.0"
+    for old, step in _STEPS:
+        if version == old:
+            version = step(head)
+    head["format_version"] = version
+    _tolerate(head)
+    return head
+
+
+def _add_tool_settings(head: Head) -> str:
+    """1.0 was never written: it is a missing ``format_version``. Its summary may be a text."""
+    head.setdefault("tool_settings", None)
+    return "1.1"
+
+
+def _add_context_window(head: Head) -> str:
+    """1.1 to 1.2; a stray ``context_window`` number of 1.0 stays, unread."""
+    head.setdefault("context_window_config", None)
+    return "1.2"
+
+
+def _add_agent_settings(head: Head) -> str:
+    head.setdefault("agent_settings", None)
+    return FORMAT_VERSION
+
+
+_STEPS = (
+    ("1.0", _add_tool_settings),
+    ("1.1", _add_context_window),
+    ("1.2", _add_agent_settings),
+)
+
+
+def _tolerate(head: Head) -> None:
+    """What writers of several versions did differently."""
+    if isinstance(summary := head.get("summary"), str):
+        head["summary"] = {"summary": summary, "topics": []} if summary else None
+    if isinstance(settings := head.get("tool_settings"), dict):
+        head["tool_settings"] = _policy(_without_nulls(settings, {"tools", "execution_policy"}))
+    if isinstance(settings := head.get("agent_settings"), dict):
+        head["agent_settings"] = _without_nulls(settings, {"enabled_agents"})
+    if isinstance(config := head.get("context_window_config"), dict):
+        head["context_window_config"] = _without_nulls(config, _WINDOW_DEFAULTS)
+    _fill(head)
+
+
+_WINDOW_DEFAULTS = {"dynamic_enabled", "adjustment_history", "manual_override"}
+
+
+def _without_nulls(values: Head, keys: set[str]) -> Head:
+    return {key: value for key, value in values.items() if value is not None or key not in keys}
+
+
+def _policy(settings: Head) -> Head:
+    """The legacy flag ``confirmation_necessary``, unless the policy is there as well."""
+    necessary = settings.pop("confirmation_necessary", None)
+    if necessary is not None and "execution_policy" not in settings:
+        settings["execution_policy"] = "always_confirm" if necessary else "never_confirm"
+    return settings
+
+
+def _fill(head: Head) -> None:
+    """Texts that must be there; an empty time sorts by the file's own."""
+    created, updated = head.get("created_at"), head.get("updated_at")
+    head["created_at"] = created or updated or ""
+    head["updated_at"] = updated or created or ""
+    head["model"] = head.get("model") or ""

@@ -1,0 +1,265 @@
+"""One conversation in memory, its messages parsed when somebody looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, overload
+
+import orjson
+from pydantic import JsonValue, ValidationError
+
+from ..constants import FORMAT_VERSION, PREVIEW_CHARACTERS
+from ..errors import EmptyHistory, InvalidMessageIndex, JSONObject, SessionUnreadable
+from ..messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
+from .codec import Document, NotASession, assemble, disassemble, encode, is_user
+from .migration import migrate
+from .types import SessionMetadata
+
+_BOOKKEEPING = ("updated_at", "message_count", "format_version")
+
+
+class Messages(Sequence[Message]):
+    """The messages of a session, each parsed when it is asked for.
+
+    What it hands out are copies: changing one changes nothing in the session.
+    """
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return [_parse(line) for line in self._lines[index]]
+        return _parse(self._lines[index])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # the way to say "not hashable"
+
+    def __repr__(self) -> str:
+        return f"<Messages: {len(self)}>"
+
+
+def _parse(line: bytes) -> Message:
+    """The message; one that does not fit its role is shown as of unknown role."""
+    try:
+        return MESSAGE.validate_json(line)
+    except ValidationError:
+        content = orjson.loads(line)
+        role = content.get("role") if isinstance(content, dict) else None
+        return UnknownMessage(role=role if isinstance(role, str) else "unknown", content=None)
+
+
+class ChatSession:
+    """A session: ``metadata`` to read and set, ``messages`` to read.
+
+    Changes reach the disk by ``SessionManager.edit``. Messages of unknown roles, and list items
+    that are no objects, are kept as they are.
+    """
+
+    def __init__(self, metadata: SessionMetadata, document: Document | None = None) -> None:
+        self.metadata = metadata
+        self._lines = list(document.lines) if document else []
+        self._rest = document.rest if document else b"{}"
+        self._before = self._essence()
+        self._messages_changed = False
+        self.metadata.message_count = len(self._lines)
+
+    def __repr__(self) -> str:
+        return f"<ChatSession {self.session_id} of {len(self._lines)} messages>"
+
+    @property
+    def session_id(self) -> str:
+        """The id, which is the file's name."""
+        return self.metadata.session_id
+
+    @property
+    def messages(self) -> Messages:
+        """A view of the messages; the system message counts."""
+        return Messages(self._lines)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to save."""
+        return self._messages_changed or self._essence() != self._before
+
+    def _essence(self) -> dict[str, Any]:
+        """The metadata without what each save sets by itself."""
+        data = self.metadata.model_dump(mode="json")
+        for key in _BOOKKEEPING:
+            data.pop(key, None)
+        return data
+
+    # What the file has, as it stands there
+
+    def stored(self, index: int) -> JsonValue:
+        """One message as the JSON value in the file."""
+        message: JsonValue = orjson.loads(self._lines[index])
+        return message
+
+    def stored_messages(self) -> list[JsonValue]:
+        """All messages as JSON values; for long sessions ``messages_json`` is far cheaper."""
+        return [orjson.loads(line) for line in self._lines]
+
+    def messages_json(self) -> bytes:
+        """All messages as an encoded JSON list, for an answer."""
+        return b"[" + b",".join(self._lines) + b"]"
+
+    def tail(self) -> Iterator[JsonValue]:
+        """The messages as JSON values, from the last backwards, parsed one by one."""
+        for line in reversed(self._lines):
+            yield orjson.loads(line)
+
+    @property
+    def preview(self) -> str:
+        """The first user message, cut to 100 characters and "..."; "" when there is none."""
+        for line in self._lines:
+            if is_user(message := orjson.loads(line)):
+                return preview_of(message)
+        return ""
+
+    # Changes
+
+    def append(self, *messages: Message) -> None:
+        """Add messages at the end."""
+        self._lines += [encode(message.as_stored()) for message in messages]
+        self._changed_messages()
+
+    def replace_last(self, message: Message) -> None:
+        """Put another message in the place of the last one.
+
+        Raises:
+            InvalidMessageIndex: there is none.
+        """
+        if not self._lines:
+            raise InvalidMessageIndex(
+                f"Session {self.session_id!r} has no messages.",
+                details={"session_id": self.session_id},
+            )
+        self._lines[-1] = encode(message.as_stored())
+        self._changed_messages()
+
+    def edit_user_message(self, index: int, content: str) -> None:
+        """Give a user message another text and time, and drop everything behind it.
+
+        Its id stays. The index counts the system message.
+
+        Raises:
+            InvalidMessageIndex: out of range (negative ones are), or not a user message.
+        """
+        message = self.stored(index) if 0 <= index < len(self._lines) else None
+        if not is_user(message):
+            raise InvalidMessageIndex(index=index, session_id=self.session_id)
+        self._lines[index:] = [encode({**message, "content": content, "timestamp": now()})]
+        self._changed_messages()
+
+    def truncate_after_last_user(self) -> int:
+        """Drop what follows the last user message; that message's index.
+
+        Raises:
+            EmptyHistory: there is no user message.
+        """
+        for back, message in enumerate(self.tail(), start=1):
+            if is_user(message):
+                index = len(self._lines) - back
+                if back > 1:
+                    del self._lines[index + 1 :]
+                    self._changed_messages()
+                return index
+        raise EmptyHistory(session_id=self.session_id)
+
+    def set_system_prompt(self, content: str, source_file: str | None = None) -> None:
+        """Put a system message in front, in the place of the one that may be there."""
+        line = encode(SystemMessage(content=content, source_file=source_file).as_stored())
+        self._lines[: int(self._has_system_prompt())] = [line]
+        self._changed_messages()
+
+    def remove_system_prompt(self) -> bool:
+        """Take the system message away; whether there was one."""
+        if found := self._has_system_prompt():
+            del self._lines[0]
+            self._changed_messages()
+        return found
+
+    def _has_system_prompt(self) -> bool:
+        first = self.stored(0) if self._lines else None
+        return isinstance(first, dict) and first.get("role") == "system"
+
+    def _changed_messages(self) -> None:
+        self._messages_changed = True
+        self.metadata.message_count = len(self._lines)
+
+    # To and from the file
+
+    def touch(self) -> None:
+        """What each save sets: the time and our version of the format."""
+        self.metadata.updated_at = now()
+        self.metadata.format_version = FORMAT_VERSION
+        self.metadata.message_count = len(self._lines)
+
+    def document(self) -> Document:
+        """The parts of the file as the session is now."""
+        return Document(
+            encode(self.metadata.model_dump(mode="json")), list(self._lines), self._rest
+        )
+
+    def saved(self) -> None:
+        """From here on, ``changed`` means changed since now."""
+        self._before = self._essence()
+        self._messages_changed = False
+
+    def to_json(self) -> bytes:
+        """The whole file."""
+        return b"".join(assemble(self.document()))
+
+    @classmethod
+    def from_json(cls, data: bytes, session_id: str | None = None) -> ChatSession:
+        """A session from a whole file of any version; the id in the file counts if none is given.
+
+        Raises:
+            SessionUnreadable: it is no session.
+        """
+        try:
+            document = disassemble(data)
+        except NotASession as error:
+            raise SessionUnreadable(session_id=session_id, reason=str(error)) from error
+        return cls.from_document(document, session_id)
+
+    @classmethod
+    def from_document(cls, document: Document, session_id: str | None = None) -> ChatSession:
+        """A session from the parts of its file, which are left alone.
+
+        Raises:
+            SessionUnreadable: the metadata are of a shape that no version has.
+        """
+        head = migrate(orjson.loads(document.head))
+        if session_id is not None:
+            head["session_id"] = session_id
+        try:
+            return cls(SessionMetadata.model_validate(head), document)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, ("metadata", *first["loc"])))
+            reason = f"{where}: {first['msg']}"
+            raise SessionUnreadable(session_id=session_id, reason=reason) from error
+
+
+def preview_of(message: JSONObject | None) -> str:
+    """The beginning of a stored message's text."""
+    content: JsonValue | Literal[""] = message.get("content") if message else ""
+    if not isinstance(content, str):
+        return ""
+    if len(content) <= PREVIEW_CHARACTERS:
+        return content
+    return content[:PREVIEW_CHARACTERS] + "..."

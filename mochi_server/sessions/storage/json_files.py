@@ -1,0 +1,292 @@
+"""Sessions as ``{session_id}.json`` in a folder that the user owns."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from ...aio import finish, in_thread
+from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
+from .base import SESSION_ID, Entry, SessionStorage, check_session_id
+from .locks import KeyedLocks, give_back, take
+
+logger = logging.getLogger(__name__)
+
+LEFTOVER_SECONDS = 600
+"""A temporary file this old belongs to a process that crashed."""
+
+_HEADS_AT_ONCE = 500
+
+
+class JSONFileStorage(SessionStorage):
+    """Sessions in a folder, which other processes may use at the same time. POSIX only.
+
+    The folder is made at the first write. Symbolic links are not followed. Locks lie in
+    ``.locks`` below the folder and are gone when nobody holds them.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._waiting = KeyedLocks()
+
+    def __repr__(self) -> str:
+        return f"JSONFileStorage({os.fspath(self.folder)!r})"
+
+    def _path(self, session_id: str) -> Path:
+        return self.folder / f"{check_session_id(session_id)}.json"
+
+    async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
+        """See the base class."""
+        return await in_thread(_read, session_id, self._path(session_id))
+
+    async def signature(self, session_id: str) -> tuple[int, ...]:
+        """``(mtime_ns, size, inode)``."""
+        return await in_thread(_signature_at, session_id, self._path(session_id))
+
+    async def read_head(self, session_id: str, size: int) -> bytes:
+        """See the base class."""
+        return await in_thread(_read_head, session_id, self._path(session_id), size)
+
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        """See the base class."""
+        heads: list[bytes | MochiError] = []
+        for start in range(0, len(session_ids), _HEADS_AT_ONCE):
+            paths = [(each, self._path(each)) for each in session_ids[start:][:_HEADS_AT_ONCE]]
+            heads += await in_thread(_read_heads, paths, size)
+        return heads
+
+    async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        """By a temporary file, flushed to disk and renamed; the folder is flushed as well."""
+        return await finish(in_thread(_write, session_id, self._path(session_id), parts))
+
+    async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        """See the base class."""
+        path = self._path(session_id)
+        async with self.lock(session_id):
+            return await finish(in_thread(_create, session_id, path, parts))
+
+    async def delete(self, session_id: str) -> None:
+        """See the base class."""
+        await finish(in_thread(_delete, session_id, self._path(session_id)))
+
+    async def entries(self) -> list[Entry]:
+        """See the base class; temporary files of crashed processes are removed on the way."""
+        return await in_thread(_entries, self.folder)
+
+    async def generation(self) -> object | None:
+        """The folder's time of change: every rename moves it."""
+        return await in_thread(_generation, self.folder)
+
+    @asynccontextmanager
+    async def _lock(self, session_id: str) -> AsyncIterator[None]:
+        path = self._lock_path(session_id, "lock")
+        async with self._waiting.holding(session_id):
+            pause = 0.001
+            while (handle := await self._take(session_id, path)) is None:
+                await anyio.sleep(pause)
+                pause = min(pause * 1.5, 0.02)
+            try:
+                yield
+            finally:
+                await finish(in_thread(give_back, handle, path))
+
+    def lock(self, session_id: str) -> AbstractAsyncContextManager[None]:
+        """See the base class."""
+        return self._lock(session_id)
+
+    @asynccontextmanager
+    async def _claim(self, session_id: str) -> AsyncIterator[None]:
+        path = self._lock_path(session_id, "claim")
+        handle = await self._take(session_id, path)
+        if handle is None:
+            raise SessionBusy(session_id=session_id)
+        try:
+            yield
+        finally:
+            await finish(in_thread(give_back, handle, path))
+
+    def claim(self, session_id: str) -> AbstractAsyncContextManager[None]:
+        """See the base class."""
+        return self._claim(session_id)
+
+    def _lock_path(self, session_id: str, kind: str) -> Path:
+        return self.folder / ".locks" / f"{check_session_id(session_id)}.{kind}"
+
+    async def _take(self, session_id: str, path: Path) -> int | None:
+        """A descriptor that is taken is never lost to a cancellation."""
+        taken: list[int] = []
+        try:
+            return await finish(in_thread(_take, session_id, path, taken))
+        except BaseException:
+            for handle in taken:
+                give_back(handle, path)
+            raise
+
+
+@contextlib.contextmanager
+def _named(session_id: str) -> Iterator[None]:
+    """What the system says, as errors of ours."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SessionNotFound(session_id=session_id) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(session_id=session_id, reason=reason) from error
+
+
+def _signature(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _signature_at(session_id: str, path: Path) -> tuple[int, ...]:
+    with _named(session_id):
+        status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise SessionNotFound(session_id=session_id)
+    return _signature(status)
+
+
+def _open(session_id: str, path: Path) -> tuple[int, os.stat_result]:
+    """A descriptor for a plain file; a link, a folder or a pipe of that name is no session."""
+    with _named(session_id):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise SessionNotFound(session_id=session_id)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return handle, os.fstat(handle)
+
+
+def _read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
+    handle, status = _open(session_id, path)
+    with _named(session_id), open(handle, "rb") as file:  # noqa: PTH123 - a descriptor
+        return file.read(), _signature(status)
+
+
+def _read_head(session_id: str, path: Path, size: int) -> bytes:
+    handle, _ = _open(session_id, path)
+    try:
+        with _named(session_id):
+            return os.read(handle, size)
+    finally:
+        os.close(handle)
+
+
+def _read_heads(paths: list[tuple[str, Path]], size: int) -> list[bytes | MochiError]:
+    return [_head_or_error(session_id, path, size) for session_id, path in paths]
+
+
+def _head_or_error(session_id: str, path: Path, size: int) -> bytes | MochiError:
+    try:
+        return _read_head(session_id, path, size)
+    except MochiError as error:
+        return error
+
+
+def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
+    temporary = path.parent / f".{session_id}.{uuid.uuid4().hex}.tmp"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb") as file:
+            file.writelines(parts)
+            file.flush()
+            os.fsync(file.fileno())
+            status = os.fstat(file.fileno())
+        temporary.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(session_id=session_id, reason=reason) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return _signature(status)
+
+
+def _create(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
+    if os.path.lexists(path):
+        raise SessionExists(session_id=session_id)
+    return _write(session_id, path, parts)
+
+
+def _delete(session_id: str, path: Path) -> None:
+    _signature_at(session_id, path)
+    with _named(session_id):
+        path.unlink()
+        _flush_folder(path.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Without this, a power cut may undo a rename that was reported as done."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _take(session_id: str, path: Path, taken: list[int]) -> int | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = take(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(session_id=session_id, reason=reason) from error
+    if handle is not None:
+        taken.append(handle)
+    return handle
+
+
+def _generation(folder: Path) -> object | None:
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_ino)
+
+
+def _entries(folder: Path) -> list[Entry]:
+    found: list[Entry] = []
+    try:
+        with os.scandir(folder) as listing:
+            for item in listing:
+                if item.name.endswith(".json") and not item.name.startswith("."):
+                    found.extend(_entry(item))
+                elif item.name.startswith(".") and item.name.endswith(".tmp"):
+                    _remove_leftover(item)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"{folder} cannot be listed: {reason}") from error
+    return found
+
+
+def _entry(item: os.DirEntry[str]) -> list[Entry]:
+    """The entry of one file; nothing when it went away meanwhile."""
+    session_id = item.name[: -len(".json")]
+    try:
+        status = item.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return []
+    problem = None
+    if not stat.S_ISREG(status.st_mode):
+        problem = "not a plain file"
+    elif SESSION_ID.fullmatch(session_id) is None:
+        problem = "the file's name is not a session id"
+    return [Entry(session_id, _signature(status), status.st_mtime_ns // 1000, problem)]
+
+
+def _remove_leftover(item: os.DirEntry[str]) -> None:
+    with contextlib.suppress(OSError):
+        if time.time() - item.stat(follow_symlinks=False).st_mtime > LEFTOVER_SECONDS:
+            logger.info("Removing %s, left by a process that crashed", item.path)
+            os.unlink(item.path)  # noqa: PTH108 - a DirEntry has no unlink

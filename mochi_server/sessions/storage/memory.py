@@ -1,0 +1,92 @@
+"""Sessions that live as long as the process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from ...errors import SessionBusy, SessionExists, SessionNotFound
+from .base import Entry, SessionStorage, check_session_id
+from .locks import KeyedLocks
+
+
+class MemoryStorage(SessionStorage):
+    """Keeps everything in a dictionary; for tests and for conversations nobody wants to keep.
+
+    For one event loop at a time.
+    """
+
+    def __init__(self) -> None:
+        self._contents: dict[str, tuple[bytes, Entry]] = {}
+        self._claimed: set[str] = set()
+        self._waiting = KeyedLocks()
+        self._changes = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryStorage of {len(self._contents)} sessions>"
+
+    def _get(self, session_id: str) -> tuple[bytes, Entry]:
+        try:
+            return self._contents[check_session_id(session_id)]
+        except KeyError as error:
+            raise SessionNotFound(session_id=session_id) from error
+
+    async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
+        """See the base class."""
+        content, entry = self._get(session_id)
+        return content, entry.signature
+
+    async def signature(self, session_id: str) -> tuple[int, ...]:
+        """The number of the change that made it."""
+        return self._get(session_id)[1].signature
+
+    async def read_head(self, session_id: str, size: int) -> bytes:
+        """See the base class."""
+        return self._get(session_id)[0][:size]
+
+    async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        """See the base class."""
+        check_session_id(session_id)
+        self._changes += 1
+        entry = Entry(session_id, (self._changes,), time.time_ns() // 1000)
+        self._contents[session_id] = (b"".join(parts), entry)
+        return entry.signature
+
+    async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        """See the base class."""
+        if check_session_id(session_id) in self._contents:
+            raise SessionExists(session_id=session_id)
+        return await self.write(session_id, parts)
+
+    async def delete(self, session_id: str) -> None:
+        """See the base class."""
+        self._get(session_id)
+        del self._contents[session_id]
+        self._changes += 1
+
+    async def entries(self) -> list[Entry]:
+        """See the base class."""
+        return [entry for _, entry in self._contents.values()]
+
+    async def generation(self) -> object | None:
+        """The number of changes so far."""
+        return self._changes
+
+    def lock(self, session_id: str) -> AbstractAsyncContextManager[None]:
+        """See the base class."""
+        return self._waiting.holding(check_session_id(session_id))
+
+    @asynccontextmanager
+    async def _claim(self, session_id: str) -> AsyncIterator[None]:
+        if check_session_id(session_id) in self._claimed:
+            raise SessionBusy(session_id=session_id)
+        self._claimed.add(session_id)
+        try:
+            yield
+        finally:
+            self._claimed.discard(session_id)
+
+    def claim(self, session_id: str) -> AbstractAsyncContextManager[None]:
+        """See the base class."""
+        return self._claim(session_id)
