@@ -29,8 +29,8 @@ import anyio
 
 from .http_wire import Connection, Request, go_json
 from .ollama_rules import (
-    FakeModel,
     Answer,
+    FakeModel,
     check_chat,
     default_models,
     example_of,
@@ -430,14 +430,17 @@ class FakeOllama:
             return
         speed = script.get("speed", 1.0)
         await asyncio.sleep(script.get("first_byte_ms", 0) / 1000 / speed)
-        connection.start(script["status"], script["headers"])
-        while True:
+        while not connection.transport.is_closing():
             for segment in script["segments"]:
                 if segment["delay_ms"]:
                     await asyncio.sleep(segment["delay_ms"] / 1000 / speed)
+                if not connection.streaming:  # not even the status comes before the first chunk
+                    connection.start(script["status"], script["headers"])
                 data = segment.get("data_hex")
                 connection.chunk(bytes.fromhex(data) if data else segment["data"].encode())
                 await connection.drain()
+            if not connection.streaming:
+                connection.start(script["status"], script["headers"])
             if script["end"] != "repeat":
                 break
             await asyncio.sleep(0)

@@ -1,0 +1,144 @@
+"""What Ollama says when something is wrong, as the errors of this project.
+
+Its words stay in the message. The texts come from docs/reference/errors.md, "Ollama".
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from ..errors import (
+    ContextOverflow,
+    JSONObject,
+    MochiError,
+    ModelNotFound,
+    OllamaError,
+    OllamaUnreachable,
+    ProviderBusy,
+    ThinkingNotSupported,
+)
+
+OVERFLOW_TEXTS = (
+    "exceed_context_size_error",
+    "exceeds the available context size",
+    "longer than the context length",
+    "input length exceeds the context length",
+)
+BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+BUSY_SECONDS = 5
+"""When to try again if the server does not say."""
+SHOWN_CHARACTERS = 300
+"""Longest piece of an answer that is not JSON in a message."""
+
+
+def failure_of_answer(
+    status: int, body: bytes, *, model: str | None, host: str, retry_after: str | None = None
+) -> MochiError:
+    """The error of an answer whose status is not 200.
+
+    Args:
+        status: The HTTP status.
+        body: The answer as it came.
+        model: Name in the request, where it had one.
+        host: Address of the server, for the message.
+        retry_after: The header of that name.
+    """
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        answer = None
+    if isinstance(answer, dict):
+        text, fields = _words(answer)
+        fields["status"] = status
+        if status in BUSY:
+            seconds = int(retry_after) if (retry_after or "").isdigit() else BUSY_SECONDS
+            return ProviderBusy(text, details=fields, retry_after=seconds)
+        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            return _refused(text, fields)
+        return _failure(text, fields, model=model, status=status)
+    return _not_ollama(status, body, host)
+
+
+def failure_of_line(line: Any, *, model: str | None) -> MochiError:  # noqa: ANN401 - any JSON
+    """The error of a line in a stream that is not a chunk: ``{"error": …}``, or something odd."""
+    if not isinstance(line, dict):
+        shown = orjson.dumps(line)[:SHOWN_CHARACTERS].decode(errors="replace")
+        return OllamaError(
+            f"Ollama sent a line that is not an object: {shown}", details={"incomplete": True}
+        )
+    text, fields = _words(line)
+    fields["incomplete"] = True
+    return _failure(text, fields, model=model)
+
+
+def not_json(line: bytes) -> OllamaError:
+    """The error of a line that cannot be parsed."""
+    shown = line[:SHOWN_CHARACTERS].decode(errors="replace")
+    return OllamaError(
+        f"Ollama sent a line that is not JSON: {shown!r}", details={"incomplete": True}
+    )
+
+
+def incomplete(how: str) -> OllamaError:
+    """The error of a reply that stops before its end."""
+    return OllamaError(f"The reply of Ollama {how}.", details={"incomplete": True})
+
+
+def _words(answer: dict[str, Any]) -> tuple[str, JSONObject]:
+    """Its message, and what else it tells; the message may be a JSON document itself."""
+    fields: JSONObject = {}
+    if isinstance(url := answer.get("signin_url"), str):
+        fields["signin_url"] = url
+    told: Any = answer.get("error")
+    if told is None:  # 0.11 has used the message's first words as the key
+        told = ": ".join(str(part) for pair in answer.items() for part in pair)
+        told = told[:SHOWN_CHARACTERS]
+    if isinstance(told, str) and told.startswith("{"):
+        try:
+            told = orjson.loads(told)
+        except orjson.JSONDecodeError:
+            return told, fields
+    while isinstance(told, dict):
+        fields.update({k: v for k, v in told.items() if k.startswith("n_") or k == "type"})
+        told = told.get("error") or told.get("message")
+    return (str(told) if told else OllamaError.template), fields
+
+
+def _failure(
+    text: str, fields: JSONObject, *, model: str | None, status: int | None = None
+) -> MochiError:
+    kind = str(fields.get("type"))
+    if any(known in text or known == kind for known in OVERFLOW_TEXTS):
+        return ContextOverflow(text, details={"model": model, **fields})
+    if status == HTTPStatus.NOT_FOUND and "not found" in text:
+        return ModelNotFound(text, details={"model": model, **fields})
+    if "does not support thinking" in text:
+        return ThinkingNotSupported(text, details={"model": model, **fields})
+    return OllamaError(text, details=fields)
+
+
+def _refused(text: str, fields: JSONObject) -> OllamaError:
+    if "signin_url" in fields or fields["status"] == HTTPStatus.UNAUTHORIZED:
+        text = f"{text} (Ollama is not signed in to its cloud: run `ollama signin` there)"
+    return OllamaError(text, details=fields)
+
+
+def _not_ollama(status: int, body: bytes, host: str) -> MochiError:
+    details: JSONObject = {"status": status, "host": host}
+    if status == HTTPStatus.FORBIDDEN and not body.strip():
+        return OllamaUnreachable(
+            f"Ollama at {host} does not accept requests for this host name (403). Use its address"
+            " in MOCHI_OLLAMA_HOST, or start Ollama with OLLAMA_HOST=0.0.0.0.",
+            details=details,
+        )
+    if status in BUSY:
+        return ProviderBusy(
+            f"Ollama at {host} is busy ({status}).", details=details, retry_after=BUSY_SECONDS
+        )
+    shown = " ".join(body[:SHOWN_CHARACTERS].decode(errors="replace").split())
+    return OllamaError(
+        f"{host} does not answer as Ollama does (status {status}): {shown!r}", details=details
+    )

@@ -1,0 +1,176 @@
+"""From the bytes of ``/api/chat`` to chunks, without a socket.
+
+The stream is one JSON object a line (application/x-ndjson). Every field may be missing, tool calls
+ride on any chunk, the last one included, and an error is a line of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from ..errors import MochiError
+from ..messages import ToolCall, new_call_id
+from ..providers.base import Chunk, Finish, TextDelta, ThoughtDelta
+from .failures import failure_of_line, incomplete, not_json
+
+LONGEST_LINE = 64 * 2**20
+"""Bytes; a line is a whole tool call at most, so beyond this something is wrong."""
+
+
+class LineSplitter:
+    r"""Cuts a stream of bytes at ``\n``, and nowhere else.
+
+    Text may hold other line ends (U+0085 comes unescaped), so ``splitlines`` would cut inside it.
+    """
+
+    __slots__ = ("_pieces", "_size")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that this read completes."""
+        if b"\n" not in data:
+            self._pieces.append(data)
+            self._size += len(data)
+            return []
+        if self._pieces:
+            self._pieces.append(data)
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        if rest:
+            self._pieces.append(rest)
+        self._size = len(rest)
+        return lines
+
+    @property
+    def pending(self) -> int:
+        """Bytes of the line that is not complete."""
+        return self._size
+
+    def rest(self) -> bytes:
+        """What follows the last line end."""
+        return b"".join(self._pieces)
+
+
+class ReplyReader:
+    """Collects one reply.
+
+    An error in the middle does not take away what came before it: `feed` returns the chunks up to
+    there, and then `error` is set.
+    """
+
+    __slots__ = ("_call_ids", "_lines", "_model", "error", "finished")
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._lines = LineSplitter()
+        self._call_ids: set[str] = set()
+        self.error: MochiError | None = None
+        """Why nothing more can come."""
+        self.finished = False
+        """Whether the last chunk was there."""
+
+    def feed(self, data: bytes) -> list[Chunk]:
+        """The chunks that this read completes."""
+        chunks: list[Chunk] = []
+        for line in self._lines.feed(data):
+            self._read(line, chunks)
+            if self.finished or self.error is not None:
+                return chunks
+        if self._lines.pending > LONGEST_LINE:
+            self.error = incomplete(f"has a line of more than {LONGEST_LINE} bytes")
+        return chunks
+
+    def close(self) -> list[Chunk]:
+        """The stream is over: the chunks of a last line that has no line end."""
+        chunks: list[Chunk] = []
+        if rest := self._lines.rest():
+            self._read(rest, chunks)
+            if self.error is not None and "incomplete" in self.error.details:
+                self.error = self.error if _parses(rest) else incomplete("ended within a line")
+        if not self.finished and self.error is None:
+            self.error = incomplete("ended without finishing")
+        return chunks
+
+    def _read(self, line: bytes, chunks: list[Chunk]) -> None:
+        """Append the chunks of one line, or set `error`; this runs for every token."""
+        try:
+            data = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            if line.strip():
+                self.error = not_json(line)
+            return
+        message = data.get("message") if type(data) is dict else None
+        if type(message) is not dict or "error" in data:
+            self.error = failure_of_line(data, model=self._model)
+            return
+        if type(thought := message.get("thinking")) is str and thought:
+            chunks.append(ThoughtDelta(thought))
+        if type(text := message.get("content")) is str and text:
+            chunks.append(TextDelta(text))
+        if calls := message.get("tool_calls"):
+            chunks.extend(self._calls(calls))
+        if data.get("done"):
+            self.finished = True
+            chunks.append(_finish(data))
+
+    def _calls(self, calls: Any) -> list[ToolCall]:  # noqa: ANN401 - any JSON
+        found = []
+        for call in calls if isinstance(calls, list) else []:
+            function = call.get("function") if isinstance(call, dict) else None
+            if isinstance(function, dict) and isinstance(function.get("name"), str):
+                arguments = as_arguments(function.get("arguments"))
+                identity = self._identify(call.get("id"))
+                found.append(ToolCall(id=identity, name=function["name"], arguments=arguments))
+        return found
+
+    def _identify(self, given: object) -> str:
+        """The model's id of a call, or one of ours where it has none or repeats it.
+
+        Order of arrival is what identifies a call: indexes repeat, and old servers send no ids.
+        """
+        identity = given if isinstance(given, str) and given else new_call_id()
+        while identity in self._call_ids:
+            identity = new_call_id()
+        self._call_ids.add(identity)
+        return identity
+
+
+def as_arguments(value: object) -> dict[str, Any]:
+    """Arguments of a call as an object; text that is none is kept under ``input``."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value) if value.strip() else {}
+        except orjson.JSONDecodeError:
+            return {"input": value}
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else {"input": value}
+
+
+def _parses(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _finish(data: dict[str, Any]) -> Finish:
+    reason = data.get("done_reason")
+    return Finish(
+        reason=reason if isinstance(reason, str) and reason else "stop",
+        eval_count=_count(data.get("eval_count")),
+        prompt_eval_count=_count(data.get("prompt_eval_count")),
+        load_seconds=(_count(data.get("load_duration")) or 0) / 1e9,
+    )
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

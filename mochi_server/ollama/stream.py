@@ -1,0 +1,92 @@
+"""The reply of a model as it is generated: the hot path of the server.
+
+Between the socket and the consumer there is one loop: no task, no queue, no timer for a chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+
+import aiohttp
+
+from ..errors import MochiError, OllamaUnreachable
+from ..providers.base import Chunk
+from .failures import incomplete
+from .reply import ReplyReader
+from .transport import Transport
+
+
+class _Silence(Exception):
+    """Nothing came for too long."""
+
+
+class _Watch:
+    """One timer for a whole stream; it looks again when something came in the meantime."""
+
+    __slots__ = ("_handle", "_limit", "_loop", "_response", "since")
+
+    def __init__(self, response: aiohttp.ClientResponse, limit: float) -> None:
+        self._response = response
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self.since: float | None = None
+        """Start of the present wait; None while the consumer works."""
+        self._handle = self._loop.call_later(limit, self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = (self.since if self.since is not None else now) + self._limit
+        if due > now:
+            self._handle = self._loop.call_at(due, self._look)
+        else:
+            self._response.content.set_exception(_Silence())
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+
+async def stream_chat(
+    transport: Transport, body: bytes, *, model: str
+) -> AsyncGenerator[Chunk, None]:
+    """Send one ``/api/chat`` request and yield what comes; closing it closes the connection.
+
+    Raises:
+        ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
+        OllamaUnreachable: before the first chunk, or after some; ``details["incomplete"]`` is
+            true for a reply that had begun.
+    """
+    response = await transport.post("/api/chat", body)
+    del body  # it may be long, and a stream lives long
+    watch = _Watch(response, transport.limits.idle)
+    try:
+        if response.status != HTTPStatus.OK:
+            raise transport.refusal(response, await response.read(), model=model)
+        reader = ReplyReader(model)
+        read, clock = response.content.readany, asyncio.get_running_loop().time
+        while True:
+            watch.since = clock()
+            data = await read()
+            watch.since = None
+            for chunk in reader.feed(data) if data else reader.close():
+                yield chunk
+            if reader.finished:
+                return
+            if reader.error is not None:
+                raise reader.error
+    except (aiohttp.ClientError, OSError, _Silence) as error:
+        raise _broken(transport, error) from error
+    finally:
+        watch.stop()
+        response.close()
+
+
+def _broken(transport: Transport, error: Exception) -> MochiError:
+    if isinstance(error, _Silence):
+        return OllamaUnreachable(
+            f"Ollama at {transport.host} sent nothing for {transport.limits.idle:g} s"
+            " (MOCHI_OLLAMA_IDLE_TIMEOUT_SECONDS).",
+            details={"host": transport.host, "incomplete": True},
+        )
+    return incomplete("broke off: the connection was lost")

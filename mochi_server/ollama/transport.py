@@ -1,0 +1,155 @@
+"""HTTP to one Ollama server, over aiohttp.
+
+One session for each running event loop, made at first use. Connections have no limit of number:
+each open reply holds one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import aiohttp
+import anyio
+import orjson
+
+from ..errors import JSONObject, OllamaError, OllamaUnreachable
+from .failures import failure_of_answer
+
+ANSWER_SECONDS = 30.0
+"""Longest wait for an answer that needs no model."""
+READ_BUFFER = 2**16
+"""Bytes; aiohttp stops reading the socket at twice this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long to wait, in seconds."""
+
+    connect: float = 5.0
+    first_byte: float = 600.0
+    """Queue, load of the model and prompt come before the first byte."""
+    idle: float = 300.0
+    """Tool calls are generated in silence."""
+
+
+class Transport:
+    """Requests to one server; every failure is one of this project's errors."""
+
+    def __init__(self, host: str, limits: Limits) -> None:
+        self.host = host.rstrip("/")
+        self.limits = limits
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
+            WeakKeyDictionary()
+        )
+
+    def session(self) -> aiohttp.ClientSession:
+        """The session of the running event loop."""
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None or session.closed:
+            session = self._sessions[loop] = self._new_session()
+        return session
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        connect = self.limits.connect
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None, connect=connect, sock_connect=connect),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Content-Type": "application/json"},
+            trust_env=False,
+            read_bufsize=READ_BUFFER,
+        )
+
+    async def post(self, path: str, body: bytes) -> aiohttp.ClientResponse:
+        """Send a request and wait for the head of its answer.
+
+        Raises:
+            OllamaUnreachable: no connection, or no answer in time.
+        """
+        limit = self.limits.first_byte
+        try:
+            with anyio.fail_after(limit):
+                return await self.session().post(f"{self.host}{path}", data=body)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise self.unreachable(error, waited_for=first_byte_limit(limit)) from error
+
+    async def fetch(
+        self, path: str, body: JSONObject | None = None, *, model: str | None = None
+    ) -> dict[str, Any]:
+        """The whole answer of a request that needs no model: GET, or POST with a body.
+
+        Raises:
+            OllamaUnreachable: no connection, or no answer in time.
+            OllamaError, ModelNotFound, ProviderBusy: what the server says instead.
+        """
+        method = "GET" if body is None else "POST"
+        data = None if body is None else orjson.dumps(body)
+        try:
+            with anyio.fail_after(ANSWER_SECONDS):
+                async with self.session().request(
+                    method, f"{self.host}{path}", data=data
+                ) as response:
+                    answer = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise self.unreachable(error, waited_for=f"{ANSWER_SECONDS:g} s") from error
+        if response.status != HTTPStatus.OK:
+            raise self.refusal(response, answer, model=model)
+        return _object(answer, self.host)
+
+    def refusal(
+        self, response: aiohttp.ClientResponse, answer: bytes, *, model: str | None
+    ) -> Exception:
+        """The error of an answer whose status is not 200."""
+        return failure_of_answer(
+            response.status,
+            answer,
+            model=model,
+            host=self.host,
+            retry_after=response.headers.get("Retry-After"),
+        )
+
+    def unreachable(self, error: Exception, *, waited_for: str) -> OllamaUnreachable:
+        """The error of a connection that could not be made, or that stayed silent."""
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            seconds = f"{self.limits.connect:g} s (MOCHI_OLLAMA_CONNECT_TIMEOUT_SECONDS)"
+            text = f"Cannot connect to Ollama at {self.host} within {seconds}."
+        elif isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+            text = f"Ollama at {self.host} did not answer within {waited_for}."
+        elif isinstance(error, (aiohttp.ClientConnectorError, aiohttp.InvalidURL)):
+            text = f"Cannot connect to Ollama at {self.host}: {_reason(error)}"
+        else:
+            text = f"Ollama at {self.host} closed the connection without an answer."
+        return OllamaUnreachable(text, details={"host": self.host})
+
+    async def aclose(self) -> None:
+        """Close the sessions; a later request makes a new one."""
+        sessions = [*self._sessions.values()]
+        self._sessions.clear()
+        for session in sessions:
+            await session.close()
+
+
+def first_byte_limit(seconds: float) -> str:
+    """The limit in words, with the setting that changes it."""
+    return f"{seconds:g} s (MOCHI_OLLAMA_FIRST_BYTE_TIMEOUT_SECONDS)"
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "os_error", None)
+    return (getattr(cause, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+
+
+def _object(answer: bytes, host: str) -> dict[str, Any]:
+    try:
+        found = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        shown = answer[:300].decode(errors="replace")
+        raise OllamaError(f"{host} does not answer as Ollama does: {shown!r}")
+    return found

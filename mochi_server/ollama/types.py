@@ -1,0 +1,67 @@
+"""Models as Ollama describes them, in our terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..providers.base import ModelInfo
+
+DETAILS = ("format", "family", "parameter_size", "quantization_level")
+
+
+def full_name(name: str) -> str:
+    """The name with its tag; one without means ``:latest``."""
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def info_of(
+    name: str,
+    *,
+    listed: Mapping[str, Any] | None = None,
+    shown: Mapping[str, Any] | None = None,
+    provider: str = "ollama",
+) -> ModelInfo:
+    """What the entry in ``/api/tags`` and the answer of ``/api/show`` tell; one is enough."""
+    listed, shown = listed or {}, shown or {}
+    details = {**(shown.get("details") or {}), **(listed.get("details") or {})}
+    size = listed.get("size")
+    return ModelInfo(
+        name=name,
+        size_mb=round(size / 1e6, 1) if isinstance(size, (int, float)) else None,
+        capabilities=capabilities_of(listed, shown),
+        context_length=context_length_of(shown) or details.get("context_length"),
+        provider=provider,
+        remote_host=listed.get("remote_host") or shown.get("remote_host"),
+        **{key: details.get(key) or None for key in DETAILS},
+    )
+
+
+def tells_enough(listed: Mapping[str, Any]) -> bool:
+    """Whether the entry in ``/api/tags`` needs no ``/api/show`` (servers since 0.30)."""
+    return isinstance(listed.get("capabilities"), list)
+
+
+def capabilities_of(listed: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
+    """What the model can do; servers before 0.6.4 do not say, the template does."""
+    for source in (listed, shown):
+        if isinstance(found := source.get("capabilities"), list):
+            return [str(item) for item in found]
+    return ["completion", "tools"] if ".Tools" in (shown.get("template") or "") else ["completion"]
+
+
+def context_length_of(shown: Mapping[str, Any]) -> int | None:
+    """The longest context of the weights, in tokens.
+
+    The key begins with the architecture of the weights, which need not be the ``family`` of the
+    details.
+    """
+    info = shown.get("model_info") or {}
+    key = f"{info.get('general.architecture')}.context_length"
+    candidates = [info.get(key), *(v for k, v in info.items() if k.endswith(".context_length"))]
+    return next((value for value in candidates if isinstance(value, int) and value > 0), None)
+
+
+def can_chat(model: ModelInfo) -> bool:
+    """Whether the model is one to talk to (not for embeddings or images only)."""
+    return "completion" in model.capabilities

@@ -1,0 +1,192 @@
+"""Models of an Ollama server: the default provider."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from pydantic import BaseModel
+
+from ..errors import JSONObject, MochiError
+from ..ollama.requests import chat_body
+from ..ollama.stream import stream_chat
+from ..ollama.transport import Limits, Transport
+from ..ollama.types import can_chat, full_name, info_of, tells_enough
+from .base import Capabilities, Chunk, ModelInfo, ModelRequest, Provider
+
+if TYPE_CHECKING:
+    from ..ollama.async_client import AsyncInstructorOllamaClient
+
+T = TypeVar("T", bound=BaseModel)
+
+MODEL_SECONDS = 30.0
+"""How long what we know of a model counts as known."""
+PARALLEL_SHOWS = 8
+"""Requests at a time to a server whose list does not tell enough."""
+
+
+class OllamaProvider(Provider):
+    """One Ollama server.
+
+    Args:
+        alias: Name of the provider.
+        host: Address of the server, with scheme.
+        connect_timeout: Seconds to wait for a connection.
+        first_byte_timeout: Seconds to wait for a reply's first byte.
+        idle_timeout: Longest silence within a reply, in seconds.
+        keep_alive: How long the server keeps the model loaded; None leaves it to the server.
+    """
+
+    capabilities = Capabilities(context_size=True)
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        host: str,
+        connect_timeout: float = 5.0,
+        first_byte_timeout: float = 600.0,
+        idle_timeout: float = 300.0,
+        keep_alive: str | None = None,
+    ) -> None:
+        super().__init__(alias)
+        limits = Limits(connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout)
+        self._transport = Transport(host, limits)
+        self._keep_alive = keep_alive
+        self._known: dict[str, tuple[float, ModelInfo]] = {}
+        self._shown: dict[str, JSONObject] = {}
+        """Answers of ``/api/show`` by digest, which never change."""
+        self._instructor: AsyncInstructorOllamaClient | None = None
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The models that can chat; one request where the server's list tells enough.
+
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        answer = await self._transport.fetch("/api/tags")
+        entries = [entry for entry in answer.get("models") or [] if entry.get("name")]
+        await self._show_all([entry for entry in entries if not tells_enough(entry)])
+        found = [
+            info_of(
+                entry["name"],
+                listed=entry,
+                shown=self._shown.get(entry.get("digest", "")),
+                provider=self.alias,
+            )
+            for entry in entries
+        ]
+        for model in found:
+            self._remember(model)
+        return [model for model in found if can_chat(model)]
+
+    async def _show_all(self, entries: list[dict[str, Any]]) -> None:
+        """Ask for the models that we have not seen; one that fails is left without details."""
+        slots = anyio.CapacityLimiter(PARALLEL_SHOWS)
+        failures: list[MochiError] = []
+
+        async def show(entry: Mapping[str, Any]) -> None:
+            async with slots:
+                try:
+                    shown = await self._show(entry["name"])
+                except MochiError as error:
+                    failures.append(error)
+                else:
+                    self._shown[entry.get("digest", "")] = shown
+
+        async with anyio.create_task_group() as group:
+            for entry in entries:
+                if entry.get("digest") not in self._shown:
+                    group.start_soon(show, entry)
+        if failures and len(failures) == len(entries):
+            raise failures[0]
+
+    async def _show(self, name: str) -> JSONObject:
+        shown = await self._transport.fetch("/api/show", {"model": name}, model=name)
+        for bulky in ("tensors", "license", "modelfile", "projector_info"):
+            shown.pop(bulky, None)
+        return shown
+
+    def _remember(self, model: ModelInfo) -> None:
+        self._known[full_name(model.name)] = (time.monotonic() + MODEL_SECONDS, model)
+
+    async def show_model(self, name: str) -> ModelInfo:
+        """One model, at most 30 seconds old; ``name`` without a tag means ``:latest``.
+
+        Raises:
+            ModelNotFound, OllamaUnreachable, OllamaError.
+        """
+        until, model = self._known.get(full_name(name), (0.0, None))
+        if model is None or until < time.monotonic():
+            model = info_of(name, shown=await self._show(name), provider=self.alias)
+            self._remember(model)
+        return model
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """The reply, as it is generated; nothing is sent before the first chunk is asked for.
+
+        Raises:
+            ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
+            OllamaUnreachable: ``details["incomplete"]`` is true for a reply that had begun.
+        """
+        body = chat_body(request, keep_alive=self._keep_alive)
+        return stream_chat(self._transport, body, model=request.model)
+
+    async def structured(self, request: ModelRequest, shape: type[T]) -> T:
+        """A reply that validates as ``shape``, by ollama-instructor.
+
+        Raises:
+            OllamaError: the reply does not validate, twice.
+            ModelNotFound, ContextOverflow, ProviderBusy, OllamaUnreachable.
+        """
+        if self._instructor is None:
+            from ..ollama.async_client import AsyncInstructorOllamaClient  # noqa: PLC0415
+
+            self._instructor = AsyncInstructorOllamaClient(
+                self._transport.host, limits=self._transport.limits, keep_alive=self._keep_alive
+            )
+        return await self._instructor.structured_result(
+            request.model,
+            request.messages,
+            shape,
+            think=request.think,
+            context_window=request.num_ctx,
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+        )
+
+    async def loaded_window(self, model: str) -> int | None:
+        """The context window that the model is loaded with, in tokens; None if it is not loaded.
+
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        answer = await self._transport.fetch("/api/ps")
+        for entry in answer.get("models") or []:
+            if full_name(model) in (entry.get("name"), entry.get("model")):
+                length = entry.get("context_length")
+                return length if isinstance(length, int) else None
+        return None
+
+    async def check(self) -> bool:
+        """Whether the server answers, within the time for a connection."""
+        with anyio.move_on_after(self._transport.limits.connect):
+            try:
+                await self._transport.fetch("/api/version")
+            except MochiError:
+                return False
+            return True
+        return False
+
+    def describe(self) -> str:
+        """The server's address."""
+        return self._transport.host
+
+    async def aclose(self) -> None:
+        """Close the connections; the provider can be used again, also by another event loop."""
+        await self._transport.aclose()
+        if self._instructor is not None:
+            await self._instructor.aclose()
+            self._instructor = None
