@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from ..aio import BackgroundTasks
 from ..config import MochiServerSettings
 from ..errors import (
     ContextOverflow,
-    EmptyHistory,
     InternalError,
     JSONObject,
     MochiError,
@@ -23,7 +21,7 @@ from ..services.history import estimate
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import ContextWindowConfig
 from .tool_calls import unanswered
-from .turn import Limits, Turn
+from .turn import Limits, Turn, objects, system_of
 from .turns import TurnLog, TurnRegistry
 
 DENSEST_TEXT = 6.0
@@ -41,13 +39,11 @@ class ChatService:
         providers: ProviderRegistry,
         windows: DynamicContextWindowService,
         turns: TurnRegistry,
-        background: BackgroundTasks,
     ) -> None:
         self._sessions = sessions
         self._providers = providers
         self._windows = windows
         self._turns = turns
-        self._background = background
         self._limits = Limits(
             max_tool_rounds=settings.max_tool_rounds,
             max_output_tokens=settings.max_output_tokens,
@@ -91,7 +87,6 @@ class ChatService:
                 limits=self._limits,
                 sessions=self._sessions,
                 windows=self._windows,
-                background=self._background,
                 claim=stack.pop_all(),
                 session=session,
             )
@@ -136,7 +131,7 @@ class ChatService:
         metadata = session.metadata
         tools, agents = metadata.tool_settings, metadata.agent_settings
         config = metadata.context_window_config or ContextWindowConfig()
-        first = session.stored(0) if len(session.messages) else {}
+        system = system_of(session)
         summary = metadata.summary
         return {
             "session_id": session_id,
@@ -157,9 +152,7 @@ class ChatService:
             "agents_enabled": bool(agents and agents.enabled_agents),
             "enabled_agents": [],
             "unknown_agents": list(agents.enabled_agents) if agents else [],
-            "system_prompt_file": (
-                first.get("source_file") if first.get("role") == "system" else None
-            ),
+            "system_prompt_file": system.get("source_file") if system else None,
             "summary": summary.model_dump(mode="json") if summary else None,
             "summary_model": metadata.summary_model,
         }
@@ -230,9 +223,8 @@ def check_length(model: str, info: ModelInfo, session: ChatSession, message: str
     """
     if message is None or not info.context_length:
         return
-    system = session.stored(0) if len(session.messages) else {}
     tokens = estimate({"content": message}, DENSEST_TEXT)
-    if system.get("role") == "system":
+    if (system := system_of(session)) is not None:
         tokens += estimate(system, DENSEST_TEXT)
     if tokens > info.context_length:
         raise ContextOverflow(
@@ -247,7 +239,6 @@ def prepare(session: ChatSession, message: str | None) -> None:
         EmptyHistory: there is no user message to answer again.
     """
     if message is None:
-        if not session.truncate_after_last_user():
-            raise EmptyHistory(session_id=session.metadata.session_id)
+        session.truncate_after_last_user()
         return
-    session.append(*unanswered(session.tail()), UserMessage(content=message))
+    session.append(*unanswered(objects(session.tail())), UserMessage(content=message))

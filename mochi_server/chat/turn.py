@@ -7,13 +7,14 @@ before ``message_complete``. What came before a cut is kept and marked as interr
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ..aio import BackgroundTasks
+from pydantic import JsonValue
+
+from ..aio import finish
 from ..errors import ContextOverflow, JSONObject, ProviderError
 from ..events import (
     ContentDelta,
@@ -67,7 +68,6 @@ class Turn:
     limits: Limits
     sessions: SessionManager
     windows: DynamicContextWindowService
-    background: BackgroundTasks
     claim: AsyncExitStack
     session: ChatSession | None
     """The session as it was saved last; dropped once the request is built."""
@@ -169,12 +169,12 @@ class Turn:
         if budget is not None:
             budget = int(budget * self.squeeze)
         total = len(session.messages)
-        system = session.stored(0) if total and session.stored(0).get("role") == "system" else None
+        system = system_of(session)
         if system is not None:
             total -= 1
         return fit(
             system,
-            islice(session.tail(), total),
+            objects(islice(session.tail(), total)),
             total=total,
             budget=budget,
             ratio=self.windows.ratio(self.model),
@@ -257,10 +257,8 @@ class Turn:
             await self._store(message, *interrupted(reply.calls))
 
     async def _store(self, *messages: AssistantMessage | ToolMessage) -> None:
-        """Append, in a task of its own: a client that leaves must not stop a write."""
-        await asyncio.shield(
-            self.background.spawn(self._append(messages), name=f"store {self.session_id}")
-        )
+        """Append, to the end even when the client leaves meanwhile."""
+        await finish(self._append(messages))
 
     async def _append(self, messages: tuple[AssistantMessage | ToolMessage, ...]) -> None:
         async with self.sessions.edit(self.session_id) as session:
@@ -270,6 +268,17 @@ class Turn:
                 metadata.context_window_config = record(metadata.context_window_config, self.window)
 
 
+def objects(messages: Iterable[JsonValue]) -> Iterator[JSONObject]:
+    """Stored messages without what is no object: kept in the file, never sent."""
+    return (message for message in messages if isinstance(message, dict))
+
+
+def system_of(session: ChatSession) -> JSONObject | None:
+    """The stored system prompt."""
+    first = session.stored(0) if len(session.messages) else None
+    return first if isinstance(first, dict) and first.get("role") == "system" else None
+
+
 def usage_of(session: ChatSession, limit: int | None) -> tuple[int, str | None]:
     """Tokens of the conversation, and the model of its last reply.
 
@@ -277,7 +286,7 @@ def usage_of(session: ChatSession, limit: int | None) -> tuple[int, str | None]:
     further back than that, or than ``limit`` tokens.
     """
     tokens = 0
-    for message in session.tail():
+    for message in objects(session.tail()):
         prompt, generated = message.get("prompt_eval_count"), message.get("eval_count")
         if message.get("role") == "assistant" and isinstance(prompt, int) and prompt:
             model = message.get("model")
