@@ -56,7 +56,9 @@ def unanswered(backwards: Iterable[JSONObject]) -> list[ToolMessage]:
             answered += 1
             continue
         calls = message.get("tool_calls") if message.get("role") == "assistant" else None
-        return [_stored_result(call) for call in (calls or [])[answered:]]
+        return (
+            [_stored_result(call) for call in calls[answered:]] if isinstance(calls, list) else []
+        )
     return []
 
 

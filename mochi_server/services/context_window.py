@@ -125,8 +125,8 @@ class DynamicContextWindowService:
             return self._shared(model, size, limit, "manual_override")
         if not (self.enabled and config.dynamic_enabled):
             state = self._models.get(model)
-            size = (state.window if state else 0) or None
-            return Window(size=size, num_ctx=None, reason="no_adjustment")
+            loaded = (state.window if state else 0) or None
+            return Window(size=loaded, num_ctx=None, reason="no_adjustment")
         size, reason = self._need(config, safe_limit(info), usage, model_changed=model_changed)
         return self._shared(model, size, safe_limit(info), reason)
 
