@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
+from ..completions import Chunk, Finish, TextDelta, ThoughtDelta
 from ..errors import MochiError
 from ..messages import ToolCall, new_call_id
-from ..providers.base import Chunk, Finish, TextDelta, ThoughtDelta
 from .failures import failure_of_line, incomplete, not_json
 
 LONGEST_LINE = 64 * 2**20

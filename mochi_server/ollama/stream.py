@@ -11,8 +11,8 @@ from http import HTTPStatus
 
 import aiohttp
 
+from ..completions import Chunk
 from ..errors import MochiError, OllamaUnreachable
-from ..providers.base import Chunk
 from .failures import incomplete
 from .reply import ReplyReader
 from .transport import Transport

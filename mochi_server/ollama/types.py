@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..providers.base import ModelInfo
+from ..completions import ModelInfo
 
 DETAILS = ("format", "family", "parameter_size", "quantization_level")
 

@@ -1,0 +1,89 @@
+"""What is asked of a model, and what comes back: the words that all providers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from .errors import JSONObject
+from .messages import ToolCall
+
+Think: TypeAlias = bool | Literal["low", "medium", "high", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtDelta:
+    """A piece of the model's thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The end of a reply; always the last chunk."""
+
+    reason: str
+    """``stop``, ``length``, ``tool_calls``, … as the provider says it; ``stop`` if it does not."""
+    eval_count: int | None = None
+    """Tokens generated, thinking included."""
+    prompt_eval_count: int | None = None
+    """Tokens of the prompt."""
+    load_seconds: float = 0.0
+    """Time the provider spent on loading the model for this request."""
+    provider_data: JSONObject | None = None
+    """What must be echoed back with the message."""
+
+
+Chunk: TypeAlias = TextDelta | ThoughtDelta | ToolCall | Finish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """One model, as ``GET /models`` shows it (docs/reference/http-api.md)."""
+
+    name: str
+    """The name to use in requests; with the provider's alias where that is not the default."""
+    size_mb: float | None = None
+    """Size of the weights in megabytes (10**6 bytes)."""
+    format: str | None = None
+    family: str | None = None
+    parameter_size: str | None = None
+    quantization_level: str | None = None
+    capabilities: list[str] = field(default_factory=list)
+    """``completion``, ``tools``, ``thinking``, ``vision``, …"""
+    context_length: int | None = None
+    """Longest context in tokens that the model was made for; null when unknown."""
+    provider: str = "ollama"
+    """Alias of the provider."""
+    remote_host: str | None = None
+    """Where the text goes when the model runs elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """What a provider needs for one reply."""
+
+    model: str
+    """The provider's own name of the model (without alias)."""
+    messages: Sequence[JSONObject]
+    """Stored messages (docs/reference/session-file.md), already fitted to the window."""
+    tools: Sequence[JSONObject] = ()
+    """``{"type": "function", "function": {"name", "description", "parameters"}}`` each."""
+    think: Think = False
+    num_ctx: int | None = None
+    """Context window in tokens; None leaves it to the provider."""
+    max_tokens: int | None = None
+    """Most tokens to generate; None leaves it to the provider."""
+    temperature: float | None = None
+    schema: dict[str, JsonValue] | None = None
+    """JSON schema that the reply must obey."""
