@@ -1,0 +1,147 @@
+"""Start a server on its core, measure it from outside, and end it whatever happens."""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+START_SECONDS = 30
+SERVER_CORE, LOAD_CORE = 0, 1
+UVICORN = ["--loop", "uvloop", "--http", "httptools", "--workers", "1"]
+QUIET = ["--no-access-log", "--log-level", "warning"]
+
+
+def pin(core: int) -> None:
+    """Keep this process, or the child about to be, on one core."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core % (os.cpu_count() or 1)})
+
+
+@contextmanager
+def process(command: list[str], core: int, **options) -> Iterator[subprocess.Popen]:
+    """A child of its own, killed with its children when the block ends."""
+    child = subprocess.Popen(  # noqa: S603
+        [sys.executable, *command], cwd=ROOT, preexec_fn=lambda: pin(core), **options
+    )
+    try:
+        yield child
+    finally:
+        everyone = family(child.pid)
+        child.terminate()
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait(10)
+        for survivor in everyone:
+            if survivor.is_running() and survivor.pid != child.pid:
+                survivor.kill()
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """The process and all below it."""
+    try:
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+@contextmanager
+def upstream() -> Iterator[str]:
+    """The address of a running upstream."""
+    command = [str(HERE / "upstream.py")]
+    with process(command, LOAD_CORE, stdout=subprocess.PIPE, text=True) as child:
+        yield f"http://127.0.0.1:{int(child.stdout.readline())}"
+
+
+class Server:
+    """One of the servers that are compared, running."""
+
+    def __init__(self, name: str, port: int, pid: int) -> None:
+        self.name, self.port, self.pid = name, port, pid
+
+    def cpu(self) -> float:
+        """Seconds of CPU that it has used, in all its threads and processes."""
+        # The kernel's clock of a process; /proc/PID/stat counts the same in steps of 10 ms.
+        return sum(time.clock_gettime((~one.pid << 3) | 2) for one in family(self.pid))
+
+    def rss(self) -> int:
+        """Bytes of memory that it holds."""
+        return sum(one.memory_info().rss for one in family(self.pid))
+
+    def sessions(self, model: str, count: int) -> list[str]:
+        """New sessions, made before the clock runs."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            return [self._session(link, model) for _ in range(count)]
+        finally:
+            link.close()
+
+    def _session(self, link: http.client.HTTPConnection, model: str) -> str:
+        body = json.dumps({"model": model})
+        link.request("POST", "/api/v1/sessions", body, {"Content-Type": "application/json"})
+        reply = link.getresponse()
+        text = reply.read()
+        if reply.status != 201:  # noqa: PLR2004
+            raise RuntimeError(f"{self.name} made no session: {reply.status} {text[:500]!r}")
+        return json.loads(text)["session_id"]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _command(name: str, port: int) -> list[str]:
+    if name == "mochi-server":
+        return ["-m", "mochi_server", "--port", str(port), "--log-level", "WARNING"]
+    peers = ["-m", "uvicorn", "--app-dir", str(HERE), "--port", str(port), *UVICORN, *QUIET]
+    return [*peers, f"{name}:app"]
+
+
+@contextmanager
+def server(name: str, upstream_url: str, folder: Path) -> Iterator[Server]:
+    """A running server that answers, with its sessions below ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("MOCHI_")},
+        "BENCH_UPSTREAM": upstream_url,
+        "BENCH_FOLDER": str(folder),
+        "MOCHI_OLLAMA_HOST": upstream_url,
+        "MOCHI_DATA_DIR": str(folder),
+        # The peers write none.
+        "MOCHI_SUMMARIZATION_ENABLED": "false",
+    }
+    with (
+        (folder / "server.log").open("wb") as log,
+        process(
+            _command(name, port), SERVER_CORE, env=environment, stdout=log, stderr=log
+        ) as child,
+    ):
+        _wait_for(port, child, folder / "server.log")
+        yield Server(name, port, child.pid)
+
+
+def _wait_for(port: int, child: subprocess.Popen, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and child.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"a server did not start:\n{log.read_text(errors='replace')[-3000:]}")
