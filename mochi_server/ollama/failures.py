@@ -113,7 +113,7 @@ def _failure(
     kind = str(fields.get("type"))
     if any(known in text or known == kind for known in OVERFLOW_TEXTS):
         return ContextOverflow(text, details={"model": model, **fields})
-    if status == HTTPStatus.NOT_FOUND and "not found" in text:
+    if status == HTTPStatus.NOT_FOUND and "model" in text:
         return ModelNotFound(text, details={"model": model, **fields})
     if "does not support thinking" in text:
         return ThinkingNotSupported(text, details={"model": model, **fields})

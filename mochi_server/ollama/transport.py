@@ -10,7 +10,6 @@ import asyncio
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import aiohttp
 import anyio
@@ -18,6 +17,7 @@ import orjson
 
 from ..errors import JSONObject, OllamaError, OllamaUnreachable
 from .failures import failure_of_answer
+from .per_loop import PerLoop
 
 ANSWER_SECONDS = 30.0
 """Longest wait for an answer that needs no model."""
@@ -42,17 +42,7 @@ class Transport:
     def __init__(self, host: str, limits: Limits) -> None:
         self.host = host.rstrip("/")
         self.limits = limits
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
-            WeakKeyDictionary()
-        )
-
-    def session(self) -> aiohttp.ClientSession:
-        """The session of the running event loop."""
-        loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
-        if session is None or session.closed:
-            session = self._sessions[loop] = self._new_session()
-        return session
+        self._sessions = PerLoop(self._new_session)
 
     def _new_session(self) -> aiohttp.ClientSession:
         connect = self.limits.connect
@@ -74,7 +64,7 @@ class Transport:
         limit = self.limits.first_byte
         try:
             with anyio.fail_after(limit):
-                return await self.session().post(f"{self.host}{path}", data=body)
+                return await self._sessions.get().post(f"{self.host}{path}", data=body)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise self.unreachable(error, waited_for=first_byte_limit(limit)) from error
 
@@ -91,7 +81,7 @@ class Transport:
         data = None if body is None else orjson.dumps(body)
         try:
             with anyio.fail_after(ANSWER_SECONDS):
-                async with self.session().request(
+                async with self._sessions.get().request(
                     method, f"{self.host}{path}", data=data
                 ) as response:
                     answer = await response.read()
@@ -128,9 +118,7 @@ class Transport:
 
     async def aclose(self) -> None:
         """Close the sessions; a later request makes a new one."""
-        sessions = [*self._sessions.values()]
-        self._sessions.clear()
-        for session in sessions:
+        for session in self._sessions.take_all():
             await session.close()
 
 

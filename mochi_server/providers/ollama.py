@@ -10,6 +10,7 @@ import anyio
 from pydantic import BaseModel
 
 from ..errors import JSONObject, MochiError
+from ..ollama.at_once import for_each
 from ..ollama.requests import chat_body
 from ..ollama.stream import stream_chat
 from ..ollama.transport import Limits, Transport
@@ -23,8 +24,6 @@ T = TypeVar("T", bound=BaseModel)
 
 MODEL_SECONDS = 30.0
 """How long what we know of a model counts as known."""
-PARALLEL_SHOWS = 8
-"""Requests at a time to a server whose list does not tell enough."""
 
 
 class OllamaProvider(Provider):
@@ -84,24 +83,11 @@ class OllamaProvider(Provider):
 
     async def _show_all(self, entries: list[dict[str, Any]]) -> None:
         """Ask for the models that we have not seen; one that fails is left without details."""
-        slots = anyio.CapacityLimiter(PARALLEL_SHOWS)
-        failures: list[MochiError] = []
 
         async def show(entry: Mapping[str, Any]) -> None:
-            async with slots:
-                try:
-                    shown = await self._show(entry["name"])
-                except MochiError as error:
-                    failures.append(error)
-                else:
-                    self._shown[entry.get("digest", "")] = shown
+            self._shown[entry.get("digest", "")] = await self._show(entry["name"])
 
-        async with anyio.create_task_group() as group:
-            for entry in entries:
-                if entry.get("digest") not in self._shown:
-                    group.start_soon(show, entry)
-        if failures and len(failures) == len(entries):
-            raise failures[0]
+        await for_each(show, [e for e in entries if e.get("digest") not in self._shown])
 
     async def _show(self, name: str) -> JSONObject:
         shown = await self._transport.fetch("/api/show", {"model": name}, model=name)

@@ -134,7 +134,8 @@ class Connection(asyncio.Protocol):
 
     def chunk(self, data: bytes) -> None:
         """One HTTP chunk in one write."""
-        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        if not self.transport.is_closing():
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def finish(self) -> None:
         """The clean end of a chunked answer."""
