@@ -34,7 +34,7 @@ _INDENT = b"\n    "
 _BETWEEN = b",\n    "
 _END = b"\n  ]"
 _BOM = b"\xef\xbb\xbf"
-_BREATH = 64
+_BREATH = 256
 """Lines parsed before other threads may run: the event loop waits for the interpreter too."""
 
 
@@ -121,7 +121,7 @@ def _checked(document: Document) -> Document | None:
             return None
         if not orjson.loads(document.rest).keys().isdisjoint({"metadata", "messages"}):
             return None
-        for number, line in enumerate(document.lines):
+        for number, line in enumerate(document.lines, start=1):
             orjson.loads(line)
             if number % _BREATH == 0:
                 time.sleep(0)

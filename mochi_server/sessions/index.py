@@ -7,7 +7,7 @@ import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from ..aio import in_thread
@@ -19,7 +19,7 @@ PREFIX_BYTES = 16_384
 """Read of each new file; enough for the metadata and the first user message of nearly all."""
 
 _AT_ONCE = 500
-_BREATH = 25
+_BREATH = 50
 """Rows made before other threads may run: the event loop waits for the interpreter too."""
 
 
@@ -116,15 +116,19 @@ class SessionIndex:
 
         The folder's change is then known, unless somebody else's fell together with it.
         """
+        if self._swept_at is None and self._meanwhile is None:
+            yield self._ignore
+            return
         before = await self._storage.generation()
         yield self._enter
         after = await self._storage.generation()
         if before is not None and before == self._generation:
             self._generation = after
 
+    def _ignore(self, session_id: str, row: Row | None) -> None:
+        """Nobody has asked for a list yet."""
+
     def _enter(self, session_id: str, row: Row | None) -> None:
-        if self._swept_at is None and self._meanwhile is None:
-            return
         self._table.put(session_id, row)
         self.version += 1
         if self._meanwhile is not None:
@@ -137,9 +141,10 @@ class SessionIndex:
             known = dict(self._table.rows)
             entries = await self._storage.entries()
             rows, unread = await in_thread(_known_rows, entries, known)
+            same = len(rows) == len(entries) == len(known) and not unread
             for start in range(0, len(unread), _AT_ONCE):
                 rows += await self._read(unread[start : start + _AT_ONCE])
-            if unread or len(rows) != len(known) or self._meanwhile:
+            if not same:
                 table = await in_thread(Table.of, rows)
                 for session_id, row in self._meanwhile.items():
                     table.put(session_id, row)
@@ -150,8 +155,11 @@ class SessionIndex:
             self._meanwhile = None
 
     async def _read(self, entries: list[Entry]) -> list[Row]:
+        strange = [each for each in entries if each.problem is not None]
+        entries = [each for each in entries if each.problem is None]
         heads = await self._storage.read_heads([each.session_id for each in entries], PREFIX_BYTES)
         rows, long = await in_thread(_rows_of_prefixes, entries, heads)
+        rows += [row_of_problem(each, each.problem or "") for each in strange]
         for entry in long:
             rows += await self._read_whole(entry)
         return rows
@@ -164,7 +172,7 @@ class SessionIndex:
             return []
         except MochiError as error:
             return [row_of_error(entry, error)]
-        return [await in_thread(row_of_file, replace(entry, signature=signature), data)]
+        return [await in_thread(row_of_file, entry._replace(signature=signature), data)]
 
 
 def _known_rows(entries: list[Entry], known: dict[str, Row]) -> tuple[list[Row], list[Entry]]:
@@ -174,8 +182,6 @@ def _known_rows(entries: list[Entry], known: dict[str, Row]) -> tuple[list[Row],
     for entry in entries:
         if (row := known.get(entry.session_id)) and row.signature == entry.signature:
             rows.append(row)
-        elif entry.problem is not None:
-            rows.append(row_of_problem(entry, entry.problem))
         else:
             unread.append(entry)
     return rows, unread
@@ -187,7 +193,7 @@ def _rows_of_prefixes(
     """The rows, and the entries of which the prefix says too little."""
     rows: list[Row] = []
     long: list[Entry] = []
-    for number, (entry, head) in enumerate(zip(entries, heads, strict=True)):
+    for number, (entry, head) in enumerate(zip(entries, heads, strict=True), start=1):
         if number % _BREATH == 0:
             time.sleep(0)
         if isinstance(head, SessionNotFound):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -36,8 +36,7 @@ class SessionList:
     """Where the next page begins; null on the last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One session in the index: a line of the list, or a problem."""
 
     signature: tuple[int, ...]
@@ -61,7 +60,7 @@ def row_of_problem(entry: Entry, reason: str) -> Row:
 
 def row_of_error(entry: Entry, error: MochiError) -> Row:
     """The row of what the storage could not read; it is tried again at the next look."""
-    return row_of_problem(replace(entry, signature=()), error.message)
+    return row_of_problem(entry._replace(signature=()), error.message)
 
 
 def row_of_prefix(entry: Entry, prefix: bytes, asked: int) -> Row | None:

@@ -55,6 +55,8 @@ def _tolerate(head: Head) -> None:
     """What writers of several versions did differently."""
     if isinstance(summary := head.get("summary"), str):
         head["summary"] = {"summary": summary, "topics": []} if summary else None
+    elif isinstance(summary, dict):
+        head["summary"] = {"summary": "", **_without_nulls(summary, {"summary", "topics"})}
     if isinstance(settings := head.get("tool_settings"), dict):
         head["tool_settings"] = _policy(_without_nulls(settings, {"tools", "execution_policy"}))
     if isinstance(settings := head.get("agent_settings"), dict):

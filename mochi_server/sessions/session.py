@@ -125,7 +125,7 @@ class ChatSession:
     def preview(self) -> str:
         """The first user message, cut to 100 characters and "..."; "" when there is none."""
         for line in self._lines:
-            if is_user(message := orjson.loads(line)):
+            if b'"user"' in line and is_user(message := orjson.loads(line)):
                 return preview_of(message)
         return ""
 

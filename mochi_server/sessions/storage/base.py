@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...errors import MochiError, SessionNotFound
 
@@ -24,8 +24,7 @@ def check_session_id(session_id: str) -> str:
     return session_id
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One stored session, as a listing sees it."""
 
     session_id: str

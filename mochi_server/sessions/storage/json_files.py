@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import stat
@@ -25,6 +26,9 @@ LEFTOVER_SECONDS = 600
 """A temporary file this old belongs to a process that crashed."""
 
 _HEADS_AT_ONCE = 500
+
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+"""What file systems answer that cannot flush a folder; they have nothing better to offer."""
 
 
 class JSONFileStorage(SessionStorage):
@@ -54,14 +58,14 @@ class JSONFileStorage(SessionStorage):
 
     async def read_head(self, session_id: str, size: int) -> bytes:
         """See the base class."""
-        return await in_thread(_read_head, session_id, self._path(session_id), size)
+        return await in_thread(_read_head, session_id, os.fspath(self._path(session_id)), size)
 
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         """See the base class."""
         heads: list[bytes | MochiError] = []
         for start in range(0, len(session_ids), _HEADS_AT_ONCE):
-            paths = [(each, self._path(each)) for each in session_ids[start:][:_HEADS_AT_ONCE]]
-            heads += await in_thread(_read_heads, paths, size)
+            some = session_ids[start : start + _HEADS_AT_ONCE]
+            heads += await in_thread(_read_heads, self.folder, some, size)
         return heads
 
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -137,11 +141,17 @@ def _named(session_id: str) -> Iterator[None]:
     """What the system says, as errors of ours."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise SessionNotFound(session_id=session_id) from error
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(session_id=session_id, reason=reason) from error
+        raise _in_our_words(session_id, error) from error
+
+
+def _in_our_words(session_id: str, error: OSError) -> MochiError:
+    """A link, a folder or a socket of a session's name is no session."""
+    if error.errno in {errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO}:
+        return SessionNotFound(session_id=session_id)
+    reason = error.strerror or str(error)
+    message = f"The file of session {session_id!r} cannot be used: {reason}"
+    return StorageError(message, details={"session_id": session_id})
 
 
 def _signature(status: os.stat_result) -> tuple[int, ...]:
@@ -156,39 +166,42 @@ def _signature_at(session_id: str, path: Path) -> tuple[int, ...]:
     return _signature(status)
 
 
-def _open(session_id: str, path: Path) -> tuple[int, os.stat_result]:
-    """A descriptor for a plain file; a link, a folder or a pipe of that name is no session."""
-    with _named(session_id):
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise SessionNotFound(session_id=session_id)
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        return handle, os.fstat(handle)
+_PLAIN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Opens no link, and does not wait for a pipe."""
 
 
 def _read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
-    handle, status = _open(session_id, path)
-    with _named(session_id), open(handle, "rb") as file:  # noqa: PTH123 - a descriptor
+    with _named(session_id), open(os.open(path, _PLAIN), "rb") as file:  # noqa: PTH123
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise SessionNotFound(session_id=session_id)
         return file.read(), _signature(status)
 
 
-def _read_head(session_id: str, path: Path, size: int) -> bytes:
-    handle, _ = _open(session_id, path)
+def _read_head(session_id: str, path: str, size: int) -> bytes:
+    with _named(session_id):
+        return _head(path, size)
+
+
+def _head(path: str, size: int) -> bytes:
+    handle = os.open(path, _PLAIN)
     try:
-        with _named(session_id):
-            return os.read(handle, size)
+        return os.read(handle, size)
     finally:
         os.close(handle)
 
 
-def _read_heads(paths: list[tuple[str, Path]], size: int) -> list[bytes | MochiError]:
-    return [_head_or_error(session_id, path, size) for session_id, path in paths]
+def _read_heads(folder: Path, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+    start = os.fspath(folder)
+    return [_head_or_error(start, check_session_id(each), size) for each in session_ids]
 
 
-def _head_or_error(session_id: str, path: Path, size: int) -> bytes | MochiError:
+def _head_or_error(folder: str, session_id: str, size: int) -> bytes | MochiError:
+    path = f"{folder}/{session_id}.json"
     try:
-        return _read_head(session_id, path, size)
-    except MochiError as error:
-        return error
+        return _head(path, size)
+    except OSError as error:
+        return _in_our_words(session_id, error)
 
 
 def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -229,6 +242,9 @@ def _flush_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
     finally:
         os.close(handle)
 
@@ -254,12 +270,12 @@ def _generation(folder: Path) -> object | None:
 
 
 def _entries(folder: Path) -> list[Entry]:
-    found: list[Entry] = []
+    found: list[Entry | None] = []
     try:
         with os.scandir(folder) as listing:
             for item in listing:
                 if item.name.endswith(".json") and not item.name.startswith("."):
-                    found.extend(_entry(item))
+                    found.append(_entry(item))
                 elif item.name.startswith(".") and item.name.endswith(".tmp"):
                     _remove_leftover(item)
     except FileNotFoundError:
@@ -267,22 +283,22 @@ def _entries(folder: Path) -> list[Entry]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(f"{folder} cannot be listed: {reason}") from error
-    return found
+    return [entry for entry in found if entry is not None]
 
 
-def _entry(item: os.DirEntry[str]) -> list[Entry]:
-    """The entry of one file; nothing when it went away meanwhile."""
+def _entry(item: os.DirEntry[str]) -> Entry | None:
+    """The entry of one file; None when it went away meanwhile."""
     session_id = item.name[: -len(".json")]
     try:
         status = item.stat(follow_symlinks=False)
     except FileNotFoundError:
-        return []
+        return None
     problem = None
     if not stat.S_ISREG(status.st_mode):
         problem = "not a plain file"
     elif SESSION_ID.fullmatch(session_id) is None:
         problem = "the file's name is not a session id"
-    return [Entry(session_id, _signature(status), status.st_mtime_ns // 1000, problem)]
+    return Entry(session_id, _signature(status), status.st_mtime_ns // 1000, problem)
 
 
 def _remove_leftover(item: os.DirEntry[str]) -> None:
