@@ -1,0 +1,77 @@
+"""How a long download tells a person where it is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Final, Protocol, TextIO
+
+BAR_WIDTH: Final = 30
+REDRAW_SECONDS: Final = 0.1
+LINE_PERCENT: Final = 10
+"""Without a terminal, a line for each tenth."""
+
+
+class Progress(Protocol):
+    """What :func:`mochi_server.embedded.pull.pull` reports to."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person watches, so that an installer may draw its own bar."""
+        ...
+
+    def say(self, text: str) -> None:
+        """One line about what happens now."""
+
+    def advance(self, done: int, total: int) -> None:
+        """Bytes that are there, of how many."""
+
+
+class StreamProgress:
+    """A bar on a terminal, plain lines elsewhere."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._drawn_at = 0.0
+        self._percent = 0
+        self._open = False
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the stream is a terminal."""
+        return self._stream.isatty()
+
+    def say(self, text: str) -> None:
+        """Write a line, below a bar that is being drawn."""
+        self._write(f"{self._end_bar()}{text}\n")
+
+    def advance(self, done: int, total: int) -> None:
+        """Draw the bar, or write a line when another tenth is there."""
+        percent = 100 * done // total if total else 100
+        if self.interactive:
+            self._draw(done, total, percent)
+        elif percent // LINE_PERCENT != self._percent // LINE_PERCENT:
+            self._write(f"{percent} % of {_megabytes(total)}\n")
+        self._percent = percent
+
+    def _draw(self, done: int, total: int, percent: int) -> None:
+        if done < total and time.monotonic() - self._drawn_at < REDRAW_SECONDS:
+            return
+        self._drawn_at = time.monotonic()
+        bar = ("#" * (BAR_WIDTH * percent // 100)).ljust(BAR_WIDTH, ".")
+        self._open = True
+        self._write(f"\r[{bar}] {percent:3} % of {_megabytes(total)}")
+        if done >= total:
+            self._write(self._end_bar())
+
+    def _end_bar(self) -> str:
+        ended, self._open = "\n" if self._open else "", False
+        return ended
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.0f} MB"

@@ -1,0 +1,269 @@
+"""The built-in model: GGUF files of the models folder, run by a child process of our own.
+
+docs/explanation/built-in-model.md says what it is good for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from ..aio import BackgroundTasks, in_thread
+from ..embedded.catalogue import weights_in
+from ..embedded.engine import EXIT_SECONDS, Endpoint, Engine, missing_requirement
+from ..embedded.gguf import GGUFHeader, NotGGUF, read_header
+from ..errors import JSONObject, ModelNotFound, ProviderNotConfigured
+from .base import Capabilities, Chunk, Finish, ModelInfo, ModelRequest, Provider, T
+from .openai_compatible import OpenAICompatibleProvider, load_sdk
+
+SLOTS: Final = 2
+"""Requests that run at the same time; further ones wait in llama.cpp's queue."""
+
+SLOT_TOKENS: Final = 4096
+"""Context of each slot, or the model's own where that is smaller; the memory for it is taken at
+the start."""
+
+DEFAULT_MAX_TOKENS: Final = 1024
+
+TINY_PARAMETERS: Final = 300_000_000
+"""Below this a model needs the settings under which it was tried (see the documentation)."""
+
+TINY_SYSTEM_PROMPT: Final = (
+    "You are a helpful assistant. Answer briefly and directly, in one or two short sentences."
+)
+
+# A penalty on repetition also punishes the words of the question ("2 + 2" becomes an essay), so
+# loops are broken by DRY, which looks at sequences only.
+_NO_LOOPS: Final[JSONObject] = {
+    "repeat_penalty": 1.0,
+    "dry_multiplier": 0.8,
+    "dry_allowed_length": 4,
+}
+_TINY_TEMPERATURE: Final = 0.0
+_TEMPERATURE: Final = 0.6
+
+PULL_HINT: Final = "no model is there yet: run 'mochi-server pull'"
+
+
+class _LlamaServer(OpenAICompatibleProvider):
+    """llama.cpp's dialect: sampling beyond OpenAI's, and templates that can think."""
+
+    def extra_body(self, request: ModelRequest) -> JSONObject:
+        extra = dict(_NO_LOOPS)
+        if not isinstance(request.think, str):
+            extra["chat_template_kwargs"] = {"enable_thinking": request.think}
+        return extra
+
+
+class LocalProvider(Provider):
+    """Every GGUF file of a folder; each used one has one child process on this machine."""
+
+    capabilities = Capabilities(context_size=False)
+
+    def __init__(
+        self, alias: str, *, models_path: Path, idle_seconds: float, threads: int | None = None
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            alias: name of the provider.
+            models_path: folder of the GGUF files.
+            idle_seconds: time without use after which a model is unloaded.
+            threads: threads of each model; None: every core that this process may use.
+        """
+        super().__init__(alias)
+        self._folder = models_path
+        self._idle_seconds = idle_seconds
+        self._threads = threads or _usable_cores()
+        self._headers: dict[Path, tuple[tuple[int, int], GGUFHeader]] = {}
+        self._engines: dict[Path, Engine] = {}
+        self._preloading = BackgroundTasks()
+        self._clients: dict[Endpoint, _LlamaServer] = {}
+
+    def problem(self) -> str | None:
+        """Why it has no model, and what to do about it, in one line; None when it has one."""
+        missing = missing_requirement()
+        if missing is not None:
+            return missing
+        return None if self._read() else PULL_HINT
+
+    def describe(self) -> str:
+        """The models folder."""
+        return str(self._folder)
+
+    async def check(self) -> bool:
+        """Whether there is a model that can run."""
+        return await in_thread(self.problem) is None
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The models of the folder; none where the engine's package is missing."""
+        if missing_requirement() is not None:
+            return []
+        found = await in_thread(self._read)
+        return [self._describe(name, path, header) for name, (path, header) in found.items()]
+
+    async def show_model(self, name: str) -> ModelInfo:
+        """One model of the folder.
+
+        Raises:
+            ModelNotFound: it is not there.
+            ProviderNotConfigured: no model can run here; the message says why.
+        """
+        path, header = await self._find(name)
+        return self._describe(name, path, header)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """The reply; loads the model first where that has not happened."""
+        path, header = await self._find(request.model)
+        engine = await self._engine(path, header)
+        self._preload_sdk()
+        began = time.monotonic()
+        async with engine.use() as endpoint:
+            waited = time.monotonic() - began
+            client = self._client(endpoint)
+            async with aclosing(client.stream(_adapted(request, header))) as chunks:
+                async for chunk in chunks:
+                    yield (
+                        replace(chunk, load_seconds=waited) if isinstance(chunk, Finish) else chunk
+                    )
+
+    async def structured(self, request: ModelRequest, shape: type[T]) -> T:
+        """A reply that validates as ``shape``: llama.cpp allows no other tokens."""
+        path, header = await self._find(request.model)
+        engine = await self._engine(path, header)
+        async with engine.use() as endpoint:
+            client = self._client(endpoint)
+            return await client.structured(_adapted(request, header), shape)
+
+    async def aclose(self) -> None:
+        """Leave the child processes; those that nobody else uses end now."""
+        await self._preloading.drain(EXIT_SECONDS)
+        clients, self._clients = list(self._clients.values()), {}
+        engines, self._engines = list(self._engines.values()), {}
+        await asyncio.gather(*(client.aclose() for client in clients))
+        await asyncio.gather(*(engine.aclose() for engine in engines))
+
+    async def _find(self, name: str) -> tuple[Path, GGUFHeader]:
+        missing = missing_requirement()
+        if missing is not None:
+            raise self._not_configured(missing)
+        found = await in_thread(self._read)
+        if name in found:
+            return found[name]
+        if not found:
+            raise self._not_configured(PULL_HINT)
+        raise ModelNotFound(model=name, details={"available": list[JsonValue](found)})
+
+    def _not_configured(self, reason: str) -> ProviderNotConfigured:
+        return ProviderNotConfigured(
+            f"The built-in model cannot run: {reason}.", details={"provider": self.alias}
+        )
+
+    def _read(self) -> dict[str, tuple[Path, GGUFHeader]]:
+        """The folder's models that can chat; damaged files and other kinds are left out."""
+        found: dict[str, tuple[Path, GGUFHeader]] = {}
+        for name, path in weights_in(self._folder).items():
+            try:
+                header = self._header(path)
+            except (NotGGUF, OSError):
+                continue
+            if header.can_chat:
+                found[name] = (path, header)
+        return found
+
+    def _header(self, path: Path) -> GGUFHeader:
+        """The file's header, read again only after a change of the file."""
+        stat = path.stat()
+        version = (stat.st_mtime_ns, stat.st_size)
+        known = self._headers.get(path)
+        if known is None or known[0] != version:
+            known = self._headers[path] = (version, read_header(path))
+        return known[1]
+
+    def _describe(self, name: str, path: Path, header: GGUFHeader) -> ModelInfo:
+        return ModelInfo(
+            name=name,
+            size_mb=round(self._headers[path][0][1] / 1e6, 1),
+            format="gguf",
+            family=header.architecture,
+            parameter_size=header.parameter_size,
+            quantization_level=header.quantization,
+            capabilities=_capabilities(header),
+            context_length=_slot_tokens(header),
+            provider=self.alias,
+        )
+
+    async def _engine(self, path: Path, header: GGUFHeader) -> Engine:
+        """The engine of the file as it is now; one of a replaced file is left."""
+        place = await in_thread(Engine.meeting_place, path, _slot_tokens(header))
+        engine = self._engines.get(path)
+        if engine is not None and engine.folder == place:
+            return engine
+        self._engines[path] = fresh = Engine(
+            path,
+            folder=place,
+            context=_slot_tokens(header),
+            slots=SLOTS,
+            threads=self._threads,
+            idle_seconds=self._idle_seconds,
+        )
+        if engine is not None:
+            await engine.aclose()
+        return fresh
+
+    def _preload_sdk(self) -> None:
+        """Import it while the model loads in its own process."""
+        if "openai" not in sys.modules and not self._preloading:
+            self._preloading.spawn(in_thread(load_sdk), name="import of openai")
+
+    def _client(self, endpoint: Endpoint) -> _LlamaServer:
+        """The client of a child; one per start, closed with the provider."""
+        if endpoint not in self._clients:
+            self._clients[endpoint] = _LlamaServer(
+                self.alias, base_url=endpoint.base_url, api_key=endpoint.api_key
+            )
+        return self._clients[endpoint]
+
+
+def _adapted(request: ModelRequest, header: GGUFHeader) -> ModelRequest:
+    """The request with what this model needs: sampling, a prompt, no tools it cannot use."""
+    tiny = header.parameters < TINY_PARAMETERS
+    temperature = request.temperature
+    if temperature is None:
+        temperature = _TINY_TEMPERATURE if tiny else _TEMPERATURE
+    messages = list(request.messages)
+    if tiny and not any(message.get("role") == "system" for message in messages):
+        messages.insert(0, {"role": "system", "content": TINY_SYSTEM_PROMPT})
+    return replace(
+        request,
+        messages=messages,
+        # A template without tools would drop them silently: the list of capabilities says so.
+        tools=request.tools if "tools" in _capabilities(header) else (),
+        temperature=temperature,
+        max_tokens=request.max_tokens or DEFAULT_MAX_TOKENS,
+    )
+
+
+def _capabilities(header: GGUFHeader) -> list[str]:
+    words: Mapping[str, str] = {"tools": "tools", "thinking": "enable_thinking"}
+    return ["completion", *(name for name, word in words.items() if word in header.chat_template)]
+
+
+def _slot_tokens(header: GGUFHeader) -> int:
+    return min(header.context_length or SLOT_TOKENS, SLOT_TOKENS)
+
+
+def _usable_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
