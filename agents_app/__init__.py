@@ -1,0 +1,1 @@
+"""The face of mochi_server.agents; agents have no routes yet."""

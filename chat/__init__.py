@@ -1,0 +1,1 @@
+"""Turns over HTTP: the face of mochi_server.chat."""

@@ -1,0 +1,1 @@
+"""Sessions over HTTP: the face of mochi_server.sessions."""

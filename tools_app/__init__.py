@@ -1,0 +1,1 @@
+"""The face of mochi_server.tools; tools have no routes yet."""

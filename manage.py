@@ -1,0 +1,24 @@
+#!/usr/bin/env python
+"""Django's command line, with the server's settings."""
+
+import sys
+
+from django.core.management import execute_from_command_line
+
+from mochi_server.config import SettingsError, export, load_settings
+
+
+def main() -> int:
+    """Run one management command."""
+    export({})
+    try:
+        load_settings()
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    execute_from_command_line(sys.argv)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

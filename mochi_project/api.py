@@ -1,0 +1,129 @@
+"""The API: its routers, ``/health``, its documentation at ``/api/v1/docs``."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from django.http import HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.openapi.schema import OpenAPISchema
+from ninja.parser import Parser
+from pydantic import BaseModel
+
+from chat.api.chat import router as chat_router
+from chat.api.models import router as models_router
+from mochi_server import __version__
+from prompts_app.api import router as prompts_router
+from sessions_app.api import router as sessions_router
+
+from .docs import OfflineSwagger
+from .errors import install
+from .health import health_of
+from .openapi import documented, finish
+from .responses import json_response
+from .runtime import get_runtime
+
+DESCRIPTION = """\
+Conversations with language models that run on your own machine.
+
+Every error is `{"error": {"code", "message", "details"}}`. With `MOCHI_API_TOKEN` set, every route
+but `/health` asks for `Authorization: Bearer <token>`.
+"""
+
+
+class ORJSONParser(Parser):
+    """Strict JSON: no NaN, no halves of surrogate pairs, no bottomless nesting."""
+
+    def parse_body(self, request: HttpRequest) -> Any:  # noqa: ANN401 - any JSON
+        """The body's JSON."""
+        return orjson.loads(request.body)
+
+
+class MochiAPI(NinjaAPI):
+    """Ninja's API with a finished document."""
+
+    def get_openapi_schema(
+        self,
+        *,
+        path_prefix: str | None = None,
+        path_params: dict[str, Any] | None = None,
+    ) -> OpenAPISchema:
+        """The OpenAPI document, with every route's errors and examples."""
+        document = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
+        finish(document)
+        return document
+
+
+class ProviderState(BaseModel):
+    """Whether a provider answers."""
+
+    reachable: bool
+
+
+class Health(BaseModel):
+    """The state of the server."""
+
+    status: str
+    ollama_connected: bool
+    ollama_host: str
+    version: str
+    providers: dict[str, ProviderState]
+
+
+api = MochiAPI(
+    title="mochi-server",
+    version=__version__,
+    description=DESCRIPTION,
+    docs=OfflineSwagger(),
+    urls_namespace="api",
+    parser=ORJSONParser(),
+    openapi_extra={
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{}, {"token": []}],
+    },
+)
+install(api)
+
+
+@api.get(
+    "/health",
+    response=Health,
+    tags=["health"],
+    summary="Whether the server and its providers answer",
+    openapi_extra=documented(
+        example={
+            "status": "ok",
+            "ollama_connected": True,
+            "ollama_host": "http://localhost:11434",
+            "version": __version__,
+            "providers": {"ollama": {"reachable": True}, "local": {"reachable": False}},
+        }
+    ),
+)
+async def health(request: HttpRequest) -> HttpResponse:
+    """Answers within about a second, also when a provider hangs; needs no token."""
+    runtime = get_runtime()
+    reachable = await health_of(runtime).reachable()
+    return json_response(
+        {
+            "status": "ok",
+            "ollama_connected": reachable.get("ollama", False),
+            "ollama_host": without_password(runtime.settings.ollama_host),
+            "version": __version__,
+            "providers": {alias: {"reachable": yes} for alias, yes in reachable.items()},
+        }
+    )
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown to anybody."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+api.add_router("/models", models_router, tags=["models"])
+api.add_router("/sessions", sessions_router, tags=["sessions"])
+api.add_router("/chat", chat_router, tags=["chat"])
+api.add_router("/system-prompts", prompts_router, tags=["system prompts"])

@@ -1,0 +1,74 @@
+"""System checks, run by ``manage.py check`` and ``runserver``; docs/reference/checks.md.
+
+They look at settings and folders and never at the network.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core import checks
+from django.core.checks import CheckMessage, Error, register
+
+from mochi_server.config import MochiServerSettings
+from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
+from mochi_server.startup import folder_problem, is_public
+
+from .backends import HANDLERS, InvalidBackend
+
+
+@register
+def check_folders(**_: object) -> list[CheckMessage]:
+    """``mochi.E001``: the sessions' folders can be written."""
+    mochi: MochiServerSettings = settings.MOCHI
+    if mochi.session_storage != "json":
+        return []
+    problems = map(folder_problem, (mochi.sessions_path, mochi.agent_chats_path))
+    return [
+        Error(text, hint="Set MOCHI_DATA_DIR to a folder that you own.", id="mochi.E001")
+        for text in problems
+        if text is not None
+    ]
+
+
+@register
+def check_backends(**_: object) -> list[CheckMessage]:
+    """``mochi.E002``: every backend is what it should be; ``mochi.E003``: none is missing."""
+    found: list[CheckMessage] = []
+    for kind in HANDLERS:
+        handler = kind()
+        for alias in sorted(kind.required - set(handler.backends)):
+            text = f"{kind.setting} has no {alias!r}."
+            found.append(Error(text, hint="Add this alias.", id="mochi.E003"))
+        for alias in handler.backends:
+            try:
+                handler.class_of(alias)
+            except InvalidBackend as error:  # noqa: PERF203 - each one is reported
+                hint = f"BACKEND must be the dotted path of a {kind.base.__name__}."
+                found.append(Error(str(error), hint=hint, id="mochi.E002"))
+    return found
+
+
+@register
+def check_exposure(**_: object) -> list[CheckMessage]:
+    """``mochi.W002``: nobody can use a public server without a token."""
+    mochi: MochiServerSettings = settings.MOCHI
+    if mochi.api_token is not None or not is_public(mochi.host):
+        return []
+    text = f"The server listens on {mochi.host}, and MOCHI_API_TOKEN is not set."
+    hint = "Set MOCHI_API_TOKEN, or listen on 127.0.0.1."
+    return [checks.Warning(text, hint=hint, id="mochi.W002")]
+
+
+@register
+def check_prompts(**_: object) -> list[CheckMessage]:
+    """``prompts.W001``: prompt files are as short as the API wants them."""
+    found: list[CheckMessage] = []
+    for path in sorted(settings.MOCHI.system_prompts_path.glob("*.*")):
+        if path.suffix not in {".md", ".txt"} or not path.is_file():
+            continue
+        length = len(path.read_text(encoding="utf-8", errors="replace"))
+        if length >= SYSTEM_PROMPT_CHARACTERS:
+            text = f"{path} has {length:,} characters."
+            hint = f"Keep it shorter than {SYSTEM_PROMPT_CHARACTERS:,}."
+            found.append(checks.Warning(text, hint=hint, id="prompts.W001"))
+    return found

@@ -1,0 +1,139 @@
+"""Every error as ``{"error": {"code", "message", "details"}}``, on every route.
+
+docs/reference/errors.md lists the codes. Handlers are plain functions: ninja calls them so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.request import RawPostDataException, UnreadablePostError
+from django.http.response import HttpResponseBase
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError
+
+from mochi_server.errors import (
+    InternalError,
+    InvalidJSON,
+    InvalidRequest,
+    JSONObject,
+    MethodNotAllowed,
+    MochiError,
+    NotFound,
+    PayloadTooLarge,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def error_body(error: MochiError) -> bytes:
+    """The JSON of an error; any text and any number can be in it."""
+    return json.dumps(error.as_json(), default=str).encode()
+
+
+def error_response(error: MochiError) -> HttpResponse:
+    """The answer for an error."""
+    response = HttpResponse(error_body(error), status=error.status, content_type="application/json")
+    if error.retry_after is not None:
+        response["Retry-After"] = str(error.retry_after)
+    return response
+
+
+def method_not_allowed(method: str, allowed: Iterable[str]) -> HttpResponse:
+    """405 with ``Allow``."""
+    names = sorted(allowed)
+    error = MethodNotAllowed(method=method, details={"allowed": list(names)})
+    response = error_response(error)
+    response["Allow"] = ", ".join(names)
+    return response
+
+
+def payload_too_large() -> PayloadTooLarge:
+    """The error for a body over the limit of the settings."""
+    from django.conf import settings  # noqa: PLC0415 - the gate imports this module first
+
+    return PayloadTooLarge(limit_mb=settings.MOCHI.max_body_mb)
+
+
+def invalid_request(problems: Iterable[Mapping[str, Any]]) -> InvalidRequest:
+    """The 422 for what pydantic found: one entry for each field, in ``details.errors``."""
+    errors: list[Any] = [_problem(problem) for problem in problems]
+    first = errors[0]
+    message = f"{first['field']}: {first['message']}" if first["field"] else first["message"]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return InvalidRequest(f"The request is not valid. {message}{more}", details={"errors": errors})
+
+
+def _problem(problem: Mapping[str, Any]) -> JSONObject:
+    """``{"in": "body", "field": "tool_settings.tools", "message", "type"}``."""
+    place, *path = problem["loc"]
+    if place == "body":
+        path = path[1:]  # the name of our own parameter
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        message = "unknown field"
+    field = ".".join(str(step) for step in path)
+    return {"in": str(place), "field": field, "message": message, "type": problem["type"]}
+
+
+def translate(error: Exception) -> MochiError:  # noqa: PLR0911 - one for each kind
+    """The named error for whatever a route raised; what we did not foresee is logged."""
+    match error:
+        case MochiError():
+            return error
+        case ValidationError():
+            return invalid_request(error.errors)
+        case RequestDataTooBig():
+            return payload_too_large()
+        case HttpError(status_code=400) | BadRequest() | SuspiciousOperation():
+            return InvalidJSON()
+        case UnreadablePostError() | RawPostDataException():
+            return InvalidJSON("The request body could not be read.")
+        case Http404():
+            return NotFound("Nothing is here.")
+    logger.error("Unexpected error", exc_info=error)
+    return InternalError()
+
+
+def _answer(request: HttpRequest, error: Any) -> HttpResponse:  # noqa: ANN401 - ninja's type
+    named = translate(error)
+    if isinstance(named, NotFound):
+        named = NotFound(path=request.path)
+    response = error_response(named)
+    # Ours is in the log already, with its trace.
+    response._has_been_logged = isinstance(named, InternalError)  # type: ignore[attr-defined]  # noqa: SLF001
+    return response
+
+
+def install(api: NinjaAPI) -> None:
+    """Answer every exception of an operation by :func:`translate`."""
+    for kind in (Exception, Http404, HttpError, ValidationError):
+        api.add_exception_handler(kind, _answer)
+
+
+# Django calls these four (``handler400`` and so on in urls.py) where no operation is involved.
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """400, or 413 for a body that is too large."""
+    return _answer(request, exception)
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Nothing here raises PermissionDenied; should a library do so, it is a bad request."""
+    return _answer(request, BadRequest(str(exception)))
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponseBase:  # noqa: ARG001
+    """404."""
+    return _answer(request, NotFound(path=request.path))
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """500; Django has logged the trace."""
+    return _answer(request, InternalError())

@@ -1,0 +1,248 @@
+"""What every request passes before anything else: Host, Origin, token, size.
+
+A pure ASGI application in front of the others, for HTTP and sockets alike. A web page elsewhere
+must not be able to drive a server on this machine: the Host check stops a name that was made to
+point here, the Origin check stops another site's page.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
+from urllib.parse import parse_qs
+
+from mochi_server.config import MochiServerSettings
+from mochi_server.errors import (
+    HostNotAllowed,
+    InvalidRequest,
+    MochiError,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    Unauthorized,
+)
+
+from .errors import error_body
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+OPEN_PATHS = frozenset({"/api/v1/health"})
+"""What needs no token."""
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_PORTS = {"http": 80, "https": 443}
+_PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
+_WATCHED = frozenset(
+    {b"host", b"origin", b"authorization", b"content-length", b"access-control-request-method"}
+)
+
+
+class Gate:
+    """Refuses what must not come in, with the standard error body."""
+
+    def __init__(self, app: Application, settings: MochiServerSettings) -> None:
+        self.app = app
+        self.hosts = Hosts(settings.host, settings.allowed_hosts)
+        self.origins = frozenset(filter(None, map(origin_key, settings.cors_origins)))
+        token = settings.api_token
+        self.token = token.get_secret_value().strip().encode() if token is not None else None
+        self.limit = settings.max_body_bytes
+        self.limit_mb = settings.max_body_mb
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or hand on."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        headers = watched(scope["headers"])
+        error = self.problem(scope, headers)
+        if error is None:
+            await self.app(scope, receive, send)
+        else:
+            await refuse(scope, send, error, self._extra_headers(error, headers))
+
+    def problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
+        """Why the request is refused, if it is."""
+        return (
+            self._host_problem(scope, headers)
+            or self._origin_problem(scope, headers)
+            or self._token_problem(scope, headers)
+            or self._size_problem(headers)
+            or _query_problem(scope)
+        )
+
+    def _host_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
+        given = _text(headers.get(b"host"))
+        if self.hosts.allow(given, (scope.get("server") or ("",))[0]):
+            return None
+        return HostNotAllowed(host=given)
+
+    def _origin_problem(
+        self, scope: Scope, headers: dict[bytes, bytes | None]
+    ) -> MochiError | None:
+        if b"origin" not in headers:
+            return None
+        given = _text(headers[b"origin"])
+        key = origin_key(given)
+        if key is not None:
+            scheme = _PAGE_SCHEME.get(scope.get("scheme", "http"), "")
+            here = origin_key(f"{scheme}://{_text(headers.get(b'host'))}")
+            if key == here or key in self.origins:
+                return None
+        return OriginNotAllowed(origin=given)
+
+    def _token_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
+        if self.token is None or scope["path"] in OPEN_PATHS:
+            return None
+        if self._is_preflight(scope, headers):
+            return None
+        if any(hmac.compare_digest(given, self.token) for given in _tokens(scope, headers)):
+            return None
+        return Unauthorized()
+
+    def _is_preflight(self, scope: Scope, headers: dict[bytes, bytes | None]) -> bool:
+        """A browser's question, which never carries a token."""
+        return (
+            scope.get("method") == "OPTIONS"
+            and b"access-control-request-method" in headers
+            and self._is_cors(headers)
+        )
+
+    def _is_cors(self, headers: dict[bytes, bytes | None]) -> bool:
+        return origin_key(_text(headers.get(b"origin"))) in self.origins
+
+    def _size_problem(self, headers: dict[bytes, bytes | None]) -> MochiError | None:
+        given = headers.get(b"content-length") or b""
+        if given.isdigit() and int(given[:20]) > self.limit:
+            return PayloadTooLarge(limit_mb=self.limit_mb)
+        return None
+
+    def _extra_headers(self, error: MochiError, headers: dict[bytes, bytes | None]) -> Headers:
+        extra: Headers = []
+        if isinstance(error, Unauthorized):
+            extra.append((b"www-authenticate", b'Bearer realm="mochi-server"'))
+        if isinstance(error, PayloadTooLarge):
+            extra.append((b"connection", b"close"))  # the body is still on its way
+        if self.origins:
+            extra.append((b"vary", b"origin"))
+            if self._is_cors(headers):
+                origin = headers[b"origin"] or b""
+                extra.append((b"access-control-allow-origin", origin))
+        return extra
+
+
+class Hosts:
+    """The hosts that the server answers for."""
+
+    def __init__(self, bound: str, allowed: Iterable[str]) -> None:
+        names = [name.lower().rstrip(".") for name in allowed]
+        self.names = _LOOPBACK | {bound.lower()} | {name.strip("[]") for name in names}
+        self.suffixes = tuple(name for name in names if name.startswith("."))
+        self.any = "*" in names
+        address = as_address(bound)
+        self.any_address = address is not None and address.is_unspecified
+
+    def allow(self, given: str, local: str) -> bool:
+        """Whether a Host header is one of ours; ``local`` is the address that was connected to.
+
+        An address can never be made to point elsewhere, so a literal one is safe where the server
+        listens on all of them.
+        """
+        host = split_host(given)
+        if host is None:
+            return False
+        name = host[0]
+        if self.any or name in self.names or name == local:
+            return True
+        if self.suffixes and f".{name}".endswith(self.suffixes):
+            return True
+        address = as_address(name)
+        return address is not None and (self.any_address or address.is_loopback)
+
+
+def watched(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes | None]:
+    """The headers that the gate looks at; one that came twice is None, which nothing accepts."""
+    found: dict[bytes, bytes | None] = {}
+    for name, value in headers:
+        if name in _WATCHED:
+            found[name] = value if name not in found else None
+    return found
+
+
+def _text(value: bytes | None) -> str:
+    return value.decode("latin-1") if value else ""
+
+
+def as_address(name: str) -> IPv4Address | IPv6Address | None:
+    """The IP address that a host name spells, if it does."""
+    try:
+        return ip_address(name)
+    except ValueError:
+        return None
+
+
+def split_host(given: str) -> tuple[str, str] | None:
+    """``(name, port)`` of a Host header in lower case, without brackets; None if malformed."""
+    if given.startswith("["):
+        name, bracket, rest = given[1:].partition("]")
+        if not bracket or as_address(name) is None or (rest and rest[0] != ":"):
+            return None
+        port = rest[1:]
+    else:
+        name, _, port = given.partition(":")
+    if not name or (port and not (port.isascii() and port.isdigit())):
+        return None
+    if any(mark in name for mark in "/\\@?# \t"):
+        return None
+    return name.lower().rstrip("."), port
+
+
+def origin_key(origin: str) -> tuple[str, str, int] | None:
+    """``(scheme, host, port)``, comparable; None for ``null`` and whatever is no web origin."""
+    scheme, mark, host = origin.partition("://")
+    scheme = scheme.lower()
+    parts = split_host(host) if mark else None
+    if parts is None or scheme not in _PORTS:
+        return None
+    return scheme, parts[0], int(parts[1][:6]) if parts[1] else _PORTS[scheme]
+
+
+def _tokens(scope: Scope, headers: dict[bytes, bytes | None]) -> list[bytes]:
+    """Every token that the request shows: the header, and for sockets the query."""
+    scheme, _, given = (headers.get(b"authorization") or b"").partition(b" ")
+    found = [given.strip()] if scheme.lower() == b"bearer" else []
+    if scope["type"] == "websocket":
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        found += [token.encode() for token in query.get("token", [])]
+    return found
+
+
+def _query_problem(scope: Scope) -> MochiError | None:
+    """Django would answer these bytes with a page of HTML."""
+    if scope.get("query_string", b"").isascii():
+        return None
+    return InvalidRequest("The query string must be percent-encoded.")
+
+
+async def refuse(scope: Scope, send: Send, error: MochiError, extra: Headers) -> None:
+    """Answer with the error; a socket is never accepted."""
+    prefix = "http"
+    if scope["type"] == "websocket":
+        if "websocket.http.response" not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": 1008, "reason": error.code})
+            return
+        prefix = "websocket.http"
+    body = error_body(error)
+    head = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *extra,
+    ]
+    await send({"type": f"{prefix}.response.start", "status": error.status, "headers": head})
+    await send({"type": f"{prefix}.response.body", "body": body})

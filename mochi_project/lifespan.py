@@ -1,0 +1,77 @@
+"""Start and end of a process that serves.
+
+A server that gets SIGTERM waits for open streams, and they for their turns: so the turns are told
+first, by a handler in front of the server's own. Turns then save what they have, send their last
+event and end; the server finds nothing left to wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from mochi_server.runtime import Runtime
+
+from .gate import Receive, Send
+from .runtime import forget_runtime, get_runtime
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+class Lifespan:
+    """The ASGI lifespan of one process; starts by itself where the server speaks none."""
+
+    def __init__(self) -> None:
+        self.runtime: Runtime | None = None
+        self._previous: dict[int, Handler] = {}
+
+    async def __call__(self, receive: Receive, send: Send) -> None:
+        """Serve the lifespan protocol."""
+        await receive()
+        self.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def start(self) -> None:
+        """Take the runtime and the signals, once."""
+        if self.runtime is None:
+            self.runtime = get_runtime()
+            self._listen(self.runtime)
+
+    async def stop(self) -> None:
+        """Give the signals back, end what runs, close everything."""
+        self._unlisten()
+        if self.runtime is not None:
+            runtime, self.runtime = self.runtime, None
+            await runtime.aclose()
+            forget_runtime()
+
+    def _listen(self, runtime: Runtime) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # Python delivers signals to the main thread only.
+        loop = asyncio.get_running_loop()
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(runtime.turns.stop_all)
+            previous = self._previous.get(number)
+            if callable(previous):
+                previous(number, frame)
+            elif previous == signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+
+        for number in SIGNALS:
+            self._previous[number] = signal.signal(number, handle)
+
+    def _unlisten(self) -> None:
+        while self._previous:
+            number, previous = self._previous.popitem()
+            signal.signal(number, previous if previous is not None else signal.SIG_DFL)

@@ -1,0 +1,135 @@
+"""What the OpenAPI document says beside the schemas: examples, and the errors of each route."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mochi_server.errors import (
+    HostNotAllowed,
+    InternalError,
+    InvalidJSON,
+    InvalidRequest,
+    JSONObject,
+    MochiError,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    Unauthorized,
+)
+
+ERROR_SCHEMA: JSONObject = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message", "details"],
+            "properties": {
+                "code": {"type": "string", "description": "A name that never changes."},
+                "message": {"type": "string", "description": "For people."},
+                "details": {"type": "object", "description": "The facts of the case."},
+            },
+        }
+    },
+}
+
+_EVERYWHERE: tuple[type[MochiError], ...] = (
+    Unauthorized,
+    OriginNotAllowed,
+    HostNotAllowed,
+    InternalError,
+)
+_WITH_BODY: tuple[type[MochiError], ...] = (InvalidJSON, InvalidRequest, PayloadTooLarge)
+
+_SAMPLES: dict[str, Any] = {
+    "session_id": "a1b2c3d4e5",
+    "model": "qwen3:14b",
+    "filename": "helpful.md",
+    "index": 3,
+    "host": "http://localhost:11434",
+    "provider": "openai",
+    "reason": "No space left on device",
+    "limit_mb": 10,
+    "origin": "https://example.com",
+    "method": "DELETE",
+    "path": "/api/v1/nowhere",
+}
+
+
+class _Samples(dict[str, Any]):
+    """Collects the fields that a template asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __missing__(self, key: str) -> object:
+        self[key] = _SAMPLES[key]
+        return self[key]
+
+
+def example_of(error: type[MochiError]) -> JSONObject:
+    """The body of such an error, with sample values."""
+    fields = _Samples()
+    message = error.template.format_map(fields)
+    return {"error": {"code": error.code, "message": message, "details": dict(fields)}}
+
+
+def documented(
+    *errors: type[MochiError],
+    status: int = 200,
+    example: Any = None,  # noqa: ANN401 - any JSON
+    body: Any = None,  # noqa: ANN401 - any JSON
+    parameters: dict[str, Any] | None = None,
+    content: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """``openapi_extra`` of an operation.
+
+    ``example`` is its answer with ``status``, ``body`` what to send, ``parameters`` a value for
+    each parameter, ``content`` replaces the answer's content where it is no JSON.
+    """
+    responses = _error_responses((*errors, *_EVERYWHERE, *(_WITH_BODY if body else ())))
+    if content is not None:
+        responses[status] = {"description": "OK", "content": content}
+    elif example is not None:
+        responses[status] = {"content": {"application/json": {"example": example}}}
+    extra: dict[str, Any] = {"responses": responses}
+    if body is not None:
+        extra["requestBody"] = {"content": {"application/json": {"example": body}}}
+    if parameters:
+        extra["x-parameter-examples"] = parameters
+    return extra
+
+
+def _error_responses(errors: tuple[type[MochiError], ...]) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for error in dict.fromkeys(errors):
+        entry = found.setdefault(
+            error.status,
+            {
+                "description": "",
+                "content": {
+                    "application/json": {
+                        "schema": {"$ref": "#/components/schemas/Error"},
+                        "examples": {},
+                    }
+                },
+            },
+        )
+        summary = (error.__doc__ or "").strip().splitlines()[0]
+        entry["content"]["application/json"]["examples"][error.code] = {
+            "summary": summary,
+            "value": example_of(error),
+        }
+        entry["description"] = ", ".join(entry["content"]["application/json"]["examples"])
+    return found
+
+
+def finish(document: dict[str, Any]) -> dict[str, Any]:
+    """Put the parameters' examples in their places, and what all operations share."""
+    document["components"]["schemas"]["Error"] = ERROR_SCHEMA
+    for path in document["paths"].values():
+        for operation in path.values():
+            examples = operation.pop("x-parameter-examples", {})
+            for parameter in operation.get("parameters", []):
+                if parameter["name"] in examples:
+                    parameter["example"] = examples[parameter["name"]]
+    return document

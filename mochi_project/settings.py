@@ -1,0 +1,48 @@
+"""Django's settings, made from :class:`mochi_server.config.MochiServerSettings`.
+
+No database, no sessions, no users: nothing here may bring a synchronous middleware, which would
+cost a thread for each open stream.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from mochi_project.backends import default_providers, default_storages
+from mochi_server.config import load_settings
+from mochi_server.logs import logging_config
+
+MOCHI = load_settings()
+
+MOCHI_PROVIDERS = default_providers(MOCHI)
+MOCHI_SESSION_STORAGES = default_storages(MOCHI)
+
+DEBUG = False
+SECRET_KEY = secrets.token_urlsafe(50)  # Django wants one; nothing here is signed.
+ALLOWED_HOSTS = ["*"]  # mochi_project.gate checks the Host before Django sees a request.
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = False
+
+DATABASES: dict[str, dict[str, object]] = {}
+
+INSTALLED_APPS = [
+    "mochi_project",
+    "chat",
+    "sessions_app",
+    "tools_app",
+    "agents_app",
+    "prompts_app",
+]
+MIDDLEWARE = ["mochi_project.middleware.plain_http"]
+if MOCHI.cors_origins:
+    INSTALLED_APPS.append("corsheaders")
+    MIDDLEWARE.insert(0, "corsheaders.middleware.CorsMiddleware")
+CORS_ALLOWED_ORIGINS = MOCHI.cors_origins
+CORS_EXPOSE_HEADERS = ["Retry-After"]
+
+ROOT_URLCONF = "mochi_project.urls"
+ASGI_APPLICATION = "mochi_project.asgi.application"
+DATA_UPLOAD_MAX_MEMORY_SIZE = MOCHI.max_body_bytes
+
+LOGGING = logging_config(MOCHI.log_level)

@@ -1,0 +1,34 @@
+"""Every URL is under ``/api/v1``; the root leads a browser to the documentation."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import path, re_path
+
+from . import errors
+from .api import api
+from .docs import asset
+
+handler400 = errors.bad_request
+handler403 = errors.forbidden
+handler404 = errors.not_found
+handler500 = errors.server_error
+
+
+async def root(request: HttpRequest) -> HttpResponseBase:
+    """Somebody opened the server's address in a browser."""
+    return HttpResponse(status=302, headers={"Location": "/api/v1/docs"})
+
+
+async def nowhere(request: HttpRequest) -> HttpResponseBase:
+    """404 without Django's detour through a thread."""
+    return errors.not_found(request)
+
+
+urlpatterns = [
+    path("", root),
+    path("api/v1/docs/<str:name>", asset, name="docs-asset"),
+    path("api/v1/", api.urls),
+    re_path("", nowhere),
+]

@@ -1,0 +1,163 @@
+"""The command ``mochi-server``: serve, or fetch the built-in model."""
+
+from __future__ import annotations
+
+import argparse
+import logging.config
+import math
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from . import __version__
+from .config import (
+    MochiServerSettings,
+    SettingsError,
+    export,
+    load_settings,
+    unknown_variables,
+    variable_of,
+)
+from .logs import logging_config
+from .startup import Announcement, CannotStart, listen, prepare_folder
+
+OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
+"""Settings that have an option of their own."""
+
+APPLICATION = "mochi_project.asgi:application"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code: 0, 1 when it cannot start, 2 for wrong settings."""
+    given = vars(_parser().parse_args(arguments))
+    command, name = given.pop("command"), given.pop("name")
+    values = {field: value for field, value in given.items() if value is not None}
+    if command == "serve" and name is not None:
+        return _fail(f"unexpected argument: {name}", code=2)
+    try:
+        settings = load_settings(**values)
+    except SettingsError as error:
+        return _fail(str(error), code=2)
+    for variable in unknown_variables():
+        _complain(f"warning: {variable} is not a setting (see --help)")
+    export(values)
+    logging.config.dictConfig(logging_config(settings.log_level))
+    if command == "pull":
+        return _pull(name, settings)
+    try:
+        return serve(settings)
+    except CannotStart as error:
+        return _fail(str(error), code=1)
+    except KeyboardInterrupt:
+        return 0
+
+
+def serve(settings: MochiServerSettings) -> int:
+    """Serve until a signal ends it.
+
+    Raises:
+        CannotStart: the folder or the address cannot be had.
+    """
+    prepare_folder(settings)
+    sock = listen(settings.host, settings.port)
+    announcement = Announcement(settings, sock, _print)
+    threading.Thread(target=announcement.run, name="announcement", daemon=True).start()
+    # A server that was stopped in order is no failure, whoever sent the signal.
+    signal.signal(signal.SIGTERM, _leave)
+    _run_uvicorn(settings, sock)
+    return 0
+
+
+def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> None:
+    import uvicorn  # noqa: PLC0415 - not for --help and pull
+    from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
+
+    config = uvicorn.Config(
+        APPLICATION,
+        workers=settings.workers,
+        lifespan="on",
+        log_config=None,
+        access_log=settings.log_level == "DEBUG",
+        server_header=False,
+        timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
+    )
+    if settings.workers > 1:
+        Multiprocess(config, sockets=[sock]).run()
+    else:
+        uvicorn.Server(config).run(sockets=[sock])
+
+
+def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001 - a signal handler
+    raise SystemExit(0)
+
+
+def _pull(name: str | None, settings: MochiServerSettings) -> int:
+    from .embedded.pull import run_pull  # noqa: PLC0415 - only here
+
+    return run_pull(name, settings)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mochi-server",
+        description="The self-hosted conversation server.",
+        epilog=settings_table(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=["serve", "pull"],
+        default="serve",
+        help="serve (default), or pull: fetch a model that needs no Ollama",
+    )
+    parser.add_argument("name", nargs="?", help="with pull: the model, or a GGUF file")
+    for field in OPTIONS:
+        parser.add_argument(
+            f"--{field.replace('_', '-')}",
+            dest=field,
+            metavar=field.rpartition("_")[2].upper(),
+            help=f"{MochiServerSettings.model_fields[field].description} ({variable_of(field)})",
+        )
+    return parser
+
+
+def settings_table() -> str:
+    """Every setting: its variable, its default, what it is for."""
+    lines = [
+        "Settings, each also in .env; options go before variables:",
+        "",
+    ]
+    for field, info in MochiServerSettings.model_fields.items():
+        lines.append(f"  {variable_of(field)} [{_shown(info.default)}]")
+        lines.append(f"      {info.description}")
+    return "\n".join(lines)
+
+
+def _shown(default: Any) -> str:  # noqa: ANN401 - of any setting
+    if default is None or default == []:
+        return "unset"
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _complain(text: str) -> None:
+    for line in text.splitlines():
+        sys.stderr.write(f"mochi-server: {line}\n")
+
+
+def _fail(text: str, *, code: int) -> int:
+    _complain(text)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

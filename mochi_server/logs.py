@@ -1,0 +1,37 @@
+"""What the log looks like: one handler on the root, for the server and for Django alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Level = str
+
+
+def logging_config(level: Level) -> dict[str, Any]:
+    """The configuration for ``logging.config.dictConfig``.
+
+    Requests are logged one by one at DEBUG only. Errors that the client caused are answers, not
+    log lines.
+    """
+    debug = level == "DEBUG"
+    quiet = "INFO" if debug else "WARNING"
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "plain": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"},
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+        "root": {"level": level, "handlers": ["stderr"]},
+        "loggers": {
+            # Django's own configuration hangs handlers of its own below these two.
+            "django": {"level": quiet, "handlers": [], "propagate": True},
+            "django.server": {"level": quiet, "handlers": [], "propagate": True},
+            "django.request": {"level": "ERROR", "propagate": True},
+            "asyncio": {"level": "WARNING"},
+            "httpx": {"level": quiet},
+            "httpcore": {"level": "INFO"},
+            "uvicorn.error": {"level": quiet},
+            "uvicorn.access": {"level": quiet},
+        },
+    }

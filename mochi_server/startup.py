@@ -1,0 +1,198 @@
+"""What happens around the start of the server: the folder, the socket, the lines it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.client
+import json
+import os
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+from .config import MochiServerSettings
+
+READY_SECONDS = 60.0
+"""Longest wait for the first answer of our own server."""
+
+MODELS_SECONDS = 15.0
+"""Longest wait for the list of models."""
+
+
+class CannotStart(Exception):
+    """The server cannot start; the text is one line that says what to do."""
+
+
+def folder_problem(path: Path) -> str | None:
+    """Why a folder could not be made or written, without trying to."""
+    existing = next(place for place in (path, *path.parents) if place.exists())
+    if not existing.is_dir():
+        return f"{existing} is not a folder."
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"{existing} cannot be written."
+    return None
+
+
+def prepare_folder(settings: MochiServerSettings) -> None:
+    """Make the folder of the sessions and write to it.
+
+    Raises:
+        CannotStart: that is not possible.
+    """
+    if settings.session_storage != "json":
+        return
+    folder = settings.sessions_path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise CannotStart(
+            f"The data folder {folder} cannot be written: {error.strerror}. "
+            "Name another one by --data-dir or MOCHI_DATA_DIR."
+        ) from error
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        CannotStart: the address is taken, forbidden, or none of this machine.
+    """
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise CannotStart(f"Cannot listen on {host!r} (MOCHI_HOST): {error.strerror}.") from error
+    family, kind, number, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    sock = socket.socket(family, kind, number)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(2048)
+    except OSError as error:
+        sock.close()
+        raise CannotStart(_socket_problem(host, port, error)) from error
+    sock.set_inheritable(True)
+    return sock
+
+
+def _socket_problem(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"Port {port} of {host} is in use. Choose another one by --port or MOCHI_PORT."
+    if error.errno == errno.EACCES:
+        return (
+            f"Port {port} is for privileged users. Choose one above 1023 by --port or MOCHI_PORT."
+        )
+    return f"Cannot listen on {host} port {port} (MOCHI_HOST, MOCHI_PORT): {error.strerror}."
+
+
+def is_public(host: str) -> bool:
+    """Whether others can reach a server that listens there."""
+    if host.lower() == "localhost":
+        return False
+    try:
+        return not ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return True
+
+
+def address_of(sock: socket.socket) -> tuple[str, int]:
+    """Where to connect to a listening socket from this machine."""
+    host, port = sock.getsockname()[:2]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104
+
+
+class Announcement:
+    """The lines that a person sees at the start, once the server answers.
+
+    It asks the server itself, over HTTP: so it is the same for one process and for many, and what
+    it says is what a client would see.
+    """
+
+    def __init__(
+        self, settings: MochiServerSettings, sock: socket.socket, write: Callable[[str], object]
+    ) -> None:
+        self.settings = settings
+        self.host, self.port = address_of(sock)
+        self.url = f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        self._write = write
+
+    def run(self) -> None:
+        """Wait for the server and say what it has."""
+        health = self._wait()
+        if health is None:
+            return
+        self._say(f"mochi-server {__version__} listens on {self.url}")
+        self._say(f"  documentation: {self.url}/api/v1/docs")
+        if self.settings.session_storage == "json":
+            self._say(f"  sessions: {self.settings.sessions_path}")
+        else:
+            self._say("  sessions: in memory, gone when the server stops")
+        if self.settings.api_token is None and is_public(self.settings.host):
+            self._say("  WARNING: open to the network without a token; set MOCHI_API_TOKEN")
+        models = self._models()
+        for line in provider_lines(health, models):
+            self._say(f"  {line}")
+        for line in self._invitation(models):
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        self._write(f"{line}\n")
+
+    def _wait(self) -> dict[str, Any] | None:
+        end = time.monotonic() + READY_SECONDS
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+                return self._get("/api/v1/health", READY_SECONDS)
+            time.sleep(0.05)
+        return None
+
+    def _models(self) -> list[dict[str, Any]]:
+        try:
+            answer = self._get("/api/v1/models", MODELS_SECONDS)
+        except (OSError, http.client.HTTPException, ValueError):
+            return []
+        return list(answer.get("models", []))
+
+    def _get(self, path: str, seconds: float) -> dict[str, Any]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
+        headers = {}
+        if self.settings.api_token is not None:
+            headers["Authorization"] = f"Bearer {self.settings.api_token.get_secret_value()}"
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        return answer if isinstance(answer, dict) else {}
+
+    def _invitation(self, models: list[dict[str, Any]]) -> Iterator[str]:
+        if not models:
+            yield "No model yet. For the small built-in one:  mochi-server pull"
+            yield "Or, with Ollama (https://ollama.com):  ollama pull qwen3:8b"
+            return
+        api = f"{self.url}/api/v1"
+        token = ' -H "Authorization: Bearer $MOCHI_API_TOKEN"' if self.settings.api_token else ""
+        body = json.dumps({"model": models[0]["name"]})
+        new = f"curl -s{token} {api}/sessions -d '{body}' | cut -d'\"' -f4"
+        yield "Try:"
+        yield f'  curl -N{token} {api}/chat/$({new})/stream -d \'{{"message": "Hello!"}}\''
+
+
+def provider_lines(health: dict[str, Any], models: list[dict[str, Any]]) -> Iterator[str]:
+    """One line for each provider: whether it answers, and how many models it has."""
+    count = Counter(model.get("provider") for model in models)
+    for alias, state in health.get("providers", {}).items():
+        where = f" at {health.get('ollama_host')}" if alias == "ollama" else ""
+        if state.get("reachable") or count[alias]:
+            noun = "model" if count[alias] == 1 else "models"
+            yield f"{alias}{where}: {count[alias]} {noun}"
+        else:
+            yield f"{alias}{where}: does not answer"

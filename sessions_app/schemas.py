@@ -1,0 +1,275 @@
+"""Bodies and answers of ``/sessions``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mochi_server.sessions.types import (
+    AgentSettings,
+    ConversationSummary,
+    ToolSettings,
+)
+
+ModelName = Annotated[str, Field(min_length=1, max_length=512, description="As in `/models`.")]
+
+TOOLS = {
+    "tools": ["add_numbers", "get_current_time"],
+    "tool_group": None,
+    "execution_policy": "always_confirm",
+}
+AGENTS = {"enabled_agents": ["coder"]}
+CREATE = {
+    "model": "qwen3:14b",
+    "system_prompt": "You are a helpful assistant.",
+    "tool_settings": TOOLS,
+    "agent_settings": AGENTS,
+}
+CREATED = {
+    "session_id": "a1b2c3d4e5",
+    "model": "qwen3:14b",
+    "created_at": "2025-01-15T10:30:00.000000Z",
+    "updated_at": "2025-01-15T10:30:00.000000Z",
+    "message_count": 1,
+    "tool_settings": TOOLS,
+    "agent_settings": {"enabled_agents": ["coder"], "selection_metadata": None},
+}
+PATCH = {"model": "qwen3:8b", "tool_settings": TOOLS}
+SUMMARY = {"summary": "The user asked about asyncio.", "topics": ["python", "asyncio"]}
+LINE = {
+    "session_id": "a1b2c3d4e5",
+    "model": "qwen3:14b",
+    "created_at": "2025-01-15T10:30:00.000000Z",
+    "updated_at": "2025-01-15T10:35:00.000000Z",
+    "message_count": 6,
+    "summary": SUMMARY,
+    "preview": "How do I use asyncio in Python?",
+}
+LIST = {"sessions": [LINE], "problems": [], "next_cursor": None}
+MESSAGES = [
+    {
+        "role": "user",
+        "content": "Hello",
+        "message_id": "0a1b2c3d4e",
+        "timestamp": "2025-01-15T10:34:00.000000Z",
+    },
+    {
+        "role": "assistant",
+        "content": "Hi!",
+        "model": "qwen3:14b",
+        "message_id": "f1e2d3c4b5",
+        "timestamp": "2025-01-15T10:35:00.000000Z",
+        "eval_count": 12,
+        "prompt_eval_count": 45,
+    },
+]
+DETAIL = {
+    **CREATED,
+    "message_count": 2,
+    "summary": None,
+    "summary_model": None,
+    "format_version": "1.3",
+    "context_window_config": {
+        "dynamic_enabled": True,
+        "current_window": 8192,
+        "last_adjustment": "initial_setup",
+        "adjustment_history": [],
+        "manual_override": False,
+    },
+    "messages": MESSAGES,
+}
+STATUS = {
+    "session_id": "a1b2c3d4e5",
+    "model": "qwen3:14b",
+    "message_count": 12,
+    "context_window": {
+        "dynamic_enabled": True,
+        "current_window": 8192,
+        "model_max_context": 40960,
+        "last_adjustment_reason": "usage_threshold",
+        "manual_override": False,
+    },
+    "tools_enabled": True,
+    "active_tools": ["add_numbers", "get_current_time"],
+    "execution_policy": "always_confirm",
+    "agents_enabled": True,
+    "enabled_agents": ["coder"],
+    "system_prompt_file": "using_agents.md",
+    "summary": SUMMARY,
+    "summary_model": "qwen3:14b",
+}
+
+
+class StrictToolSettings(ToolSettings):
+    """Tools of a session; a misspelt key is refused."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": TOOLS})
+
+
+class StrictAgentSettings(AgentSettings):
+    """Agents of a session; a misspelt key is refused."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": AGENTS})
+
+
+class SessionCreate(BaseModel):
+    """A new session."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": CREATE})
+
+    model: ModelName
+    system_prompt: str | None = Field(default=None, min_length=1)
+    system_prompt_source_file: str | None = Field(
+        default=None, description="Where the text came from; alone, this file is loaded."
+    )
+    tool_settings: StrictToolSettings | None = None
+    agent_settings: StrictAgentSettings | None = None
+
+
+class ContextWindowPatch(BaseModel):
+    """Fix the context window of a session, or give it back."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"example": {"manual_override": True, "current_window": 16384}},
+    )
+
+    manual_override: bool
+    current_window: int | None = Field(
+        default=None, ge=512, le=16_777_216, description="Tokens; needed for an override."
+    )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> ContextWindowPatch:
+        if self.manual_override and self.current_window is None:
+            raise ValueError("current_window is needed when manual_override is true")
+        return self
+
+
+class SessionPatch(BaseModel):
+    """What to change; what is absent stays, a settings object is replaced as a whole."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": PATCH})
+
+    model: ModelName = ""
+    tool_settings: StrictToolSettings | None = None
+    agent_settings: StrictAgentSettings | None = None
+    context_window: ContextWindowPatch | None = None
+
+
+class MessageEdit(BaseModel):
+    """The new text of a user message."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"content": "Updated message content"}}
+    )
+
+    content: str = Field(pattern=r"\S", description="Not only white space.")
+
+
+class SystemPromptSet(BaseModel):
+    """The system prompt of a session: a text, a prompt file, or a text and where it is from."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"source_file": "helpful.md"}}
+    )
+
+    content: str | None = Field(default=None, pattern=r"\S")
+    source_file: str | None = Field(
+        default=None, description="Where the text came from; alone, this file is loaded."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> SystemPromptSet:
+        if self.content is None and self.source_file is None:
+            raise ValueError("content or source_file is needed")
+        return self
+
+
+class SessionHead(BaseModel):
+    """A session without its messages."""
+
+    model_config = ConfigDict(json_schema_extra={"example": CREATED})
+
+    session_id: str
+    model: str
+    created_at: str
+    updated_at: str
+    message_count: int
+    tool_settings: ToolSettings | None
+    agent_settings: AgentSettings | None
+
+
+class SessionDetail(BaseModel):
+    """A session with its messages: every key of the file's metadata, and ``messages``."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"example": DETAIL})
+
+    session_id: str
+    model: str
+    created_at: str
+    updated_at: str
+    message_count: int
+    messages: list[dict[str, Any]]
+
+
+class SessionLine(BaseModel):
+    """One session in the list."""
+
+    model_config = ConfigDict(json_schema_extra={"example": LINE})
+
+    session_id: str
+    model: str
+    created_at: str
+    updated_at: str
+    message_count: int
+    summary: ConversationSummary | None
+    preview: str = Field(description="First user message, cut to 100 characters and '...'.")
+
+
+class SessionList(BaseModel):
+    """Sessions, the one changed last first."""
+
+    model_config = ConfigDict(json_schema_extra={"example": LIST})
+
+    sessions: list[SessionLine]
+    problems: list[dict[str, Any]] = Field(description="Files that cannot be read, and why.")
+    next_cursor: str | None = Field(description="For the next page; null on the last.")
+
+
+class MessageList(BaseModel):
+    """The messages of a session."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "session_id": "a1b2c3d4e5",
+                "message_count": 2,
+                "messages": MESSAGES,
+            }
+        }
+    )
+
+    session_id: str
+    message_count: int
+    messages: list[dict[str, Any]]
+
+
+class SessionStatus(BaseModel):
+    """What a session's next turn would work with."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"example": STATUS})
+
+    session_id: str
+    model: str
+    message_count: int
+    context_window: dict[str, Any]
+    tools_enabled: bool
+    active_tools: list[str]
+    execution_policy: str | None
+    agents_enabled: bool
+    enabled_agents: list[str]
+    system_prompt_file: str | None
+    summary: ConversationSummary | None
+    summary_model: str | None
