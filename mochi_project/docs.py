@@ -6,6 +6,7 @@ import json
 from functools import lru_cache
 from html import escape
 from pathlib import Path
+
 import ninja
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
