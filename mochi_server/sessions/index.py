@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from ..aio import in_thread
 from ..errors import MochiError, SessionNotFound
+from .codec import BREATH
 from .listing import Key, Row, row_of_error, row_of_file, row_of_prefix, row_of_problem
 from .storage.base import Entry, SessionStorage
 
@@ -19,8 +23,9 @@ PREFIX_BYTES = 16_384
 """Read of each new file; enough for the metadata and the first user message of nearly all."""
 
 _AT_ONCE = 500
-_BREATH = 50
-"""Rows made before other threads may run: the event loop waits for the interpreter too."""
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -54,16 +59,27 @@ class Table:
             self.rows[session_id] = row
             insort(self.order_of(row), row.key)
 
-    def lines(self, keys: Iterable[Key]) -> list[bytes]:
-        """The encoded rows."""
-        return [self.rows[session_id].encoded for _, session_id in keys]
-
-    def page(self, behind: Key | None, limit: int | None) -> tuple[list[Key], Key | None]:
-        """A stretch of the sessions, and the place where the next one begins."""
+    def page(self, behind: Key | None, limit: int | None) -> Page:
+        """A stretch of the sessions, and all problems."""
         start = 0 if behind is None else bisect_right(self.sessions, behind)
         end = len(self.sessions) if limit is None else start + limit
         keys = self.sessions[start:end]
-        return keys, keys[-1] if keys and end < len(self.sessions) else None
+        following = keys[-1] if keys and end < len(self.sessions) else None
+        return Page(dict(self.rows), keys, list(self.problems), following)
+
+
+class Page(NamedTuple):
+    """What a list shows, apart from the table, so that a thread can encode it."""
+
+    rows: dict[str, Row]
+    sessions: list[Key]
+    problems: list[Key]
+    following: Key | None
+    """The place where the next page begins; None on the last one."""
+
+    def lines(self, keys: list[Key]) -> list[bytes]:
+        """The encoded rows of these places."""
+        return [self.rows[session_id].encoded for _, session_id in keys]
 
 
 class SessionIndex:
@@ -145,6 +161,7 @@ class SessionIndex:
             for start in range(0, len(unread), _AT_ONCE):
                 rows += await self._read(unread[start : start + _AT_ONCE])
             if not same:
+                _report(rows, known)
                 table = await in_thread(Table.of, rows)
                 for session_id, row in self._meanwhile.items():
                     table.put(session_id, row)
@@ -175,6 +192,15 @@ class SessionIndex:
         return [await in_thread(row_of_file, entry._replace(signature=signature), data)]
 
 
+def _report(rows: list[Row], known: dict[str, Row]) -> None:
+    """Log each problem once."""
+    for row in rows:
+        session_id = row.key[1]
+        old = known.get(session_id)
+        if row.is_problem and (old is None or old.encoded != row.encoded):
+            logger.warning("Session file that cannot be read: %s", row.encoded.decode())
+
+
 def _known_rows(entries: list[Entry], known: dict[str, Row]) -> tuple[list[Row], list[Entry]]:
     """The rows that still hold, and the entries that must be read."""
     rows: list[Row] = []
@@ -194,8 +220,8 @@ def _rows_of_prefixes(
     rows: list[Row] = []
     long: list[Entry] = []
     for number, (entry, head) in enumerate(zip(entries, heads, strict=True), start=1):
-        if number % _BREATH == 0:
-            time.sleep(0)
+        if number % BREATH == 0:
+            os.sched_yield()
         if isinstance(head, SessionNotFound):
             continue
         if isinstance(head, MochiError):

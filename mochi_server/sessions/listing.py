@@ -5,22 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from ..errors import InvalidRequest, JSONObject, MochiError
 from .codec import NotASession, disassemble, encode, is_user, open_prefix
-from .migration import migrate
+from .migration import NotMetadata, read_metadata
 from .session import ChatSession, preview_of
 from .storage.base import Entry
 from .timestamps import microseconds
+from .types import SessionMetadata
 
 Key = tuple[int, str]
 """Where a session stands in the list: minus the microseconds of ``updated_at``, then the id."""
-
-LISTED = ("session_id", "model", "created_at", "updated_at", "message_count", "summary", "preview")
-"""The keys of a session in a list, in their order."""
 
 
 @dataclass(slots=True)
@@ -47,9 +45,8 @@ class Row(NamedTuple):
 
 def row_of_session(session: ChatSession, signature: tuple[int, ...]) -> Row:
     """The row of a session that is in hand."""
-    head = session.metadata.model_dump(mode="json")
-    at = microseconds(head["updated_at"], otherwise=0)
-    return _row(session.session_id, signature, at, {**head, "preview": session.preview})
+    at = microseconds(session.metadata.updated_at, otherwise=0)
+    return _row(session.metadata, signature, at, session.preview)
 
 
 def row_of_problem(entry: Entry, reason: str) -> Row:
@@ -89,16 +86,26 @@ def row_of_file(entry: Entry, data: bytes) -> Row:
 
 
 def _row_of(entry: Entry, head: JSONObject, first_user: JSONObject | None) -> Row:
-    values = migrate(head)
-    values["preview"] = preview_of(first_user)
-    at = microseconds(values["updated_at"], otherwise=entry.modified)
-    return _row(entry.session_id, entry.signature, at, values)
+    try:
+        metadata = read_metadata(head, entry.session_id)
+    except NotMetadata as error:
+        return row_of_problem(entry, str(error))
+    at = microseconds(metadata.updated_at, otherwise=entry.modified)
+    return _row(metadata, entry.signature, at, preview_of(first_user))
 
 
-def _row(session_id: str, signature: tuple[int, ...], at: int, values: dict[str, Any]) -> Row:
-    shown = {key: values.get(key) for key in LISTED}
-    shown["session_id"] = session_id
-    return Row(signature, (-at, session_id), encode(shown))
+def _row(metadata: SessionMetadata, signature: tuple[int, ...], at: int, preview: str) -> Row:
+    summary = metadata.summary
+    shown = {
+        "session_id": metadata.session_id,
+        "model": metadata.model,
+        "created_at": metadata.created_at,
+        "updated_at": metadata.updated_at,
+        "message_count": metadata.message_count,
+        "summary": None if summary is None else summary.model_dump(mode="json"),
+        "preview": preview,
+    }
+    return Row(signature, (-at, metadata.session_id), encode(shown))
 
 
 def write_cursor(key: Key) -> str:

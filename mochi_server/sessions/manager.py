@@ -6,7 +6,6 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 
 import orjson
 
@@ -14,9 +13,9 @@ from ..aio import finish, in_thread
 from ..errors import InvalidRequest, JSONObject, SessionExists, SessionUnreadable
 from ..messages import now
 from .cache import DocumentCache
-from .codec import Document, NotASession, assemble, disassemble
-from .index import SessionIndex
-from .listing import SessionList, read_cursor, row_of_session, write_cursor
+from .codec import BREATH, Document, NotASession, assemble, disassemble
+from .index import Page, SessionIndex, Table
+from .listing import Key, SessionList, read_cursor, row_of_session, write_cursor
 from .session import ChatSession
 from .storage.base import SessionStorage
 from .storage.json_files import JSONFileStorage
@@ -168,8 +167,8 @@ class SessionManager:
             InvalidRequest: the limit is below one, or the cursor is none of ours.
             StorageError: the folder cannot be listed.
         """
-        page = await self._page(limit, cursor)
-        return await in_thread(_parsed, page)
+        table, behind = await self._table(limit, cursor)
+        return await in_thread(_parsed, table.page(behind, limit))
 
     async def list_json(self, limit: int | None = None, cursor: str | None = None) -> bytes:
         """The same, encoded: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
@@ -180,27 +179,19 @@ class SessionManager:
             InvalidRequest: the limit is below one, or the cursor is none of ours.
             StorageError: the folder cannot be listed.
         """
-        page = await self._page(limit, cursor)
-        if page.whole and self._body is not None and self._body[0] == page.version:
-            return self._body[1]
-        body = await in_thread(_joined, page)
-        if page.whole:
-            self._body = (page.version, body)
-        return body
+        table, behind = await self._table(limit, cursor)
+        if limit is not None or cursor is not None:
+            return await in_thread(_joined, table.page(behind, limit), paged=True)
+        version = self._index.version
+        if self._body is None or self._body[0] != version:
+            self._body = (version, await in_thread(_joined, table.page(None, None), paged=False))
+        return self._body[1]
 
-    async def _page(self, limit: int | None, cursor: str | None) -> _Page:
+    async def _table(self, limit: int | None, cursor: str | None) -> tuple[Table, Key | None]:
         if limit is not None and limit < 1:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
         behind = None if cursor is None else read_cursor(cursor)
-        table = await self._index.table()
-        keys, following = table.page(behind, limit)
-        return _Page(
-            sessions=table.lines(keys),
-            problems=table.lines(table.problems),
-            next_cursor=None if following is None else write_cursor(following),
-            whole=limit is None and cursor is None,
-            version=self._index.version,
-        )
+        return await self._index.table(), behind
 
     async def _document(self, session_id: str) -> Document:
         """From the cache if the storage still has the same; else read, checked and kept."""
@@ -234,26 +225,25 @@ class SessionManager:
         await self.storage.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    sessions: list[bytes]
-    problems: list[bytes]
-    next_cursor: str | None
-    whole: bool
-    version: int
-
-
-def _parsed(page: _Page) -> SessionList:
-    return SessionList(_objects(page.sessions), _objects(page.problems), page.next_cursor)
+def _parsed(page: Page) -> SessionList:
+    sessions, problems = page.lines(page.sessions), page.lines(page.problems)
+    following = None if page.following is None else write_cursor(page.following)
+    return SessionList(_objects(sessions), _objects(problems), following)
 
 
 def _objects(lines: list[bytes]) -> list[JSONObject]:
-    return [orjson.loads(line) for line in lines]
+    objects = []
+    for number, line in enumerate(lines, start=1):
+        objects.append(orjson.loads(line))
+        if number % BREATH == 0:
+            os.sched_yield()
+    return objects
 
 
-def _joined(page: _Page) -> bytes:
-    parts = [b'{"sessions":[', b",".join(page.sessions)]
-    parts += [b'],"problems":[', b",".join(page.problems), b"]"]
-    if not page.whole:
-        parts += [b',"next_cursor":', orjson.dumps(page.next_cursor)]
+def _joined(page: Page, *, paged: bool) -> bytes:
+    parts = [b'{"sessions":[', b",".join(page.lines(page.sessions))]
+    parts += [b'],"problems":[', b",".join(page.lines(page.problems)), b"]"]
+    if paged:
+        following = None if page.following is None else write_cursor(page.following)
+        parts += [b',"next_cursor":', orjson.dumps(following)]
     return b"".join([*parts, b"}"])

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..constants import FORMAT_VERSION
+from .types import SessionMetadata
 
 Head = dict[str, Any]
 
@@ -25,6 +28,27 @@ def migrate(head: Head) -> Head:
     head["format_version"] = version
     _tolerate(head)
     return head
+
+
+class NotMetadata(ValueError):
+    """No version has metadata of this shape; the text says where."""
+
+
+def read_metadata(head: Head, session_id: str | None = None) -> SessionMetadata:
+    """The metadata of any version; the id in the file counts if none is given.
+
+    Raises:
+        NotMetadata: they are of a shape that no version has.
+    """
+    values = migrate(head)
+    if session_id is not None:
+        values["session_id"] = session_id
+    try:
+        return SessionMetadata.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, ("metadata", *first["loc"])))
+        raise NotMetadata(f"{where}: {first['msg']}") from error
 
 
 def _add_tool_settings(head: Head) -> str:
@@ -87,3 +111,5 @@ def _fill(head: Head) -> None:
     head["created_at"] = created or updated or ""
     head["updated_at"] = updated or created or ""
     head["model"] = head.get("model") or ""
+    if not isinstance(head.get("message_count"), int):
+        head["message_count"] = 0

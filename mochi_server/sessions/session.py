@@ -12,7 +12,7 @@ from ..constants import FORMAT_VERSION, PREVIEW_CHARACTERS
 from ..errors import EmptyHistory, InvalidMessageIndex, JSONObject, SessionUnreadable
 from ..messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
 from .codec import Document, NotASession, assemble, disassemble, encode, is_user
-from .migration import migrate
+from .migration import NotMetadata, read_metadata
 from .types import SessionMetadata
 
 _BOOKKEEPING = ("updated_at", "message_count", "format_version")
@@ -243,16 +243,10 @@ class ChatSession:
         Raises:
             SessionUnreadable: the metadata are of a shape that no version has.
         """
-        head = migrate(orjson.loads(document.head))
-        if session_id is not None:
-            head["session_id"] = session_id
         try:
-            return cls(SessionMetadata.model_validate(head), document)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, ("metadata", *first["loc"])))
-            reason = f"{where}: {first['msg']}"
-            raise SessionUnreadable(session_id=session_id, reason=reason) from error
+            return cls(read_metadata(orjson.loads(document.head), session_id), document)
+        except NotMetadata as error:
+            raise SessionUnreadable(session_id=session_id, reason=str(error)) from error
 
 
 def preview_of(message: JSONObject | None) -> str:
