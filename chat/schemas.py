@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.errors import JSONObject
 
-ASK = {"message": "What is the capital of France?", "think": False}
-REPLY = {
+ASK: JSONObject = {"message": "What is the capital of France?", "think": False}
+REPLY: JSONObject = {
     "session_id": "a1b2c3d4e5",
     "message": {
         "role": "assistant",
@@ -27,7 +27,7 @@ REPLY = {
         "reason": "initial_setup",
     },
 }
-MODEL = {
+MODEL: JSONObject = {
     "name": "qwen3:14b",
     "size_mb": 9048.2,
     "format": "gguf",
@@ -39,7 +39,7 @@ MODEL = {
     "provider": "ollama",
     "remote_host": None,
 }
-PROBLEM = {
+PROBLEM: JSONObject = {
     "provider": "ollama",
     "code": "OLLAMA_UNREACHABLE",
     "message": "Cannot connect to Ollama at http://localhost:11434.",

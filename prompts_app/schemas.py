@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SUMMARY = {
+from mochi_server.errors import JSONObject
+
+SUMMARY: JSONObject = {
     "filename": "helpful.md",
     "preview": "You are a helpful assistant. Answer briefly.",
     "word_count": 7,
 }
-PROMPT = {"filename": "helpful.md", "content": "You are a helpful assistant. Answer briefly."}
-CONTENT = {"content": "You are a helpful assistant. Answer in one sentence."}
+PROMPT: JSONObject = {
+    "filename": "helpful.md",
+    "content": "You are a helpful assistant. Answer briefly.",
+}
+CONTENT: JSONObject = {"content": "You are a helpful assistant. Answer in one sentence."}
 
 
 class PromptLine(BaseModel):

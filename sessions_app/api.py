@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from django.http import HttpRequest, HttpResponse
@@ -25,7 +25,7 @@ from mochi_server.errors import (
 from mochi_server.sessions.session import ChatSession
 
 from . import schemas
-from .changes import apply_patch, prompt_text, settings_of
+from .changes import agents_of, apply_patch, prompt_text, tools_of
 from .schemas import (
     MessageEdit,
     MessageList,
@@ -68,8 +68,8 @@ def detail_of(session: ChatSession) -> bytes:
 )
 async def list_sessions(
     request: HttpRequest,
-    limit: int | None = Query(None, ge=1, le=100_000),
-    cursor: str | None = Query(None, max_length=512),
+    limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> HttpResponse:
     """The one changed last first; all of them, or with `limit` a page.
 
@@ -100,8 +100,8 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> HttpRe
         payload.model,
         system_prompt=await prompt_text(runtime.prompts, payload.system_prompt, source),
         source_file=source,
-        tool_settings=settings_of(payload.tool_settings),
-        agent_settings=settings_of(payload.agent_settings),
+        tool_settings=tools_of(payload.tool_settings),
+        agent_settings=agents_of(payload.agent_settings),
     )
     return json_response(head_of(session), status=201)
 

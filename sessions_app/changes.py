@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import overload
-
 from mochi_server.messages import now
 from mochi_server.services.context_window import HISTORY_LENGTH
 from mochi_server.services.system_prompts import SystemPromptService
@@ -30,21 +28,14 @@ async def prompt_text(
     return content
 
 
-@overload
-def settings_of(given: StrictToolSettings | None) -> ToolSettings | None: ...
-@overload
-def settings_of(given: StrictAgentSettings | None) -> AgentSettings | None: ...
-def settings_of(
-    given: StrictToolSettings | StrictAgentSettings | None,
-) -> ToolSettings | AgentSettings | None:
+def tools_of(given: StrictToolSettings | None) -> ToolSettings | None:
     """The settings as they are stored."""
-    match given:
-        case None:
-            return None
-        case StrictToolSettings():
-            return ToolSettings(**given.model_dump())
-        case StrictAgentSettings():
-            return AgentSettings(**given.model_dump())
+    return None if given is None else ToolSettings(**given.model_dump())
+
+
+def agents_of(given: StrictAgentSettings | None) -> AgentSettings | None:
+    """The settings as they are stored."""
+    return None if given is None else AgentSettings(**given.model_dump())
 
 
 def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
@@ -53,9 +44,9 @@ def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
     if patch.model:
         metadata.model = patch.model
     if "tool_settings" in named:
-        metadata.tool_settings = settings_of(patch.tool_settings)
+        metadata.tool_settings = tools_of(patch.tool_settings)
     if "agent_settings" in named:
-        metadata.agent_settings = settings_of(patch.agent_settings)
+        metadata.agent_settings = agents_of(patch.agent_settings)
     if patch.context_window is not None:
         metadata.context_window_config = override(
             metadata.context_window_config, patch.context_window

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from mochi_server.errors import JSONObject
 from mochi_server.sessions.types import (
     AgentSettings,
     ConversationSummary,
@@ -14,19 +15,19 @@ from mochi_server.sessions.types import (
 
 ModelName = Annotated[str, Field(min_length=1, max_length=512, description="As in `/models`.")]
 
-TOOLS = {
+TOOLS: JSONObject = {
     "tools": ["add_numbers", "get_current_time"],
     "tool_group": None,
     "execution_policy": "always_confirm",
 }
-AGENTS = {"enabled_agents": ["coder"]}
-CREATE = {
+AGENTS: JSONObject = {"enabled_agents": ["coder"]}
+CREATE: JSONObject = {
     "model": "qwen3:14b",
     "system_prompt": "You are a helpful assistant.",
     "tool_settings": TOOLS,
     "agent_settings": AGENTS,
 }
-CREATED = {
+CREATED: JSONObject = {
     "session_id": "a1b2c3d4e5",
     "model": "qwen3:14b",
     "created_at": "2025-01-15T10:30:00.000000Z",
@@ -35,9 +36,9 @@ CREATED = {
     "tool_settings": TOOLS,
     "agent_settings": {"enabled_agents": ["coder"], "selection_metadata": None},
 }
-PATCH = {"model": "qwen3:8b", "tool_settings": TOOLS}
-SUMMARY = {"summary": "The user asked about asyncio.", "topics": ["python", "asyncio"]}
-LINE = {
+PATCH: JSONObject = {"model": "qwen3:8b", "tool_settings": TOOLS}
+SUMMARY: JSONObject = {"summary": "The user asked about asyncio.", "topics": ["python", "asyncio"]}
+LINE: JSONObject = {
     "session_id": "a1b2c3d4e5",
     "model": "qwen3:14b",
     "created_at": "2025-01-15T10:30:00.000000Z",
@@ -46,8 +47,8 @@ LINE = {
     "summary": SUMMARY,
     "preview": "How do I use asyncio in Python?",
 }
-LIST = {"sessions": [LINE], "problems": [], "next_cursor": None}
-MESSAGES = [
+LIST: JSONObject = {"sessions": [LINE], "problems": [], "next_cursor": None}
+MESSAGES: list[JsonValue] = [
     {
         "role": "user",
         "content": "Hello",
@@ -64,7 +65,7 @@ MESSAGES = [
         "prompt_eval_count": 45,
     },
 ]
-DETAIL = {
+DETAIL: JSONObject = {
     **CREATED,
     "message_count": 2,
     "summary": None,
@@ -79,7 +80,7 @@ DETAIL = {
     },
     "messages": MESSAGES,
 }
-STATUS = {
+STATUS: JSONObject = {
     "session_id": "a1b2c3d4e5",
     "model": "qwen3:14b",
     "message_count": 12,

@@ -35,14 +35,6 @@ class SystemPromptService:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    async def list(self) -> list[PromptSummary]:
-        """Every prompt file, by name.
-
-        Raises:
-            StorageError: the folder cannot be read.
-        """
-        return await in_thread(self._list)
-
     async def read(self, filename: str) -> str:
         """The whole text.
 
@@ -93,23 +85,6 @@ class SystemPromptService:
             raise PromptNotFound(filename=filename)
         return self.folder / filename
 
-    def _list(self) -> list[PromptSummary]:
-        try:
-            names = sorted(entry.name for entry in self.folder.iterdir() if entry.is_file())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _storage_error(self.folder.name, error) from error
-        found = []
-        for name in names:
-            if FILENAME.fullmatch(name) is None:
-                continue
-            try:
-                found.append(summarize(name, self._read(self.folder / name)))
-            except PromptNotFound:
-                continue  # removed since we looked
-        return found
-
     def _read(self, path: Path) -> str:
         try:
             return path.read_text(encoding="utf-8", errors="replace")
@@ -135,6 +110,31 @@ class SystemPromptService:
             raise PromptNotFound(filename=path.name) from error
         except OSError as error:
             raise _storage_error(path.name, error) from error
+
+    def _list(self) -> list[PromptSummary]:
+        try:
+            names = sorted(entry.name for entry in self.folder.iterdir() if entry.is_file())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _storage_error(self.folder.name, error) from error
+        found = []
+        for name in names:
+            if FILENAME.fullmatch(name) is None:
+                continue
+            try:
+                found.append(summarize(name, self._read(self.folder / name)))
+            except PromptNotFound:
+                continue  # removed since we looked
+        return found
+
+    async def list(self) -> list[PromptSummary]:
+        """Every prompt file, by name.
+
+        Raises:
+            StorageError: the folder cannot be read.
+        """
+        return await in_thread(self._list)
 
 
 def check_content(content: str) -> None:
