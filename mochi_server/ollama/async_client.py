@@ -16,8 +16,8 @@ import ollama
 from ollama_instructor import OllamaInstructorAsync
 from pydantic import BaseModel, ValidationError
 
+from ..completions import ModelInfo, Think
 from ..errors import OllamaError, ProviderError
-from ..providers.base import ModelInfo, Think
 from .at_once import for_each
 from .client import DEFAULT_HOST
 from .failures import incomplete
@@ -129,7 +129,7 @@ class AsyncOllamaClient:
     async def aclose(self) -> None:
         """Close the connections."""
         for client in self._clients.take_all():
-            await client.close()
+            await client.close()  # type: ignore[no-untyped-call] # the library's
 
 
 class AsyncInstructorOllamaClient:
@@ -226,7 +226,7 @@ class AsyncInstructorOllamaClient:
     async def aclose(self) -> None:
         """Close the connections."""
         for client in self._clients.take_all():
-            await client.close()
+            await client.close()  # type: ignore[no-untyped-call] # the library's
 
 
 class _Malformed(OllamaError):

@@ -119,7 +119,7 @@ class OllamaClient:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._client.close()  # type: ignore[no-untyped-call] # the library's
 
     def __enter__(self) -> OllamaClient:
         return self

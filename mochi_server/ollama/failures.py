@@ -54,7 +54,8 @@ def failure_of_answer(
         text, fields = _words(answer)
         fields["status"] = status
         if status in BUSY:
-            seconds = int(retry_after) if (retry_after or "").isdigit() else BUSY_SECONDS
+            given = retry_after or ""
+            seconds = int(given) if given.isdecimal() else BUSY_SECONDS
             return ProviderBusy(text, details=fields, retry_after=seconds)
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             return _refused(text, fields)

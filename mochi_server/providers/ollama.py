@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from pydantic import BaseModel
 
+from ..aio import in_thread
 from ..errors import JSONObject, MochiError
 from ..ollama.at_once import for_each
 from ..ollama.requests import chat_body
@@ -128,9 +130,9 @@ class OllamaProvider(Provider):
             ModelNotFound, ContextOverflow, ProviderBusy, OllamaUnreachable.
         """
         if self._instructor is None:
-            from ..ollama.async_client import AsyncInstructorOllamaClient  # noqa: PLC0415
-
-            self._instructor = AsyncInstructorOllamaClient(
+            # Half a second of imports, not to be spent in the event loop nor at start-up.
+            module = await in_thread(import_module, "mochi_server.ollama.async_client")
+            self._instructor = module.AsyncInstructorOllamaClient(
                 self._transport.host, limits=self._transport.limits, keep_alive=self._keep_alive
             )
         return await self._instructor.structured_result(

@@ -95,6 +95,8 @@ class FakeOllama:
         """Times that a loaded model was loaded again with another window."""
         self.disconnects = 0
         """Clients that left in the middle of an answer."""
+        self.connections = 0
+        """Connections made, closed ones included."""
         self.default_reply: Reply | None = None
         """Instead of the echo."""
         self.url = ""
@@ -196,6 +198,7 @@ class FakeOllama:
 
     def _connect(self) -> Connection:
         connection = Connection(self._answer)
+        self.connections += 1
         connection.gone = self._left
         self._connections.add(connection)
         connection.closed = lambda: self._connections.discard(connection)

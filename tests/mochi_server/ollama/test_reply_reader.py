@@ -1,0 +1,143 @@
+"""Bytes to chunks, without a socket."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mochi_server.completions import Finish, TextDelta, ThoughtDelta
+from mochi_server.errors import OllamaError
+from mochi_server.messages import ToolCall
+from mochi_server.ollama import reply as module
+from mochi_server.ollama.reply import LineSplitter, ReplyReader, as_arguments
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@st.composite
+def replies(draw):
+    """Chunks, and the bytes of a stream that means them; line ends as Go or a proxy makes them."""
+    chunks, lines = [], []
+    for number in range(draw(st.integers(0, 8))):
+        kind = draw(st.sampled_from(["text", "thought", "call"]))
+        text = draw(TEXT.filter(bool))
+        message: dict[str, object] = {"role": "assistant", "content": ""}
+        if kind == "text":
+            message["content"] = text
+            chunks.append(TextDelta(text))
+        elif kind == "thought":
+            message["thinking"] = text
+            chunks.append(ThoughtDelta(text))
+        else:
+            call = ToolCall(id=f"call_{number}", name="f", arguments={"x": text})
+            function = {"index": 0, "name": "f", "arguments": call.arguments}
+            message["tool_calls"] = [{"id": call.id, "function": function}]
+            chunks.append(call)
+        lines.append(json.dumps({"message": message}, ensure_ascii=draw(st.booleans())))
+    lines.append('{"message":{"role":"assistant","content":""},"done":true}')
+    chunks.append(Finish(reason="stop"))
+    ends = draw(st.sampled_from(["\n", "\r\n", "\n\n"]))
+    return chunks, (ends.join(lines) + draw(st.sampled_from(["", ends]))).encode()
+
+
+def read(pieces):
+    reader = ReplyReader("m")
+    chunks = []
+    for piece in pieces:
+        chunks += reader.feed(piece)
+    if not reader.finished:
+        chunks += reader.close()
+    assert reader.error is None
+    return chunks
+
+
+def cut(data, places):
+    at = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[a:b] for a, b in zip(at, at[1:], strict=False)]
+
+
+@given(replies(), st.lists(st.integers(0, 10_000), max_size=30))
+def test_how_the_bytes_are_cut_does_not_matter(reply, places):
+    chunks, data = reply
+    assert read(cut(data, places)) == chunks
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 10_000), max_size=30))
+def test_lines_end_at_line_feeds_only(data, places):
+    splitter = LineSplitter()
+    lines = [line for piece in cut(data, places) for line in splitter.feed(piece)]
+    assert [*lines, splitter.rest()] == data.split(b"\n")
+    assert splitter.pending == len(splitter.rest())
+
+
+@given(st.lists(st.binary(max_size=60), max_size=10))
+def test_no_bytes_make_it_raise(pieces):
+    reader = ReplyReader("m")
+    for piece in pieces:
+        reader.feed(piece)
+        if reader.finished or reader.error:
+            return
+    reader.close()
+    assert reader.finished or isinstance(reader.error, OllamaError)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | TEXT,
+        lambda s: (
+            st.lists(s)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "message",
+                        "error",
+                        "done",
+                        "content",
+                        "thinking",
+                        "tool_calls",
+                        "function",
+                        "name",
+                        "arguments",
+                        "id",
+                        "eval_count",
+                        "done_reason",
+                    ]
+                ),
+                s,
+            )
+        ),
+    )
+)
+def test_no_json_makes_it_raise(value):
+    reader = ReplyReader("m")
+    chunks = reader.feed(json.dumps(value).encode() + b"\n")
+    assert reader.error or all(
+        isinstance(chunk, (TextDelta, ThoughtDelta, ToolCall, Finish)) for chunk in chunks
+    )
+
+
+def test_a_line_without_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(module, "LONGEST_LINE", 1000)
+    reader = ReplyReader("m")
+    for _ in range(11):
+        reader.feed(b"x" * 100)
+    assert "more than 1000 bytes" in str(reader.error)
+
+
+@pytest.mark.parametrize(
+    ("given_", "read_as"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        (None, {}),
+        ("not json", {"input": "not json"}),
+        ("[1]", {"input": [1]}),
+        ([1], {"input": [1]}),
+    ],
+)
+def test_arguments_are_always_an_object(given_, read_as):
+    assert as_arguments(given_) == read_as
