@@ -1,0 +1,407 @@
+"""The whole of what a turn tells and stores, for each way in which a turn can go well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.errors import (
+    EmptyHistory,
+    ModelNotFound,
+    OllamaUnreachable,
+    ProviderError,
+    SessionBusy,
+    SessionNotFound,
+    ThinkingNotSupported,
+)
+from tests.support.fake_ollama import FakeOllama
+from tests.support.turns import MODEL, Bench, bench, kinds, masked, plain, roles, text_of
+
+TOOL_FIXTURES = [
+    "tool_one",
+    "tool_one_in_final",
+    "tool_two",
+    "tool_two_in_one_chunk",
+    "tool_two_in_final",
+    "tool_legacy_no_id",
+    "tool_no_args",
+    "content_then_tool",
+    "tool_then_content",
+    "stall_during_tool_call",
+]
+
+
+async def test_a_plain_reply_is_told_and_stored_whole(engine: Bench, ollama: FakeOllama) -> None:
+    """The event list of the simplest turn, to the last field."""
+    ollama.reply(["Pa", "ris"], eval_count=3, prompt_eval_count=12)
+    session = await engine.session()
+    events = await engine.turn(session, "Capital of France?")
+    window = {
+        "current_window": 8192,
+        "usage_tokens": 15,
+        "reason": "initial_setup",
+        "dropped_messages": 0,
+    }
+    assert plain(events) == [
+        ("content_delta", {"content": "Pa", "role": "assistant"}),
+        ("content_delta", {"content": "ris", "role": "assistant"}),
+        (
+            "message_complete",
+            {
+                "model": MODEL,
+                "eval_count": 3,
+                "prompt_eval_count": 12,
+                "context_window": window,
+                "finish_reason": "stop",
+            },
+        ),
+        ("done", {"session_id": session}),
+    ]
+    assert masked(engine.stored(session)) == [
+        {"role": "user", "content": "Capital of France?"},
+        {
+            "role": "assistant",
+            "content": "Paris",
+            "model": MODEL,
+            "eval_count": 3,
+            "prompt_eval_count": 12,
+        },
+    ]
+    assert events[-2].payload()["message_id"] == engine.stored(session)[-1]["message_id"]
+
+
+async def test_thinking_is_told_apart_from_the_answer_and_stored_with_it(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Thinking goes over its own events into its own key."""
+    ollama.reply(["Yes."], thinking=["Let me ", "see."])
+    session = await engine.session()
+    events = await engine.turn(session, "Is it?", think=True)
+    assert kinds(events) == ["thinking_delta", "content_delta", "message_complete", "done"]
+    assert text_of(events, "thinking_delta") == "Let me see."
+    stored = engine.stored(session)[-1]
+    assert (stored["content"], stored["thinking"]) == ("Yes.", "Let me see.")
+
+
+@pytest.mark.parametrize("fixture", TOOL_FIXTURES)
+async def test_a_call_of_a_tool_that_was_never_offered_is_refused_and_the_turn_goes_on(
+    engine: Bench, ollama: FakeOllama, fixture: str
+) -> None:
+    """Every call gets exactly one result, in call order, and the model is told."""
+    ollama.play(fixture, speed=100)
+    ollama.reply(["I have ", "no tools."])
+    session = await engine.session()
+    events = await engine.turn(session, "What is the weather?")
+    calls = [event.payload() for event in events if event.type == "tool_call"]
+    results = [event.payload() for event in events if event.type == "tool_result"]
+    assert calls
+    assert [c["call_index"] for c in calls] == list(range(len(calls)))
+    assert [c["tool_call_id"] for c in calls] == [r["tool_call_id"] for r in results]
+    assert len({c["tool_call_id"] for c in calls}) == len(calls)
+    assert [(r["success"], r["result"], r["code"]) for r in results] == [
+        (False, None, "TOOL_NOT_FOUND")
+    ] * len(calls)
+    assert all(r["error_message"] for r in results)
+    order = kinds(events)
+    assert order[order.index("tool_call") :] == [
+        "tool_call",
+        "tool_result",
+        "tool_continuation_start",
+        "content_delta",
+        "message_complete",
+        "done",
+    ]
+    _, asked, *answers, final = engine.stored(session)
+    assert [call["id"] for call in asked["tool_calls"]] == [c["tool_call_id"] for c in calls]
+    assert [(a["role"], a["tool_call_id"], a["tool_name"]) for a in answers] == [
+        ("tool", c["tool_call_id"], c["tool_name"]) for c in calls
+    ]
+    assert all(a["content"].startswith("Error: ") for a in answers)
+    assert final["content"] == "I have no tools."
+    sent = ollama.chats[1]["messages"]
+    assert roles(sent) == ["user", "assistant", *["tool"] * len(calls)]
+    assert [m["tool_call_id"] for m in sent[2:]] == [c["id"] for c in sent[1]["tool_calls"]]
+    assert len(ollama.chats) == 2
+
+
+async def test_the_limit_of_tool_rounds_ends_the_turn_with_an_answer(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """After the last round the model has to answer, and the client is told why."""
+    async with bench(tmp_path, ollama, max_tool_rounds=2) as engine:
+        for _ in range(2):
+            ollama.reply(tool_calls=[{"name": "look", "arguments": {}}])
+        ollama.reply(["That is all."], tool_calls=[{"name": "look", "arguments": {}}])
+        session = await engine.session()
+        events = await engine.turn(session)
+        assert [event.type for event in events].count("tool_call") == 2
+        complete = events[-2].payload()
+        assert complete["tool_rounds_exhausted"] is True
+        assert text_of(events) == "That is all."
+        assert len(ollama.chats) == 3
+        assert "tools" not in ollama.chats[-1]
+        assert "tool_calls" not in engine.stored(session)[-1]
+        assert roles(engine.stored(session)) == [
+            "user", "assistant", "tool", "assistant", "tool", "assistant",
+        ]  # fmt: skip
+
+
+async def test_a_turn_that_needs_exactly_the_allowed_rounds_is_told_apart(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """A reply within the limit does not claim that the limit forced it."""
+    async with bench(tmp_path, ollama, max_tool_rounds=2) as engine:
+        ollama.reply(tool_calls=[{"name": "look", "arguments": {}}])
+        ollama.reply(["Done."])
+        events = await engine.turn(await engine.session())
+        assert "tool_rounds_exhausted" not in events[-2].payload()
+
+
+async def test_the_same_call_id_in_two_rounds_is_two_calls(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """A model may number its calls anew in each reply; the reply in one piece lists them all."""
+    for _ in range(2):
+        ollama.reply(tool_calls=[{"name": "look", "arguments": {}, "id": "call_0"}])
+    ollama.reply(["Nothing."])
+    answer = await engine.chat.complete(await engine.session(), message="Look twice.")
+    calls: Any = answer["tool_calls_executed"]
+    assert len(calls) == 2
+    assert all(call["success"] is False and call["arguments"] == {} for call in calls)
+
+
+async def test_regenerating_drops_what_followed_the_last_question(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """No message means: answer the last user message again."""
+    session = await engine.session()
+    ollama.reply(["First."])
+    await engine.turn(session, "Tell me.")
+    question = engine.stored(session)[0]
+    ollama.reply(tool_calls=[{"name": "look", "arguments": {}}])
+    ollama.reply(["Second."])
+    await engine.turn(session, None)
+    ollama.reply(["Third."])
+    events = await engine.turn(session, None)
+    assert text_of(events) == "Third."
+    stored = engine.stored(session)
+    assert stored[0] == question
+    assert [m["content"] for m in stored] == ["Tell me.", "Third."]
+    assert ollama.chats[-1]["messages"] == [{"role": "user", "content": "Tell me."}]
+
+
+@pytest.mark.parametrize("prompt", [None, "Be brief."])
+async def test_regenerating_without_any_question_is_refused(
+    engine: Bench, ollama: FakeOllama, prompt: str | None
+) -> None:
+    """A system prompt alone is nothing to answer."""
+    session = await engine.session(system_prompt=prompt)
+    before = engine.path(session).read_bytes()
+    with pytest.raises(EmptyHistory):
+        await engine.chat.open_turn(session)
+    assert engine.path(session).read_bytes() == before
+    assert not ollama.chats
+    await engine.turn(session, "Now there is.")
+
+
+async def test_what_cannot_run_leaves_the_session_as_it_was(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Every check comes before the user's message is stored, and the claim is given back."""
+    gone, cannot = await engine.session("gone:1b"), await engine.session("gemma3:4b")
+    before = {s: engine.path(s).read_bytes() for s in (gone, cannot)}
+    for _ in range(2):  # a claim that is kept would show at the second time
+        with pytest.raises(ModelNotFound):
+            await engine.chat.open_turn(gone, message="Hello")
+        with pytest.raises(ThinkingNotSupported):
+            await engine.chat.open_turn(cannot, message="Hello", think=True)
+    with pytest.raises(SessionNotFound):
+        await engine.chat.open_turn("0123456789", message="Hello")
+    with pytest.raises(SessionNotFound):
+        await engine.chat.open_turn("../escape", message="Hello")
+    assert before == {s: engine.path(s).read_bytes() for s in (gone, cannot)}
+    assert not ollama.chats
+    assert kinds(await engine.turn(cannot, "Plainly, then."))[-1] == "done"
+
+
+async def test_without_ollama_the_session_stays_as_it_was(tmp_path: Path) -> None:
+    """An unreachable provider is an error before the first byte."""
+    async with FakeOllama() as ollama:
+        engine = Bench(tmp_path, ollama)
+        session = await engine.session()
+        before = engine.path(session).read_bytes()
+    with pytest.raises(OllamaUnreachable):
+        await engine.chat.open_turn(session, message="Hello")
+    assert engine.path(session).read_bytes() == before
+    await engine.runtime.aclose()
+
+
+@pytest.mark.parametrize("think", [False, True, "low", "high"])
+async def test_thinking_is_always_asked_for_or_refused_explicitly(
+    engine: Bench, ollama: FakeOllama, think: Any
+) -> None:
+    """Left out, thinking means *on* to Ollama; and it must never cut the prompt by itself."""
+    await engine.turn(await engine.session(), think=think)
+    assert ollama.chats[0]["think"] is think or ollama.chats[0]["think"] == think
+    assert ollama.chats[0]["truncate"] is False
+    assert "shift" not in (ollama.chats[0].get("options") or {})
+
+
+async def test_a_second_turn_is_refused_while_one_runs(engine: Bench, ollama: FakeOllama) -> None:
+    """One turn at a time; the refused one leaves no trace."""
+    reply = ollama.reply(["Slow."], gate=_gate())
+    session = await engine.session()
+    log = await engine.start(session, "First.")
+    reader = log.reader()
+    await ollama.requested(path="/api/chat")
+    with pytest.raises(SessionBusy):
+        await engine.chat.open_turn(session, message="Second.")
+    assert [m["content"] for m in engine.stored(session)] == ["First."]
+    assert reply.gate is not None
+    reply.gate.set()
+    assert [e async for e in _rest(reader)][-1].type == "done"
+    await engine.turn(session, "Third.")
+    assert [m["content"] for m in engine.stored(session)][::2] == ["First.", "Third."]
+
+
+async def test_metadata_edits_pass_during_a_turn_and_stay(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """A turn holds a claim, not the file."""
+    reply = ollama.reply(["One", " two."], gate=_gate(), pause_after=1)
+    session = await engine.session()
+    log = await engine.start(session)
+    reader = log.reader()
+    assert await reader.next()
+    async with engine.sessions.edit(session) as edited:
+        edited.metadata.summary_model = "changed:1b"
+        config = edited.metadata.context_window_config
+        assert config is not None
+        config.manual_override, config.current_window = True, 16384
+    assert reply.gate is not None
+    reply.gate.set()
+    assert [e async for e in _rest(reader)][-1].type == "done"
+    metadata = engine.document(session)["metadata"]
+    assert metadata["summary_model"] == "changed:1b"
+    assert metadata["context_window_config"]["manual_override"] is True
+    assert metadata["context_window_config"]["current_window"] == 16384
+    assert [m["content"] for m in engine.stored(session)] == ["Hello", "One two."]
+
+
+@pytest.mark.parametrize("fixture", ["empty", "empty_no_counts"])
+async def test_an_empty_reply_is_an_error_that_the_user_sees(
+    engine: Bench, ollama: FakeOllama, fixture: str
+) -> None:
+    """Silence would look like a broken client."""
+    ollama.play(fixture)
+    session = await engine.session()
+    events = await engine.turn(session)
+    assert kinds(events) == ["error", "done"]
+    assert events[0].payload()["code"] == ProviderError.code
+    assert roles(engine.stored(session)) == ["user"]
+    await engine.turn(session, "Again.")
+
+
+async def test_a_reply_of_thinking_alone_is_an_error_and_the_thinking_is_kept(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """What the model spent its tokens on is not thrown away."""
+    ollama.reply(thinking=["Round and round"], done_reason="length")
+    session = await engine.session()
+    events = await engine.turn(session, think=True)
+    assert kinds(events) == ["thinking_delta", "error", "done"]
+    assert engine.stored(session)[-1]["thinking"] == "Round and round"
+    ollama.reply(["Well."])
+    assert text_of(await engine.turn(session, "Go on.")) == "Well."
+
+
+@pytest.mark.parametrize(
+    "fixture", ["plain", "unicode", "thinking", "tool_two", "content_then_tool", "done_length"]
+)
+async def test_streaming_and_the_reply_in_one_piece_store_the_same(
+    engine: Bench, ollama: FakeOllama, fixture: str
+) -> None:
+    """One engine: the two ways to ask cannot differ."""
+    streamed, whole = await engine.session(), await engine.session()
+    ollama.play(fixture)
+    ollama.reply(["The end."])
+    events = await engine.turn(streamed, "Go.", think=True)
+    used = len(ollama.chats)
+    ollama._scripts["/api/chat"].clear()
+    ollama.play(fixture)
+    ollama.reply(["The end."])
+    answer = await engine.chat.complete(whole, message="Go.", think=True)
+    ollama._scripts["/api/chat"].clear()
+    assert len(ollama.chats) == 2 * used
+    assert _without_ids(engine.stored(streamed)) == _without_ids(engine.stored(whole))
+    assert answer["message"] == engine.stored(whole)[-1]
+    complete = events[-2].payload()
+    assert answer["context_window"] == {
+        **complete["context_window"],
+        "reason": answer["context_window"]["reason"],
+    }
+    assert answer["finish_reason"] == complete["finish_reason"]
+    assert len(answer["tool_calls_executed"]) == [e.type for e in events].count("tool_call")
+
+
+async def test_the_reply_in_one_piece_has_the_documented_shape(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Every documented key, and the message as it is stored."""
+    ollama.reply(["Paris."], eval_count=45, prompt_eval_count=120)
+    session = await engine.session()
+    answer: Any = await engine.chat.complete(session, message="Capital?")
+    assert answer["session_id"] == session
+    assert answer["tool_calls_executed"] == []
+    assert answer["context_window"]["current_window"] == 8192
+    assert answer["context_window"]["usage_tokens"] == 165
+    assert answer["context_window"]["reason"] == "initial_setup"
+    assert {"role", "content", "model", "message_id", "timestamp", "eval_count"} <= set(
+        answer["message"]
+    )
+
+
+async def test_an_error_of_the_reply_in_one_piece_is_raised_and_the_partial_kept(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Without a stream the same error comes as an exception."""
+    ollama.reply(["Half"], error="out of memory")
+    session = await engine.session()
+    with pytest.raises(ProviderError, match="out of memory"):
+        await engine.chat.complete(session, message="Go.")
+    assert engine.stored(session)[-1]["interrupted"] is True
+
+
+async def test_nothing_reaches_the_model_that_is_not_in_the_file(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """What is sent is the file's conversation, in its order, and nothing else."""
+    session = await engine.session(system_prompt="Be brief.")
+    for text in ("One.", "Two.", "Three."):
+        await engine.turn(session, text)
+    stored = engine.stored(session)
+    sent = [(m["role"], m["content"]) for m in ollama.chats[-1]["messages"]]
+    assert sent == [(m["role"], m["content"]) for m in stored[:-1]]
+    assert {k for m in ollama.chats[-1]["messages"] for k in m} == {"role", "content"}
+
+
+def _without_ids(messages: list[dict[str, Any]]) -> Any:
+    for message in messages:
+        for call in message.get("tool_calls") or []:
+            call.pop("id")
+    return masked(messages)
+
+
+def _gate() -> Any:
+    import asyncio
+
+    return asyncio.Event()
+
+
+async def _rest(reader: Any) -> Any:
+    while (batch := await reader.next()) is not None:
+        for _, event in batch:
+            yield event
+    reader.leave()

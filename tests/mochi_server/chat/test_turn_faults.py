@@ -1,0 +1,420 @@
+"""Whatever goes wrong in a turn: it ends, it says so, and keeps what it has."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mochi_server.errors import SessionBusy, ShuttingDown
+from mochi_server.messages import AssistantMessage, UserMessage
+from tests.support.fake_ollama import FakeOllama, Reply
+from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
+
+MID_STREAM = {
+    "mid_error": "OLLAMA_ERROR",
+    "mid_error_tool_parse": "OLLAMA_ERROR",
+    "drop_mid_line": "OLLAMA_ERROR",
+    "drop_between_lines": "OLLAMA_ERROR",
+    "invalid_json_line": "OLLAMA_ERROR",
+    "non_object_line": "OLLAMA_ERROR",
+}
+BEFORE_ANY_BYTE = {
+    "err_busy": "PROVIDER_BUSY",
+    "err_load_failed": "OLLAMA_ERROR",
+    "err_runner_gone": "OLLAMA_ERROR",
+    "err_tool_parse": "OLLAMA_ERROR",
+    "err_cloud_unauthorized": "OLLAMA_ERROR",
+    "err_cloud_rate": "PROVIDER_BUSY",
+    "err_model_missing": "MODEL_NOT_FOUND",
+    "err_forbidden_host": "OLLAMA_UNREACHABLE",
+    "err_no_route": "OLLAMA_ERROR",
+}
+
+
+def endless(ollama: FakeOllama) -> Reply:
+    """A reply that pauses in the middle until its gate opens."""
+    return ollama.reply(["Once", " upon", " a time"], gate=asyncio.Event(), pause_after=2)
+
+
+class Snapshots(list[Any]):
+    """A list of requests that looks at a file whenever one comes."""
+
+    def __init__(self, engine: Bench, session: str) -> None:
+        super().__init__()
+        self._engine, self._session = engine, session
+        self.files: list[list[dict[str, Any]]] = []
+
+    def append(self, request: Any) -> None:
+        """Called by the fake the moment it has the request."""
+        if request.path == "/api/chat":
+            self.files.append(self._engine.stored(self._session))
+        super().append(request)
+
+
+async def test_what_is_said_is_on_disk_before_anything_follows_from_it(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The question before the model sees it; a reply and its results before the next request."""
+    session = await engine.session()
+    ollama.requests = snapshots = Snapshots(engine, session)
+    ollama.reply(["Let me look."], tool_calls=[{"name": "a"}, {"name": "b"}])
+    ollama.reply(["Nothing there."])
+    reader = (await engine.start(session, "Look!")).reader()
+    seen: dict[str, list[dict[str, Any]]] = {}
+    with anyio.fail_after(5):
+        while (batch := await reader.next()) is not None:
+            for _, event in batch:
+                seen.setdefault(event.type, engine.stored(session))
+    reader.leave()
+    assert [roles(file) for file in snapshots.files] == [
+        ["user"],
+        ["user", "assistant", "tool", "tool"],
+    ]
+    assert len(seen["tool_call"][1]["tool_calls"]) == 2
+    assert roles(seen["tool_continuation_start"]) == ["user", "assistant", "tool", "tool"]
+    assert seen["message_complete"][-1]["content"] == "Nothing there."
+
+
+@pytest.mark.parametrize("fixture", MID_STREAM)
+async def test_an_upstream_error_in_mid_stream_keeps_what_came(
+    engine: Bench, ollama: FakeOllama, fixture: str
+) -> None:
+    """The partial reply is stored and marked; error and done follow; the next turn works."""
+    ollama.play(fixture)
+    session = await engine.session()
+    events = await engine.turn(session)
+    assert [event.type for event in events][-2:] == ["error", "done"]
+    error = events[-2].payload()
+    assert error["code"] == MID_STREAM[fixture]
+    assert error["message"]
+    stored = engine.stored(session)
+    assert stored[0]["content"] == "Hello"
+    assert stored[-1]["content"] == text_of(events)
+    assert stored[-1].get("thinking", "") == text_of(events, "thinking_delta")
+    assert stored[-1]["interrupted"] is True
+    await engine.turn(session, "Again.")
+    sent = ollama.chats[-1]["messages"]
+    assert [m["content"] for m in sent if m["role"] == "user"] == ["Hello", "Again."]
+
+
+@pytest.mark.parametrize("fixture", BEFORE_ANY_BYTE)
+async def test_an_upstream_error_before_any_byte_keeps_the_question(
+    engine: Bench, ollama: FakeOllama, fixture: str
+) -> None:
+    """The user's message was accepted, so it stays; nothing else is made up."""
+    ollama.play(fixture)
+    session = await engine.session()
+    events = await engine.turn(session)
+    assert kinds(events) == ["error", "done"]
+    assert events[0].payload()["code"] == BEFORE_ANY_BYTE[fixture]
+    assert roles(engine.stored(session)) == ["user"]
+    assert text_of(await engine.turn(session, None)) == "You said: Hello"
+
+
+async def test_a_silent_upstream_ends_the_turn_after_the_idle_limit(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """No turn hangs for ever."""
+    async with bench(tmp_path, ollama, ollama_idle_timeout_seconds=0.2) as engine:
+        ollama.play("stall_for_ever")
+        session = await engine.session()
+        events = await engine.turn(session)
+        assert kinds(events)[-2:] == ["error", "done"]
+        assert engine.stored(session)[-1]["interrupted"] is True
+        await ollama.disconnected()
+
+
+async def test_a_model_that_never_starts_ends_the_turn_after_the_first_byte_limit(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Loading has a limit of its own."""
+    async with bench(tmp_path, ollama, ollama_first_byte_timeout_seconds=0.2) as engine:
+        ollama.reply(["Never."], gate=asyncio.Event())
+        events = await engine.turn(await engine.session())
+        assert kinds(events) == ["error", "done"]
+        assert events[0].payload()["code"] == "OLLAMA_UNREACHABLE"
+        await ollama.disconnected()
+
+
+async def test_a_reader_that_leaves_stops_the_model_at_once(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The upstream closes, the partial is kept, the claim is free, and the next turn works."""
+    endless(ollama)
+    session = await engine.session()
+    reader = (await engine.start(session)).reader()
+    first = await read_until(reader, "content_delta")
+    reader.leave()
+    await ollama.disconnected()
+    await engine.ended()
+    stored = engine.stored(session)
+    assert stored[-1]["interrupted"] is True
+    assert stored[-1]["content"].startswith(text_of(first))
+    assert "Once upon".startswith(stored[-1]["content"])
+    assert stored[-1]["eval_count"] is None
+    ollama.reply(["Fine."])
+    assert text_of(await engine.turn(session, "Again.")) == "Fine."
+    assert [m["role"] for m in ollama.chats[-1]["messages"]] == ["user", "assistant", "user"]
+
+
+async def test_a_reader_that_leaves_while_the_model_loads_stops_it(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Nothing was said, so nothing but the question is kept."""
+    ollama.reply(["Late."], gate=asyncio.Event())
+    session = await engine.session()
+    reader = (await engine.start(session)).reader()
+    await ollama.requested(path="/api/chat")
+    reader.leave()
+    await ollama.disconnected()
+    await engine.ended()
+    assert roles(engine.stored(session)) == ["user"]
+    await engine.turn(session, "Again.")
+
+
+async def test_a_reader_that_leaves_before_the_turn_began_gives_the_session_back(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Closing a stream closes everything it opened, also one that never started."""
+    session = await engine.session()
+    log = await engine.start(session)
+    log.reader().leave()
+    await engine.ended()
+    assert log.closed
+    events = await read_all(log)
+    assert events[-1].type == "done"
+    assert text_of(await engine.turn(session, None)) == "You said: Hello"
+
+
+async def test_a_turn_that_is_stopped_before_it_began_says_so(engine: Bench) -> None:
+    """Every reader of a started turn sees its end."""
+    session = await engine.session()
+    log = await engine.start(session)
+    reader = log.reader()
+    assert engine.turns.stop(session, ShuttingDown())
+    events = await read_all(reader)
+    assert kinds(events) == ["error", "done"]
+    await engine.turn(session, None)
+
+
+async def test_a_turn_that_was_opened_but_never_started_can_be_released(engine: Bench) -> None:
+    """Whoever gets a turn may also give it back."""
+    session = await engine.session()
+    turn = await engine.chat.open_turn(session, message="Hello")
+    await turn.release()
+    await turn.release()
+    await engine.turn(session, None)
+
+
+async def test_a_call_in_a_reply_that_was_cut_off_gets_its_result(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Every call gets exactly one result, also one that never ran."""
+    gate = asyncio.Event()
+    calls = [{"name": "look", "arguments": {}}, {"name": "listen", "arguments": {}}]
+    ollama.reply(["Hm."], tool_calls=calls, gate=gate, pause_after=2)
+    session = await engine.session()
+    reader = (await engine.start(session)).reader()
+    await read_until(reader, "content_delta")
+    assert engine.turns.stop(session, ShuttingDown())
+    await read_all(reader)
+    stored = engine.stored(session)
+    asked = [call["id"] for call in stored[1].get("tool_calls") or []]
+    assert [m["tool_call_id"] for m in stored[2:]] == asked
+    assert all("interrupted" in m["content"] for m in stored[2:])
+
+
+async def test_a_stopped_turn_tells_its_readers_why(engine: Bench, ollama: FakeOllama) -> None:
+    """Anyone with the session's id can stop it; the partial reply is kept."""
+    endless(ollama)
+    session = await engine.session()
+    reader = (await engine.start(session)).reader()
+    said = await read_until(reader, "content_delta")
+    assert engine.turns.stop(session, ShuttingDown("Enough."))
+    assert engine.turns.stop(session, ShuttingDown("Enough, I said."))  # the first reason counts
+    events = said + await read_all(reader)
+    assert kinds(events) == ["content_delta", "error", "done"]
+    assert events[-2].payload()["message"] == "Enough."
+    assert engine.stored(session)[-1]["content"] == text_of(events)
+    await ollama.disconnected()
+    assert not engine.turns.stop(session, ShuttingDown())
+    await engine.turn(session, "Again.")
+
+
+async def test_shutdown_ends_every_turn_and_takes_no_new_one(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Partials are kept, every reader sees error and done, and the door is shut."""
+    ollama.one_at_a_time = False
+    readers, sessions = [], []
+    for _ in range(3):
+        endless(ollama)
+        sessions.append(await engine.session())
+        readers.append((await engine.start(sessions[-1])).reader())
+    for reader in readers:
+        await read_until(reader, "content_delta")
+    opened = await engine.session()
+    late = await engine.chat.open_turn(opened, message="Just in time.")
+    engine.turns.stop_all()
+    for reader in readers:
+        events = await read_all(reader)
+        assert kinds(events)[-2:] == ["error", "done"]
+        assert events[-2].payload()["code"] == "SHUTTING_DOWN"
+    for session in sessions:
+        assert engine.stored(session)[-1]["interrupted"] is True
+    with pytest.raises(ShuttingDown):
+        await engine.chat.open_turn(sessions[0], message="Too late.")
+    events = await read_all(engine.chat.start(late))
+    assert kinds(events) == ["error", "done"]
+    assert not len(engine.turns)
+
+
+async def test_one_of_two_readers_may_leave(engine: Bench, ollama: FakeOllama) -> None:
+    """The turn runs as long as somebody reads it."""
+    reply = endless(ollama)
+    session = await engine.session()
+    log = await engine.start(session)
+    one, two = log.reader(), log.reader()
+    said = await read_until(two, "content_delta")
+    one.leave()
+    one.leave()
+    assert await one.next() is None
+    assert reply.gate is not None
+    reply.gate.set()
+    events = said + await read_all(two)
+    assert kinds(events) == ["content_delta", "message_complete", "done"]
+    assert ollama.disconnects == 0
+
+
+async def test_a_late_reader_gets_the_same_text(engine: Bench, ollama: FakeOllama) -> None:
+    """What was folded away meanwhile reads the same."""
+    words = [f"w{number} " for number in range(500)]
+    reply = ollama.reply(words, thinking=["a", "b", "c"], gate=asyncio.Event(), pause_after=400)
+    session = await engine.session()
+    log = await engine.start(session, think=True)
+    early = log.reader()
+    got: list[Any] = []
+    with anyio.fail_after(5):
+        while text_of(got) != "".join(words[:397]):
+            got += [event for _, event in await early.next() or []]
+    late = log.reader()
+    assert reply.gate is not None
+    reply.gate.set()
+    first, second = await asyncio.gather(read_all(early), read_all(late))
+    first = got + first
+    assert text_of(first) == text_of(second) == "".join(words)
+    assert text_of(first, "thinking_delta") == text_of(second, "thinking_delta") == "abc"
+    assert kinds(first) == kinds(second)
+    assert len(second) < len(first)
+
+
+async def test_a_reader_that_does_not_read_holds_up_nobody(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The upstream is read at full speed, whatever the speed of the client."""
+    words = ["word " * 200] * 5_000  # 5 MB: more than any socket buffer
+    ollama.reply(words)
+    session = await engine.session()
+    log = await engine.start(session)
+    idle = log.reader()
+    await engine.ended()
+    assert log.closed
+    assert engine.stored(session)[-1]["content"] == "".join(words)
+    assert text_of(await read_all(idle)) == "".join(words)
+
+
+async def test_cancelling_the_reply_in_one_piece_stops_the_model(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """A client of the plain route that leaves is a client that leaves."""
+    endless(ollama)
+    session = await engine.session()
+    task = asyncio.ensure_future(engine.chat.complete(session, message="Go."))
+    await ollama.requested(path="/api/chat")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await ollama.disconnected()
+    await engine.ended()
+    await engine.turn(session, "Again.")
+
+
+async def test_calls_that_a_crash_left_open_are_answered_at_the_next_turn(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Models refuse a history with open calls; the file gets what is missing."""
+    session = await engine.session()
+    calls = [
+        {"function": {"name": name, "arguments": {}}, "id": f"call_{name}"} for name in ("a", "b")
+    ]
+    async with engine.sessions.edit(session) as edited:
+        edited.append(UserMessage(content="Do it."))
+        edited.append(AssistantMessage(content="", model="qwen3:14b", tool_calls=calls))
+    await engine.turn(session, "Well?")
+    stored = engine.stored(session)
+    assert roles(stored) == ["user", "assistant", "tool", "tool", "user", "assistant"]
+    assert [m["tool_call_id"] for m in stored[2:4]] == ["call_a", "call_b"]
+    assert all(m["content"].startswith("Error: ") for m in stored[2:4])
+    assert [(m["role"], m["content"]) for m in ollama.chats[-1]["messages"]] == [
+        (m["role"], m["content"]) for m in stored[:-1]
+    ]
+
+
+async def test_opening_turns_at_once_lets_exactly_one_pass(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The claim decides, not luck."""
+    ollama.reply(["Slow."], delay=0.01)
+    session = await engine.session()
+    outcomes = await asyncio.gather(
+        *(engine.chat.open_turn(session, message=f"{n}") for n in range(10)),
+        return_exceptions=True,
+    )
+    turns = [found for found in outcomes if not isinstance(found, BaseException)]
+    assert len(turns) == 1
+    assert sum(isinstance(found, SessionBusy) for found in outcomes) == 9
+    assert len(engine.stored(session)) == 1
+    await read_all(engine.chat.start(turns[0]))
+
+
+@pytest.mark.parametrize("patience", range(0, 40, 2))
+async def test_a_client_that_leaves_at_any_moment_leaves_a_sound_session(
+    engine: Bench, ollama: FakeOllama, patience: int
+) -> None:
+    """However far it came: calls have results, the claim is free, the next turn is accepted."""
+    ollama.reply(["Let me", " look."], tool_calls=[{"name": "a"}, {"name": "b"}])
+    ollama.reply(["Nothing", " there."])
+    session = await engine.session()
+
+    async def whole() -> None:
+        await engine.chat.complete(session, message="Look!")
+
+    task = asyncio.ensure_future(whole())
+    for _ in range(patience * 3):
+        await asyncio.sleep(0)
+        if patience % 4:
+            await asyncio.sleep(0.0005)
+    task.cancel()
+    with anyio.fail_after(5):
+        await asyncio.gather(task, return_exceptions=True)
+    await engine.ended()
+    _check_calls(engine.stored(session))
+    ollama._scripts["/api/chat"].clear()
+    events = await engine.turn(session, "Next.")
+    assert text_of(events) == "You said: Next."
+    _check_calls(engine.stored(session))
+
+
+def _check_calls(messages: list[dict[str, Any]]) -> None:
+    """Each call is followed by its results, in order, and each result follows its call."""
+    rest = list(messages)
+    while rest:
+        message = rest.pop(0)
+        assert message["role"] != "tool"
+        for call in message.get("tool_calls") or []:
+            result = rest.pop(0)
+            assert (result["role"], result["tool_call_id"]) == ("tool", call["id"])
