@@ -92,7 +92,7 @@ class TurnLog:
         """The reader has left; without any reader the turn is not wanted any more."""
         self._readers.remove(reader)
         if not self._readers and self.on_abandoned is not None:
-            self.on_abandoned.cancel()
+            cancel_once_begun(self.on_abandoned)
 
     def fold(self) -> None:
         """Fold what all readers have read, when it is worth it."""
@@ -192,6 +192,11 @@ class LogReader:
             self.wake()
 
 
+def cancel_once_begun(task: asyncio.Task[None]) -> None:
+    """Cancel a task, but not before its first step: one that never began cleans up nothing."""
+    asyncio.get_running_loop().call_soon(task.cancel)
+
+
 class TurnRegistry:
     """The running turns of this process, by session."""
 
@@ -223,6 +228,8 @@ class TurnRegistry:
         task = asyncio.get_running_loop().create_task(self._run(turn, log))
         self._running[turn.session_id] = (task, log)
         log.on_abandoned = task
+        if self._closed:  # it was opened just before
+            self.stop(turn.session_id, ShuttingDown())
         return log
 
     def stop(self, session_id: str, reason: MochiError) -> bool:
@@ -231,7 +238,7 @@ class TurnRegistry:
         if running is None:
             return False
         self._stopping.setdefault(session_id, reason)
-        running[0].cancel()
+        cancel_once_begun(running[0])
         return True
 
     def stop_all(self) -> None:
