@@ -7,6 +7,7 @@ before ``message_complete``. What came before a cut is kept and marked as interr
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
@@ -199,7 +200,11 @@ class Turn:
     async def _run_calls(self, reply: Reply) -> AsyncGenerator[Event, None]:
         """Store what the model said, do what it asked, store all results in one write."""
         results: list[ToolMessage] = []
-        await self._store(reply.message(self.model))
+        try:
+            await self._store(reply.message(self.model))
+        except asyncio.CancelledError:  # it is stored all the same
+            await self._store(*interrupted(reply.calls))
+            raise
         try:
             for event in run_calls(reply.calls, results):
                 yield event
