@@ -170,16 +170,19 @@ class WholeReply:
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
-        self._calls: dict[str, JSONObject] = {}
+        self._calls: list[JSONObject] = []
+        self._open: dict[str, JSONObject] = {}
+        """By id; a model may use an id again in its next reply."""
         self._final: MessageComplete | None = None
 
     def add(self, event: Event) -> None:
         """The next event of the turn."""
         match event:
             case ToolCallStarted():
-                self._calls[event.tool_call_id] = event.payload()
+                self._open[event.tool_call_id] = event.payload()
+                self._calls.append(self._open[event.tool_call_id])
             case ToolResultReady():
-                self._calls.setdefault(event.tool_call_id, {}).update(event.payload())
+                self._open.pop(event.tool_call_id).update(event.payload())
             case MessageComplete():
                 self._final = event
             case _:
@@ -196,7 +199,7 @@ class WholeReply:
         answer: JSONObject = {
             "session_id": self._session_id,
             "message": self._final.message,
-            "tool_calls_executed": list(self._calls.values()),
+            "tool_calls_executed": list(self._calls),
             "context_window": self._final.context_window,
             "finish_reason": self._final.finish_reason,
         }
