@@ -99,6 +99,8 @@ class SystemPromptService:
         try:
             replace_file(path, content.encode(), new=new)
         except FileExistsError as error:
+            if not self.folder.is_dir():
+                raise _storage_error(self.folder.name, error) from error
             raise PromptExists(filename=path.name) from error
         except OSError as error:
             raise _storage_error(path.name, error) from error

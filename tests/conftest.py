@@ -1,0 +1,106 @@
+"""What every test may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+from django.test import AsyncClient
+
+from mochi_project.backends import default_providers, default_storages
+from mochi_project.runtime import forget_runtime, get_runtime
+from mochi_server.config import MochiServerSettings, load_settings
+from tests.support.fake_ollama import FakeOllama
+from tests.support.server import Server, running_server
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the developer's settings."""
+    for name in [name for name in os.environ if name.startswith("MOCHI_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest_asyncio.fixture
+async def ollama() -> AsyncIterator[FakeOllama]:
+    """An Ollama on a real socket."""
+    async with FakeOllama() as server:
+        yield server
+
+
+@pytest.fixture
+def mochi(ollama: FakeOllama, tmp_path: Path, settings: Any) -> MochiServerSettings:
+    """The settings of the Django side of this test: own folder, fake Ollama."""
+    found = load_settings(ollama_host=ollama.url, data_dir=tmp_path / "data", models_dir=tmp_path / "models")
+    settings.MOCHI = found
+    settings.MOCHI_PROVIDERS = default_providers(found)
+    settings.MOCHI_SESSION_STORAGES = default_storages(found)
+    return found
+
+
+class API:
+    """Django's AsyncClient, speaking JSON below ``/api/v1``."""
+
+    def __init__(self) -> None:
+        # A 500 must be an answer, not an exception in the test.
+        self.client = AsyncClient(raise_request_exception=False)
+
+    async def __call__(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """The response; ``.json()`` is its body."""
+        if body is not None:
+            options |= {"data": body, "content_type": "application/json"}
+        return await self.client.generic(method, f"/api/v1{path}", **_encoded(options))
+
+    async def get(self, path: str, **options: Any) -> Any:
+        return await self("GET", path, **options)
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Any:
+        return await self("POST", path, body, **options)
+
+    async def put(self, path: str, body: Any = None, **options: Any) -> Any:
+        return await self("PUT", path, body, **options)
+
+    async def patch(self, path: str, body: Any = None, **options: Any) -> Any:
+        return await self("PATCH", path, body, **options)
+
+    async def delete(self, path: str, **options: Any) -> Any:
+        return await self("DELETE", path, **options)
+
+    async def new_session(self, **fields: Any) -> str:
+        response = await self.post("/sessions", {"model": "qwen3:14b", **fields})
+        assert response.status_code == 201, response.content
+        return response.json()["session_id"]
+
+
+def _encoded(options: dict[str, Any]) -> dict[str, Any]:
+    data = options.get("data")
+    if data is not None and not isinstance(data, (str, bytes)):
+        options["data"] = orjson.dumps(data)
+    return options
+
+
+@pytest_asyncio.fixture
+async def api(mochi: MochiServerSettings) -> AsyncIterator[API]:
+    """The API without a socket; the runtime of this test is closed at its end."""
+    yield API()
+    await get_runtime().aclose()
+    forget_runtime()
+
+
+@pytest.fixture
+def server_of(tmp_path: Path) -> Any:
+    """Start real servers in this test's folder: ``async with server_of(ollama=…) as server``."""
+
+    @asynccontextmanager
+    async def start(**options: Any) -> AsyncIterator[Server]:
+        options.setdefault("data_dir", tmp_path)
+        async with running_server(**options) as server:
+            yield server
+
+    return start

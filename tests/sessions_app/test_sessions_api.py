@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from mochi_project.runtime import get_runtime
+from mochi_server.messages import AssistantMessage, UserMessage
+
+TOOLS = {"tools": ["add"], "tool_group": None, "execution_policy": "never_confirm"}
+
+
+async def with_messages(session_id, *messages):
+    async with get_runtime().sessions.edit(session_id) as session:
+        session.append(*messages)
+
+
+def error_of(response):
+    return response.status_code, response.json()["error"]["code"]
+
+
+async def test_a_new_session_answers_what_was_asked_for(api):
+    response = await api.post(
+        "/sessions",
+        {
+            "model": "qwen3:14b",
+            "system_prompt": "Be brief.",
+            "tool_settings": TOOLS,
+            "agent_settings": {"enabled_agents": ["coder"]},
+        },
+    )
+    body = response.json()
+    assert response.status_code == 201
+    assert list(body) == ["session_id", "model", "created_at", "updated_at", "message_count",
+                          "tool_settings", "agent_settings"]  # fmt: skip
+    assert body["message_count"] == 1
+    assert body["tool_settings"] == TOOLS
+    assert body["agent_settings"]["enabled_agents"] == ["coder"]
+    detail = (await api.get(f"/sessions/{body['session_id']}")).json()
+    assert detail["messages"][0]["content"] == "Be brief."
+    assert detail["format_version"] == "1.3"
+
+
+async def test_the_prompt_file_alone_is_loaded(api):
+    await api.post("/system-prompts", {"filename": "a.md", "content": "From the file."})
+    session_id = await api.new_session(system_prompt_source_file="a.md")
+    (message,) = (await api.get(f"/sessions/{session_id}/messages")).json()["messages"]
+    assert (message["role"], message["content"]) == ("system", "From the file.")
+    assert message["source_file"] == "a.md"
+
+
+async def test_an_unknown_prompt_file_makes_no_session(api):
+    response = await api.post(
+        "/sessions", {"model": "qwen3:14b", "system_prompt_source_file": "../a.md"}
+    )
+    assert error_of(response) == (404, "PROMPT_NOT_FOUND")
+    assert (await api.get("/sessions")).json()["sessions"] == []
+
+
+async def test_an_unknown_model_makes_no_session(api):
+    response = await api.post("/sessions", {"model": "nobody:1b"})
+    assert error_of(response) == (404, "MODEL_NOT_FOUND")
+    assert (await api.get("/sessions")).json()["sessions"] == []
+
+
+async def test_without_ollama_no_session_is_made(api, ollama):
+    await ollama.__aexit__(None, None, None)
+    response = await api.post("/sessions", {"model": "qwen3:14b"})
+    assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "model"),
+        ({"model": ""}, "model"),
+        ({"model": 7}, "model"),
+        ({"model": "m", "modle": "x"}, "modle"),
+        ({"model": "m", "tool_settings": {"tool": []}}, "tool_settings.tool"),
+        ({"model": "m", "tool_settings": {"execution_policy": "maybe"}},
+         "tool_settings.execution_policy"),
+        ({"model": "m", "agent_settings": {"enabled": []}}, "agent_settings.enabled"),
+        ([], ""),
+    ],
+)  # fmt: skip
+async def test_a_wrong_body_is_refused_by_the_name_of_the_field(api, body, field):
+    response = await api.post("/sessions", body)
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    fields = [entry["field"] for entry in response.json()["error"]["details"]["errors"]]
+    assert field in fields
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b'{"model": NaN}', b'{"model": "\\ud800"}', b"[" * 5000])  # fmt: skip
+async def test_a_body_that_is_no_json_says_so(api, body):
+    response = await api.post("/sessions", body)
+    assert error_of(response) == (400, "INVALID_JSON")
+
+
+async def test_the_list_shows_the_one_changed_last_first(api):
+    first = await api.new_session()
+    second = await api.new_session()
+    await with_messages(first, UserMessage(content="x" * 150))
+    listed = (await api.get("/sessions")).json()
+    assert [entry["session_id"] for entry in listed["sessions"]] == [first, second]
+    assert listed["sessions"][0]["preview"] == "x" * 100 + "..."
+    assert listed["sessions"][1]["preview"] == ""
+    assert listed["problems"] == []
+
+
+async def test_the_list_comes_in_pages(api):
+    made = [await api.new_session() for _ in range(3)]
+    page = (await api.get("/sessions?limit=2")).json()
+    rest = (await api.get(f"/sessions?limit=2&cursor={page['next_cursor']}")).json()
+    found = [entry["session_id"] for entry in page["sessions"] + rest["sessions"]]
+    assert found == made[::-1]
+    assert rest["next_cursor"] is None
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=x", "cursor=%21%21"])
+async def test_a_wrong_page_is_refused(api, query):
+    await api.new_session()
+    assert error_of(await api.get(f"/sessions?{query}")) == (422, "VALIDATION_ERROR")
+
+
+async def test_a_torn_file_is_reported_and_hides_no_other(api, mochi):
+    good = await api.new_session()
+    (mochi.sessions_path / "bad0000000.json").write_text("{")
+    listed = (await api.get("/sessions")).json()
+    assert [entry["session_id"] for entry in listed["sessions"]] == [good]
+    assert [problem["session_id"] for problem in listed["problems"]] == ["bad0000000"]
+    response = await api.get("/sessions/bad0000000")
+    assert error_of(response) == (500, "SESSION_UNREADABLE")
+    assert (mochi.sessions_path / "bad0000000.json").read_text() == "{"
+
+
+ROUTES = [
+    ("GET", "", None),
+    ("DELETE", "", None),
+    ("PATCH", "", {"model": "qwen3:14b"}),
+    ("GET", "/messages", None),
+    ("PUT", "/messages/0", {"content": "x"}),
+    ("PUT", "/system-prompt", {"content": "x"}),
+    ("DELETE", "/system-prompt", None),
+    ("GET", "/status", None),
+]
+
+
+@pytest.mark.parametrize(("method", "route", "body"), ROUTES)
+@pytest.mark.parametrize("session_id", ["0123456789", "a.b", "%2e%2e%2fx", "x" * 65, "ä"])
+async def test_every_route_of_an_unknown_session_says_not_found(
+    api, method, route, body, session_id
+):
+    response = await api(method, f"/sessions/{session_id}{route}", body)
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] in {"SESSION_NOT_FOUND", "NOT_FOUND"}
+
+
+async def test_a_deleted_session_is_gone(api, mochi):
+    session_id = await api.new_session()
+    response = await api.delete(f"/sessions/{session_id}")
+    assert (response.status_code, response.content) == (204, b"")
+    assert error_of(await api.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
+    assert list(mochi.sessions_path.glob("*.json")) == []
+
+
+async def test_a_patch_changes_what_it_names_and_nothing_else(api):
+    session_id = await api.new_session(tool_settings=TOOLS)
+    response = await api.patch(f"/sessions/{session_id}", {"model": "gemma3:4b"})
+    assert response.status_code == 200
+    assert response.json()["model"] == "gemma3:4b"
+    assert response.json()["tool_settings"] == TOOLS
+    replaced = await api.patch(f"/sessions/{session_id}", {"tool_settings": {"tool_group": "math"}})
+    assert replaced.json()["tool_settings"] == {
+        "tools": [],
+        "tool_group": "math",
+        "execution_policy": "always_confirm",
+    }
+    removed = await api.patch(f"/sessions/{session_id}", {"tool_settings": None})
+    assert removed.json()["tool_settings"] is None
+
+
+async def test_an_empty_patch_changes_nothing(api):
+    session_id = await api.new_session()
+    before = (await api.get(f"/sessions/{session_id}")).json()
+    assert (await api.patch(f"/sessions/{session_id}", {})).status_code == 200
+    assert (await api.get(f"/sessions/{session_id}")).json() == before
+
+
+async def test_a_model_that_does_not_exist_is_not_patched_in(api):
+    session_id = await api.new_session()
+    response = await api.patch(f"/sessions/{session_id}", {"model": "nobody:1b"})
+    assert error_of(response) == (404, "MODEL_NOT_FOUND")
+    assert (await api.get(f"/sessions/{session_id}")).json()["model"] == "qwen3:14b"
+
+
+@pytest.mark.parametrize(
+    "body", [{"model": None}, {"modle": "x"}, {"context_window": {"manual_override": True}}]
+)
+async def test_a_wrong_patch_is_refused(api, body):
+    session_id = await api.new_session()
+    response = await api.patch(f"/sessions/{session_id}", body)
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+async def test_a_person_sets_the_context_window_and_gives_it_back(api):
+    session_id = await api.new_session()
+    window = {"manual_override": True, "current_window": 16384}
+    assert (await api.patch(f"/sessions/{session_id}", {"context_window": window})).status_code == 200
+    status = (await api.get(f"/sessions/{session_id}/status")).json()["context_window"]
+    assert (status["manual_override"], status["current_window"]) == (True, 16384)
+    await api.patch(f"/sessions/{session_id}", {"context_window": {"manual_override": False}})
+    status = (await api.get(f"/sessions/{session_id}/status")).json()["context_window"]
+    assert status["manual_override"] is False
+
+
+async def test_an_edited_message_drops_what_follows_it(api):
+    session_id = await api.new_session(system_prompt="Be brief.")
+    await with_messages(
+        session_id,
+        UserMessage(content="one"),
+        AssistantMessage(content="two"),
+        UserMessage(content="three"),
+    )
+    response = await api.put(f"/sessions/{session_id}/messages/1", {"content": "ONE"})
+    assert response.status_code == 200
+    assert [message["content"] for message in response.json()["messages"]] == ["Be brief.", "ONE"]
+    assert response.json()["message_count"] == 2
+
+
+@pytest.mark.parametrize("index", ["0", "2", "99", "-1", "9" * 40])
+async def test_only_user_messages_can_be_edited(api, index):
+    session_id = await api.new_session(system_prompt="Be brief.")
+    await with_messages(session_id, UserMessage(content="one"), AssistantMessage(content="two"))
+    response = await api.put(f"/sessions/{session_id}/messages/{index}", {"content": "x"})
+    assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
+
+
+@pytest.mark.parametrize("body", [{"content": " \n"}, {}, {"content": None}])
+async def test_a_message_is_not_emptied(api, body):
+    session_id = await api.new_session()
+    response = await api.put(f"/sessions/{session_id}/messages/0", body)
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+@pytest.mark.parametrize(
+    ("method", "route", "body"),
+    [
+        ("PUT", "/messages/0", {"content": "x"}),
+        ("PUT", "/system-prompt", {"content": "x"}),
+        ("DELETE", "/system-prompt", None),
+        ("DELETE", "", None),
+    ],
+)
+async def test_messages_are_left_alone_while_a_turn_runs(api, method, route, body):
+    session_id = await api.new_session()
+    await with_messages(session_id, UserMessage(content="one"))
+    async with get_runtime().sessions.claim(session_id):
+        response = await api(method, f"/sessions/{session_id}{route}", body)
+        assert error_of(response) == (409, "SESSION_BUSY")
+        patched = await api.patch(f"/sessions/{session_id}", {"tool_settings": TOOLS})
+        assert patched.status_code == 200
+    assert (await api(method, f"/sessions/{session_id}{route}", body)).status_code in {200, 204}
+
+
+async def test_the_system_prompt_is_set_replaced_and_removed(api):
+    await api.post("/system-prompts", {"filename": "a.md", "content": "From the file."})
+    session_id = await api.new_session()
+    await with_messages(session_id, UserMessage(content="one"))
+    url = f"/sessions/{session_id}/system-prompt"
+    first = await api.put(url, {"content": "Text."})
+    assert [message["content"] for message in first.json()["messages"]] == ["Text.", "one"]
+    second = (await api.put(url, {"source_file": "a.md"})).json()["messages"]
+    assert [message["content"] for message in second] == ["From the file.", "one"]
+    assert second[0]["source_file"] == "a.md"
+    both = (await api.put(url, {"source_file": "b.md", "content": "Mine."})).json()["messages"]
+    assert (both[0]["content"], both[0]["source_file"]) == ("Mine.", "b.md")
+    removed = await api.delete(url)
+    assert (removed.status_code, removed.content) == (204, b"")
+    listed = (await api.get(f"/sessions/{session_id}/messages")).json()
+    assert (listed["message_count"], [m["content"] for m in listed["messages"]]) == (1, ["one"])
+    assert (await api.delete(url)).status_code == 204
+
+
+async def test_an_unknown_prompt_file_changes_no_session(api):
+    session_id = await api.new_session(system_prompt="Old.")
+    response = await api.put(f"/sessions/{session_id}/system-prompt", {"source_file": "no.md"})
+    assert error_of(response) == (404, "PROMPT_NOT_FOUND")
+    assert (await api.get(f"/sessions/{session_id}")).json()["messages"][0]["content"] == "Old."
+
+
+async def test_a_system_prompt_says_something(api):
+    session_id = await api.new_session()
+    for body in ({}, {"content": ""}, {"text": "x"}):
+        response = await api.put(f"/sessions/{session_id}/system-prompt", body)
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+async def test_the_status_has_every_documented_field(api):
+    session_id = await api.new_session(tool_settings=TOOLS)
+    body = (await api.get(f"/sessions/{session_id}/status")).json()
+    assert {
+        "session_id", "model", "message_count", "context_window", "tools_enabled", "active_tools",
+        "execution_policy", "agents_enabled", "enabled_agents", "system_prompt_file", "summary",
+        "summary_model",
+    } <= set(body)  # fmt: skip
+    assert body["execution_policy"] == "never_confirm"
+    assert body["context_window"]["model_max_context"] == 40960
+
+
+async def test_answers_are_what_is_stored(api, mochi):
+    session_id = await api.new_session()
+    await with_messages(session_id, UserMessage(content="Grüße 🙂\u2028"))
+    stored = orjson.loads((mochi.sessions_path / f"{session_id}.json").read_bytes())
+    detail = (await api.get(f"/sessions/{session_id}")).json()
+    assert detail == {**stored["metadata"], "messages": stored["messages"]}

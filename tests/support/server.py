@@ -1,0 +1,200 @@
+"""A real server process for tests.
+
+In tests::
+
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        status, body = await server.get("/sessions")
+        async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Hi"}):
+            ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+
+from .sse import ServerEvent, events
+
+ROOT = Path(__file__).parent.parent.parent
+START_SECONDS = 30
+STOP_SECONDS = 20
+NOBODY = "http://127.0.0.1:9"
+"""An address where no Ollama answers."""
+
+LISTENS = re.compile(r"listens on (http://\S+)")
+
+
+@dataclass
+class Server:
+    """A server that runs; ``output`` grows with what it prints (both streams)."""
+
+    process: asyncio.subprocess.Process
+    output: list[str] = field(default_factory=list)
+    url: str = ""
+    http: aiohttp.ClientSession = field(init=False)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        return "".join(self.output)
+
+    @property
+    def api(self) -> str:
+        return f"{self.url}/api/v1"
+
+    async def request(
+        self, method: str, path: str, body: Any = None, **options: Any
+    ) -> tuple[int, Any]:
+        """Status and JSON (None for an empty body) of one request below ``/api/v1``."""
+        if body is not None:
+            options["json"] = body
+        async with self.http.request(method, self.api + path, **options) as response:
+            content = await response.read()
+            return response.status, await response.json() if content else None
+
+    async def get(self, path: str, **options: Any) -> tuple[int, Any]:
+        return await self.request("GET", path, **options)
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> tuple[int, Any]:
+        return await self.request("POST", path, body, **options)
+
+    async def new_session(self, model: str = "qwen3:14b", **fields: Any) -> str:
+        status, session = await self.post("/sessions", {"model": model, **fields})
+        assert status == 201, session
+        return session["session_id"]
+
+    async def stream(
+        self, path: str, body: Any = None, **options: Any
+    ) -> AsyncIterator[ServerEvent]:
+        """The events of a stream; leaving the loop hangs up."""
+        async with self.http.post(self.api + path, json=body or {}, **options) as response:
+            assert response.status == 200, await response.text()
+            async for event in events(response.content.iter_any()):
+                yield event
+
+    async def saw(self, text: str) -> None:
+        """Wait until the server has printed this."""
+        with anyio.fail_after(START_SECONDS):
+            while text not in self.log:
+                assert self.process.returncode is None, self.log
+                await anyio.sleep(0.02)
+
+    async def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send the signal and wait for the end; the exit code."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        with anyio.fail_after(STOP_SECONDS):
+            return await self.process.wait()
+
+
+def environment(**values: Any) -> dict[str, str]:
+    """This process's environment without its ``MOCHI_`` variables, and with the given ones."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")}
+    kept.pop("DJANGO_SETTINGS_MODULE", None)
+    kept["PYTHONPATH"] = str(ROOT)
+    kept["PYTHONUNBUFFERED"] = "1"
+    return kept | {f"MOCHI_{name.upper()}": str(value) for name, value in values.items()}
+
+
+@contextlib.asynccontextmanager
+async def running_server(
+    *,
+    data_dir: Path,
+    ollama: Any = None,
+    arguments: tuple[str, ...] = (),
+    command: tuple[str, ...] = ("-m", "mochi_server", "--port", "0"),
+    ready: re.Pattern[str] = LISTENS,
+    **settings: Any,
+) -> AsyncIterator[Server]:
+    """``python -m mochi_server --port 0`` with these settings, until the block ends.
+
+    ``ollama`` is an address or has one as ``url``. The built-in model is switched off unless
+    ``models_dir`` says where it is.
+    """
+    settings.setdefault("models_dir", data_dir / "models")
+    settings.setdefault("ollama_host", getattr(ollama, "url", ollama) or NOBODY)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        *arguments,
+        cwd=data_dir,
+        env=environment(data_dir=data_dir, **settings),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    server = Server(process)
+    reader = asyncio.ensure_future(_read(server))
+    timeout = aiohttp.ClientTimeout(total=30)
+    try:
+        await _wait_for(server, ready)
+        async with aiohttp.ClientSession(timeout=timeout) as server.http:
+            yield server
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            with anyio.move_on_after(STOP_SECONDS):
+                await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await reader
+
+
+async def _read(server: Server) -> None:
+    assert server.process.stdout is not None
+    while line := await server.process.stdout.readline():
+        server.output.append(line.decode(errors="replace"))
+
+
+async def _wait_for(server: Server, ready: re.Pattern[str]) -> None:
+    with anyio.fail_after(START_SECONDS):
+        while (found := ready.search(server.log)) is None:
+            assert server.process.returncode is None, f"the server ended:\n{server.log}"
+            await anyio.sleep(0.02)
+    server.url = found.group(1)
+
+
+@dataclass
+class Ended:
+    """A process that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def run_command(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Ended:
+    """Run ``python -m mochi_server`` to its end, bounded."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "mochi_server",
+        *arguments,
+        cwd=cwd,
+        env=env or environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        with anyio.fail_after(START_SECONDS):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())
