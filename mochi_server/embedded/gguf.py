@@ -95,9 +95,19 @@ class _Reader:
         kind, count = self.number("I"), self.length()
         if kind in _SCALARS:
             self.take(count * struct.calcsize(_SCALARS[kind]))
-            return
+        elif kind == _STRING:
+            self._skip_strings(count)
+        else:
+            for _ in range(count):
+                self.value(kind)
+
+    def _skip_strings(self, count: int) -> None:
+        """A vocabulary has some hundred thousand of them, so this loop is tight."""
+        read = self._file.read
         for _ in range(count):
-            self.value(kind)
+            size = int.from_bytes(read(8), "little")
+            if size > _LONGEST or len(read(size)) != size:
+                raise NotGGUF("the header is cut or damaged")
 
     def tensor_elements(self) -> int:
         """The number of weights of the next tensor."""

@@ -253,7 +253,10 @@ class OpenAICompatibleProvider(Provider):
         if status is not None:
             details["upstream_status"] = status
         if {error.code, error.type} & _OVERFLOW_CODES:
-            return ContextOverflow(model=model, details={**details, "upstream": _words(error)})
+            body = error.body if isinstance(error.body, dict) else {}
+            counts = {name: body[name] for name in ("n_prompt_tokens", "n_ctx") if name in body}
+            details |= {"upstream": _words(error), **counts}
+            return ContextOverflow(model=model, details=details)
         return ProviderError(f"Provider {self.alias!r}: {_words(error)}", details=details)
 
 

@@ -1,0 +1,316 @@
+"""The built-in model, with the real engine and the real weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from mochi_server.embedded.engine import Engine
+from mochi_server.embedded.locks import FileLock, is_held
+from mochi_server.errors import (
+    ContextOverflow,
+    ModelNotFound,
+    ProviderError,
+    ProviderNotConfigured,
+)
+from mochi_server.providers.base import Chunk, Finish, ModelRequest, TextDelta
+from mochi_server.providers.local import SLOTS, LocalProvider
+from tests.support.local_model import MODEL, folder_with_model, until
+
+LONG = "Write a very long story about a dragon, with many chapters."
+
+
+def local(folder: Path, **options: Any) -> LocalProvider:
+    return LocalProvider("local", models_path=folder, **{"idle_seconds": 300, **options})
+
+
+def ask(text: str, **fields: Any) -> ModelRequest:
+    messages = [{"role": "user", "content": text}]
+    return ModelRequest(**{"model": MODEL, "messages": messages, **fields})
+
+
+async def answer(provider: LocalProvider, request: ModelRequest) -> tuple[str, Finish]:
+    chunks: list[Chunk] = []
+    with anyio.fail_after(40):
+        async with aclosing(provider.stream(request)) as stream:
+            chunks = [chunk async for chunk in stream]
+    *texts, finish = chunks
+    assert isinstance(finish, Finish)
+    return "".join(text.text for text in texts if isinstance(text, TextDelta)), finish
+
+
+def running_folder(folder: Path) -> Path:
+    (found,) = (path for path in (folder / ".run").iterdir() if path.is_dir())
+    return found
+
+
+def child_pid(provider: LocalProvider) -> int:
+    """The process that answered last."""
+    return list(provider._clients)[-1].pid
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder whose child stays alive from test to test."""
+    folder = folder_with_model(tmp_path_factory.mktemp("shared"))
+    place = Engine.meeting_place(folder / "smollm2-135m.gguf", 4096)
+    place.mkdir(parents=True)
+    users = FileLock(place / "users.lock")
+    users.acquire(shared=True)
+    yield folder
+    users.release()
+
+
+@pytest.fixture
+async def provider(shared_folder: Path) -> AsyncIterator[LocalProvider]:
+    provider = local(shared_folder)
+    yield provider
+    await provider.aclose()
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path) -> Path:
+    """A folder whose child belongs to one test."""
+    return folder_with_model(tmp_path)
+
+
+async def test_it_streams_an_answer_about_the_capital_of_france(provider):
+    with anyio.fail_after(40):
+        async with aclosing(provider.stream(ask("What is the capital of France?"))) as stream:
+            chunks = [chunk async for chunk in stream]
+    texts = [chunk.text for chunk in chunks[:-1] if isinstance(chunk, TextDelta)]
+    assert "Paris" in "".join(texts)
+    assert len(texts) > 2, "it must come in pieces"
+    finish = chunks[-1]
+    assert isinstance(finish, Finish)
+    assert finish.reason == "stop"
+    assert 0 < (finish.eval_count or 0) < 40
+    assert 10 < (finish.prompt_eval_count or 0) < 100
+
+
+@pytest.mark.parametrize(
+    ("question", "word"),
+    [("What is 2+2?", "4"), ("What is the opposite of hot?", "cold"), ("Hi", "Hello")],
+)
+async def test_simple_questions_get_short_right_answers(provider, question, word):
+    text, finish = await answer(provider, ask(question))
+    assert word in text
+    assert finish.reason == "stop"
+    assert len(text) < 200
+
+
+async def test_a_system_prompt_of_the_session_replaces_the_default_one(provider):
+    messages = [
+        {"role": "system", "content": "Answer."},
+        {"role": "user", "content": "What is the capital of France?"},
+    ]
+    _, own = await answer(provider, ask("", messages=messages, max_tokens=1))
+    _, default = await answer(provider, ask("What is the capital of France?", max_tokens=1))
+    assert own.prompt_eval_count is not None
+    assert default.prompt_eval_count is not None
+    assert own.prompt_eval_count < default.prompt_eval_count
+    assert own.reason == "length"
+
+
+class Animal(BaseModel):
+    name: str
+    legs: int
+
+
+async def test_a_schema_gives_json_that_validates(provider):
+    request = ask("Describe a cat as JSON with its name and its number of legs.")
+    with anyio.fail_after(40):
+        animal = await provider.structured(request, Animal)
+    assert animal.name
+
+
+async def test_closed_streams_free_their_slots(provider):
+    """Each of them would run for 1,024 tokens and hold the next request up."""
+    for _ in range(SLOTS):
+        stream = provider.stream(ask(LONG))
+        with anyio.fail_after(40):
+            await stream.__anext__()
+        with anyio.fail_after(1):
+            await stream.aclose()
+    with anyio.fail_after(10):
+        text, _ = await answer(provider, ask("What is the capital of France?"))
+    assert "Paris" in text
+
+
+async def test_more_requests_than_slots_are_all_answered(provider):
+    texts: list[str] = []
+
+    async def one() -> None:
+        texts.append((await answer(provider, ask("What is the capital of France?")))[0])
+
+    async with anyio.create_task_group() as group:
+        for _ in range(2 * SLOTS + 1):
+            group.start_soon(one)
+    assert len(texts) == 2 * SLOTS + 1
+    assert all("Paris" in text for text in texts)
+
+
+async def test_the_context_length_is_what_the_engine_serves(provider):
+    info = await provider.show_model(MODEL)
+    with pytest.raises(ContextOverflow) as caught:
+        await answer(provider, ask("word " * 6000))
+    assert caught.value.details["n_ctx"] == info.context_length == 4096
+
+
+async def test_the_model_is_described_by_its_file(provider):
+    (info,) = await provider.list_models()
+    assert (info.name, info.format, info.family) == (MODEL, "gguf", "llama")
+    assert (info.parameter_size, info.quantization_level) == ("134.52M", "Q4_1")
+    assert info.size_mb == 98.4
+    assert info.capabilities == ["completion"]
+    assert provider.problem() is None
+    assert await provider.check() is True
+
+
+async def test_an_unknown_model_is_not_found(provider):
+    with pytest.raises(ModelNotFound, match="nope"):
+        await answer(provider, ask("Hi", model="nope"))
+
+
+async def test_without_weights_it_says_what_to_run(tmp_path):
+    provider = local(tmp_path / "nothing")
+    assert await provider.list_models() == []
+    assert "mochi-server pull" in (provider.problem() or "")
+    assert await provider.check() is False
+    with pytest.raises(ProviderNotConfigured, match="mochi-server pull"):
+        await answer(provider, ask("Hi"))
+    await provider.aclose()
+
+
+async def test_the_event_loop_runs_on_while_the_model_loads(own_folder):
+    provider = local(own_folder)
+    gaps: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            before = time.monotonic()
+            await anyio.sleep(0.01)
+            gaps.append(time.monotonic() - before)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(tick)
+        _, finish = await answer(provider, ask("Hi"))
+        group.cancel_scope.cancel()
+    assert finish.load_seconds > 0.2
+    assert max(gaps) < max(0.25, finish.load_seconds / 2)
+    await provider.aclose()
+
+
+async def test_the_last_user_to_leave_ends_the_child(own_folder):
+    one, other = local(own_folder), local(own_folder)
+    await answer(one, ask("Hi"))
+    await answer(other, ask("Hi"))
+    owner = running_folder(own_folder) / "child.lock"
+    await one.aclose()
+    assert "Paris" in (await answer(other, ask("What is the capital of France?")))[0]
+    assert is_held(owner)
+    await other.aclose()
+    assert not is_held(owner)
+
+
+async def test_users_that_start_at_the_same_time_share_one_child(own_folder):
+    providers = [local(own_folder) for _ in range(3)]
+    async with anyio.create_task_group() as group:
+        for provider in providers:
+            group.start_soon(answer, provider, ask("Hi"))
+    assert len({child_pid(provider) for provider in providers}) == 1
+    for provider in providers:
+        await provider.aclose()
+
+
+async def test_an_idle_model_is_unloaded_and_comes_back(own_folder):
+    provider = local(own_folder, idle_seconds=0.3)
+    await answer(provider, ask("Hi"))
+    first = child_pid(provider)
+    owner = running_folder(own_folder) / "child.lock"
+    await until(lambda: not is_held(owner))
+    assert "Paris" in (await answer(provider, ask("What is the capital of France?")))[0]
+    assert child_pid(provider) != first
+    await provider.aclose()
+
+
+async def test_a_killed_child_is_an_error_and_the_next_request_works(own_folder):
+    provider = local(own_folder)
+    stream = provider.stream(ask(LONG))
+    with anyio.fail_after(40):
+        await stream.__anext__()
+    first = child_pid(provider)
+    os.kill(first, signal.SIGKILL)
+    with anyio.fail_after(5), pytest.raises(ProviderError):
+        async for _ in stream:
+            pass
+    assert "Paris" in (await answer(provider, ask("What is the capital of France?")))[0]
+    assert child_pid(provider) != first
+    await provider.aclose()
+
+
+async def test_weights_that_cannot_be_loaded_are_an_error_with_a_reason(own_folder):
+    whole = own_folder / "smollm2-135m.gguf"
+    (own_folder / "cut.gguf").write_bytes(whole.read_bytes()[:20_000_000])
+    provider = local(own_folder)
+    for _ in range(2):
+        with pytest.raises(ProviderError, match=r"cut\.gguf cannot be loaded: .+"):
+            await answer(provider, ask("Hi", model="cut"))
+    await provider.aclose()
+
+
+USER = textwrap.dedent(
+    """
+    import asyncio, sys
+    from pathlib import Path
+    from mochi_server.providers.base import ModelRequest
+    from mochi_server.providers.local import LocalProvider
+
+    async def main():
+        provider = LocalProvider("local", models_path=Path(sys.argv[1]), idle_seconds=300)
+        messages = [{"role": "user", "content": "Hi"}]
+        async for _ in provider.stream(ModelRequest(model="smollm2:135m", messages=messages)):
+            pass
+        print(next(iter(provider._clients)).pid, flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        await provider.aclose()
+
+    asyncio.run(main())
+    """
+)
+
+
+async def test_two_processes_share_a_child_which_ends_when_both_are_killed(own_folder):
+    command = [sys.executable, "-c", USER, str(own_folder)]
+    pids = []
+    with anyio.fail_after(40):
+        users = [await anyio.open_process(command, stdin=PIPE, stdout=PIPE) for _ in range(2)]
+        for user in users:
+            assert user.stdout is not None
+            pids.append(int(await user.stdout.receive()))
+    assert pids[0] == pids[1]
+    owner = running_folder(own_folder) / "child.lock"
+    users[0].kill()
+    await users[0].wait()
+    provider = local(own_folder)
+    await answer(provider, ask("Hi"))
+    assert child_pid(provider) == pids[0], "the other user keeps it alive"
+    await provider.aclose()
+    assert is_held(owner)
+    users[1].kill()
+    await users[1].wait()
+    await until(lambda: not is_held(owner), 3)
+    for user in users:
+        await user.aclose()

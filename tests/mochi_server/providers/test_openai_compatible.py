@@ -1,0 +1,278 @@
+"""The adapter for OpenAI-compatible servers, against one on a socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from mochi_server.errors import (
+    ContextOverflow,
+    MochiError,
+    ModelNotFound,
+    ProviderBusy,
+    ProviderError,
+    ProviderNotConfigured,
+    ProviderUnreachable,
+)
+from mochi_server.messages import ToolCall
+from mochi_server.providers.base import Chunk, Finish, ModelRequest, TextDelta, ThoughtDelta
+from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from tests.support.fake_openai import (
+    JSON,
+    Answer,
+    FakeOpenAI,
+    call_delta,
+    delta,
+    error,
+    finished,
+    running_fake,
+    stream,
+    usage,
+)
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeOpenAI]:
+    async with running_fake() as server:
+        yield server
+
+
+@pytest.fixture
+async def provider(fake: FakeOpenAI) -> AsyncIterator[OpenAICompatibleProvider]:
+    provider = OpenAICompatibleProvider("openai", base_url=fake.base_url, api_key="sk-test")
+    yield provider
+    await provider.aclose()
+
+
+async def reply(provider: OpenAICompatibleProvider, **fields: Any) -> list[Chunk]:
+    request = ModelRequest(**{"model": "m", "messages": HELLO, **fields})
+    with anyio.fail_after(10):
+        async with aclosing(provider.stream(request)) as chunks:
+            return [chunk async for chunk in chunks]
+
+
+async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
+    fake.answers = [
+        stream(
+            delta(role="assistant", content=None),
+            delta(content="Hel"),
+            delta(content="lo"),
+            finished("length"),
+            usage(7, 2),
+        )
+    ]
+    assert await reply(provider, temperature=0.5, max_tokens=9) == [
+        TextDelta("Hel"),
+        TextDelta("lo"),
+        Finish(reason="length", eval_count=2, prompt_eval_count=7),
+    ]
+    assert fake.paths == ["POST /v1/chat/completions"]
+    assert fake.headers[0]["authorization"] == "Bearer sk-test"
+    assert fake.bodies[0] == {
+        "model": "m",
+        "messages": HELLO,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+        "max_tokens": 9,
+    }
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_thinking_is_told_apart_from_text(provider, fake, field):
+    fake.answers = [stream(delta(**{field: "Hm."}), delta(content="Yes"), finished())]
+    assert (await reply(provider))[:2] == [ThoughtDelta("Hm."), TextDelta("Yes")]
+
+
+async def test_fragments_of_two_calls_become_two_whole_calls(provider, fake):
+    fake.answers = [
+        stream(
+            call_delta(0, id="a", name="add", arguments=""),
+            call_delta(0, arguments='{"x": 1'),
+            call_delta(1, id="b", name="now", arguments=""),
+            call_delta(0, arguments="}"),
+            finished("tool_calls"),
+        )
+    ]
+    assert await reply(provider) == [
+        ToolCall(id="a", name="add", arguments={"x": 1}),
+        ToolCall(id="b", name="now", arguments={}),
+        Finish(reason="tool_calls"),
+    ]
+
+
+async def test_a_call_without_id_gets_one(provider, fake):
+    fake.answers = [stream(call_delta(0, name="now", arguments="{}"), finished("tool_calls"))]
+    call, _ = await reply(provider)
+    assert isinstance(call, ToolCall)
+    assert call.id.startswith("call_")
+
+
+async def test_arguments_that_are_no_object_are_an_error(provider, fake):
+    fake.answers = [stream(call_delta(0, id="a", name="add", arguments="[1"), finished())]
+    with pytest.raises(ProviderError, match="'add'"):
+        await reply(provider)
+
+
+async def test_a_schema_always_comes_with_a_limit(provider, fake):
+    fake.answers = [stream(delta(content="{}"), finished())]
+    await reply(provider, schema={"type": "object"}, tools=[{"type": "function"}], think="low")
+    body = fake.bodies[0]
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "reply", "schema": {"type": "object"}},
+    }
+    assert body["max_tokens"] > 0
+    assert body["tools"] == [{"type": "function"}]
+    assert body["reasoning_effort"] == "low"
+
+
+async def test_a_stored_conversation_is_sent_with_matching_call_ids(provider, fake):
+    """Files of old writers have calls and results without ids."""
+    fake.answers = [stream(delta(content="5"), finished())]
+    stored = [
+        {"role": "system", "content": "Be kind.", "source_file": None},
+        {"role": "user", "content": "2+3, and the time?", "message_id": "x"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"function": {"name": "add", "arguments": {"a": 2}}},
+                {"function": {"name": "now", "arguments": {}}},
+            ],
+        },
+        {"role": "tool", "content": "noon", "tool_name": "now"},
+        {"role": "tool", "content": "5", "tool_name": "add"},
+        {"role": "weird", "content": "?"},
+        {
+            "role": "assistant",
+            "content": "So",
+            "tool_calls": [{"function": {"name": "now", "arguments": {}}, "id": "call_7"}],
+        },
+        {"role": "tool", "content": "one", "tool_name": "now", "tool_call_id": "call_7"},
+    ]
+    await reply(provider, messages=stored)
+    system, user, calls, now, add, second, result = fake.bodies[0]["messages"]
+    assert system == {"role": "system", "content": "Be kind."}
+    assert user == {"role": "user", "content": "2+3, and the time?"}
+    assert calls["content"] == ""
+    assert [call["function"]["name"] for call in calls["tool_calls"]] == ["add", "now"]
+    assert json.loads(calls["tool_calls"][0]["function"]["arguments"]) == {"a": 2}
+    assert add["tool_call_id"] == calls["tool_calls"][0]["id"]
+    assert now["tool_call_id"] == calls["tool_calls"][1]["id"]
+    assert second["tool_calls"][0]["id"] == result["tool_call_id"] == "call_7"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (error(401, message="bad key"), ProviderError, "bad key"),
+        (error(403, message="no"), ProviderError, "no"),
+        (error(404, message="no model m"), ModelNotFound, "no model m"),
+        (error(500, message="boom"), ProviderError, "boom"),
+        (
+            error(400, type="exceed_context_size_error", message="too long", n_ctx=4096),
+            ContextOverflow,
+            "does not fit",
+        ),
+        (error(400, code="context_length_exceeded", message="long"), ContextOverflow, "fit"),
+        (error(400, type="invalid_request_error", message="odd"), ProviderError, "odd"),
+        (Answer(pieces=[b"<html>"], status=502, content_type="text/html"), ProviderError, "502"),
+        (stream(delta(content="a"), done=False), ProviderError, "broke off"),
+        (stream(delta(content="a")), ProviderError, "broke off"),
+        (stream(delta(content="a"), done=False, then="cut"), ProviderUnreachable, "reached"),
+        (stream(delta(content="a"), {"error": {"code": 500, "message": "x"}}), ProviderError, "x"),
+        (Answer(pieces=[b"data: {oops\n\n"]), ProviderError, "openai"),
+    ],
+)
+async def test_each_failure_has_its_error_and_the_servers_own_words(
+    provider, fake, answer, kind, words
+):
+    fake.answers = [answer]
+    with pytest.raises(MochiError, match=words) as caught:
+        await reply(provider)
+    assert type(caught.value) is kind
+    assert len(fake.paths) == 1, "the SDK must not try again by itself"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_busy_server_says_when_to_come_back(provider, fake, status):
+    fake.answers = [error(status, headers={"Retry-After": "7"}, message="slow down")]
+    with pytest.raises(ProviderBusy, match="slow down") as caught:
+        await reply(provider)
+    assert caught.value.retry_after == 7
+
+
+async def test_nobody_listening_is_unreachable(unused_tcp_port_factory):
+    url = f"http://127.0.0.1:{unused_tcp_port_factory()}/v1"
+    provider = OpenAICompatibleProvider("openai", base_url=url, api_key="k")
+    with pytest.raises(ProviderUnreachable, match=url):
+        await reply(provider)
+    assert await provider.check() is False
+    await provider.aclose()
+
+
+async def test_no_key_is_not_configured():
+    provider = OpenAICompatibleProvider("openai", base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(ProviderNotConfigured, match="no API key"):
+        await reply(provider)
+    assert await provider.check() is False
+
+
+async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
+    fake.answers = [stream(delta(content="a"), done=False, then="hold")]
+    chunks = provider.stream(ModelRequest(model="m", messages=HELLO))
+    assert await chunks.__anext__() == TextDelta("a")
+    assert not fake.client_gone.is_set()
+    with anyio.fail_after(2):
+        await chunks.aclose()
+        await fake.client_gone.wait()
+
+
+async def test_cancelling_the_reader_closes_the_connection(provider, fake):
+    fake.answers = [stream(delta(content="a"), done=False, then="hold")]
+    with anyio.move_on_after(0.5):
+        await reply(provider)
+    with anyio.fail_after(2):
+        await fake.client_gone.wait()
+
+
+MODELS = Answer(
+    pieces=[json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}).encode()],
+    content_type=JSON,
+)
+
+
+async def test_models_are_listed_once_and_looked_up(provider, fake):
+    fake.answers = [MODELS]
+    assert (await provider.show_model("m")).provider == "openai"
+    with pytest.raises(ModelNotFound):
+        await provider.show_model("other")
+    assert fake.paths == ["GET /v1/models"]
+
+
+async def test_check_says_whether_it_answers(provider, fake):
+    fake.answers = [MODELS, error(500, message="boom")]
+    assert await provider.check() is True
+    assert await provider.check() is False
+
+
+class Town(BaseModel):
+    name: str
+
+
+async def test_a_structured_reply_is_validated(provider, fake):
+    fake.answers = [stream(delta(content='{"name": '), delta(content='"Rome"}'), finished())]
+    request = ModelRequest(model="m", messages=HELLO)
+    assert await provider.structured(request, Town) == Town(name="Rome")
+    fake.answers = [stream(delta(content='{"na'), finished("length"))]
+    with pytest.raises(ProviderError, match="Town"):
+        await provider.structured(request, Town)
