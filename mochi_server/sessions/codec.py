@@ -113,6 +113,8 @@ def _by_lines(data: bytes) -> Document | None:
     if tail != b"}" and not tail.startswith(b","):
         return None
     rest = b"{" + tail.removeprefix(b",")
+    if tail.startswith(b",") and rest[1:].lstrip() == b"}":
+        return None
     return _checked(Document(head, lines, rest))
 
 

@@ -1,0 +1,216 @@
+"""What every session storage promises."""
+
+import asyncio
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from mochi_server.errors import SessionBusy, SessionExists, SessionNotFound
+from mochi_server.sessions import JSONFileStorage, MemoryStorage, SessionStorage
+
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "../up",
+    "a/b",
+    "a\\b",
+    "a.json",
+    "a\x00b",
+    "a\n",
+    "x" * 65,
+    "é",
+    "a b",
+    "%2e%2e",
+    "-" * 64 + ".",
+]
+
+
+@pytest.fixture(params=["json files", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStorage:
+    if request.param == "memory":
+        return MemoryStorage()
+    return JSONFileStorage(tmp_path / "not" / "there" / "yet")
+
+
+async def test_what_was_written_is_read_back(storage: SessionStorage):
+    signature = await storage.write("one", [b"first ", b"\xff\n\x00second"])
+
+    assert await storage.read("one") == (b"first \xff\n\x00second", signature)
+    assert await storage.signature("one") == signature
+    assert await storage.read_head("one", 5) == b"first"
+    assert await storage.read_head("one", 500) == b"first \xff\n\x00second"
+
+
+async def test_a_second_write_replaces_the_first_and_has_another_signature(storage: SessionStorage):
+    first = await storage.write("one", [b"aaaa"])
+    second = await storage.write("one", [b"bbbb"])
+
+    assert first != second
+    assert await storage.read("one") == (b"bbbb", second)
+
+
+async def test_create_makes_a_session_once(storage: SessionStorage):
+    await storage.create("one", [b"mine"])
+
+    with pytest.raises(SessionExists):
+        await storage.create("one", [b"yours"])
+    assert (await storage.read("one"))[0] == b"mine"
+
+
+async def test_of_many_creates_of_one_id_a_single_one_wins(storage: SessionStorage):
+    outcomes = await asyncio.gather(
+        *(storage.create("one", [str(number).encode()]) for number in range(10)),
+        return_exceptions=True,
+    )
+
+    refused = [outcome for outcome in outcomes if isinstance(outcome, SessionExists)]
+    assert len(refused) == 9
+    winner = next(number for number, out in enumerate(outcomes) if isinstance(out, tuple))
+    assert (await storage.read("one"))[0] == str(winner).encode()
+
+
+async def test_a_deleted_session_is_gone(storage: SessionStorage):
+    await storage.write("one", [b"x"])
+    await storage.delete("one")
+
+    assert await storage.entries() == []
+    for work in (storage.read, storage.signature, storage.delete):
+        with pytest.raises(SessionNotFound):
+            await work("one")
+    with pytest.raises(SessionNotFound):
+        await storage.read_head("one", 10)
+
+
+async def test_entries_name_every_session_with_its_signature(storage: SessionStorage):
+    assert await storage.entries() == []
+    signatures = {name: await storage.write(name, [b"x"]) for name in ("a", "B-2", "_")}
+
+    entries = await storage.entries()
+
+    assert {entry.session_id: entry.signature for entry in entries} == signatures
+    assert all(entry.problem is None and entry.modified > 0 for entry in entries)
+
+
+async def test_heads_of_many_have_an_error_in_the_place_of_a_missing_one(storage: SessionStorage):
+    await storage.write("a", [b"12345"])
+    await storage.write("c", [b"abc"])
+
+    first, missing, last = await storage.read_heads(["a", "b", "c"], 4)
+
+    assert (first, last) == (b"1234", b"abc")
+    assert isinstance(missing, SessionNotFound)
+
+
+async def test_the_generation_moves_with_every_change(storage: SessionStorage):
+    await storage.write("one", [b"x"])
+    seen = [await storage.generation()]
+    assert await storage.generation() == seen[0]
+
+    for change in (storage.write("one", [b"y"]), storage.write("two", [b""])):
+        await anyio.sleep(0.02)  # the clock of a file system ticks every few milliseconds
+        await change
+        seen.append(await storage.generation())
+    await anyio.sleep(0.02)
+    await storage.delete("one")
+    seen.append(await storage.generation())
+
+    assert len(set(seen)) == 4
+
+
+@pytest.mark.parametrize("session_id", HOSTILE)
+async def test_a_malformed_id_touches_nothing(
+    storage: SessionStorage, session_id: str, tmp_path: Path
+):
+    for work in (storage.read, storage.signature, storage.delete):
+        with pytest.raises(SessionNotFound):
+            await work(session_id)
+    for write in (storage.write, storage.create):
+        with pytest.raises(SessionNotFound):
+            await write(session_id, [b"x"])
+    for hold in (storage.lock, storage.claim):
+        with pytest.raises(SessionNotFound):
+            async with hold(session_id):
+                pass
+    with pytest.raises(SessionNotFound):
+        await storage.read_head(session_id, 1)
+    assert list(tmp_path.rglob("*")) == []
+
+
+async def test_a_lock_lets_one_in_after_the_other(storage: SessionStorage):
+    inside: list[int] = []
+    order: list[int] = []
+
+    async def edit(number: int) -> None:
+        async with storage.lock("one"):
+            inside.append(number)
+            assert inside == [number]
+            await anyio.lowlevel.checkpoint()
+            order.append(number)
+            inside.remove(number)
+
+    with anyio.fail_after(5):
+        await asyncio.gather(*(edit(number) for number in range(20)))
+    assert order == list(range(20))
+
+
+async def test_locks_of_two_sessions_do_not_meet(storage: SessionStorage):
+    with anyio.fail_after(5):
+        async with storage.lock("one"), storage.lock("two"):
+            pass
+
+
+async def test_who_stops_waiting_for_a_lock_leaves_it_usable(storage: SessionStorage):
+    async with storage.lock("one"):
+        with anyio.move_on_after(0.02) as waiting:
+            async with storage.lock("one"):
+                pytest.fail("two in one lock")
+        assert waiting.cancelled_caught
+    with anyio.fail_after(5):
+        async with storage.lock("one"):
+            pass
+
+
+async def test_a_second_claim_is_refused_at_once(storage: SessionStorage):
+    async with storage.claim("one"):
+        with pytest.raises(SessionBusy):
+            async with storage.claim("one"):
+                pass
+        with pytest.raises(SessionBusy):  # the refusal took nothing away
+            async with storage.claim("one"):
+                pass
+        async with storage.claim("two"):
+            pass
+    async with storage.claim("one"):
+        pass
+
+
+async def test_a_claim_does_not_hinder_a_lock(storage: SessionStorage):
+    with anyio.fail_after(5):
+        async with storage.claim("one"), storage.lock("one"):
+            await storage.write("one", [b"x"])
+
+
+async def test_a_claim_and_a_lock_come_back_after_an_error(storage: SessionStorage):
+    with pytest.raises(ZeroDivisionError):
+        async with storage.claim("one"), storage.lock("one"):
+            raise ZeroDivisionError
+    with anyio.fail_after(5):
+        async with storage.claim("one"), storage.lock("one"):
+            pass
+
+
+def test_a_storage_serves_one_event_loop_after_another(tmp_path: Path):
+    async def contend(storage: SessionStorage) -> None:
+        async def edit() -> None:
+            async with storage.lock("one"):
+                await storage.write("one", [b"x"])
+
+        await asyncio.gather(*(edit() for _ in range(5)))
+        await storage.aclose()
+
+    for storage in (JSONFileStorage(tmp_path), MemoryStorage()):
+        for _ in range(3):
+            asyncio.run(contend(storage))

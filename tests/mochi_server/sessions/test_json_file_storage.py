@@ -1,0 +1,111 @@
+"""Session files among everything else that may lie in a folder."""
+
+import os
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mochi_server.errors import SessionNotFound, StorageError
+from mochi_server.sessions import JSONFileStorage, SessionManager
+from mochi_server.sessions.storage.json_files import LEFTOVER_SECONDS
+
+
+async def test_nothing_but_the_session_is_left_behind(tmp_path: Path):
+    storage = JSONFileStorage(tmp_path)
+    async with storage.claim("one"), storage.lock("one"):
+        await storage.write("one", [b"x"])
+
+    names = {path.name for path in tmp_path.rglob("*")}
+    assert names == {"one.json", ".locks"}
+
+
+async def test_links_folders_and_pipes_are_shown_as_problems_and_hide_no_session(tmp_path: Path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("{}")
+    folder = tmp_path / "sessions"
+    manager = SessionManager(sessions_dir=folder)
+    await manager.create("m", session_id="good")
+    (folder / "link.json").symlink_to(secret)
+    (folder / "dangling.json").symlink_to(tmp_path / "nowhere")
+    (folder / "loop.json").symlink_to(folder / "loop.json")
+    (folder / "folder.json").mkdir()
+    os.mkfifo(folder / "pipe.json")
+    (folder / "my notes.json").write_text("{}")
+    (folder / "notes.txt").write_text("no session")
+
+    listed = await manager.list()
+
+    assert [entry["session_id"] for entry in listed.entries] == ["good"]
+    found = {problem["session_id"]: problem["reason"] for problem in listed.problems}
+    assert set(found) == {"link", "dangling", "loop", "folder", "pipe", "my notes"}
+    assert found["my notes"] == "the file's name is not a session id"
+    for name in ("link", "dangling", "loop", "folder", "pipe"):
+        with anyio.fail_after(5), pytest.raises(SessionNotFound):
+            await manager.get(name)
+
+
+async def test_temporary_files_of_crashed_processes_are_swept_away(tmp_path: Path):
+    storage = JSONFileStorage(tmp_path)
+    await storage.write("one", [b"x"])
+    old, fresh = tmp_path / ".one.0123.tmp", tmp_path / ".one.4567.tmp"
+    for path in (old, fresh):
+        path.write_bytes(b'{"metadata": {')
+    long_ago = time.time() - LEFTOVER_SECONDS - 5
+    os.utime(old, (long_ago, long_ago))
+
+    assert [entry.session_id for entry in await storage.entries()] == ["one"]
+    assert (old.exists(), fresh.exists()) == (False, True)
+
+
+async def test_a_refused_write_leaves_the_old_content_and_no_litter(tmp_path: Path):
+    storage = JSONFileStorage(tmp_path)
+    await storage.write("one", [b"old"])
+
+    def failing():
+        yield b"half"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StorageError, match="No space left on device"):
+        await storage.write("one", failing())
+    assert (await storage.read("one"))[0] == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+async def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    storage = JSONFileStorage(tmp_path / "file")
+
+    with pytest.raises(StorageError):
+        await storage.write("one", [b"x"])
+    with pytest.raises(StorageError):
+        await storage.entries()
+    with pytest.raises(StorageError):
+        await storage.read("one")
+    with pytest.raises(StorageError):
+        async with storage.claim("one"):
+            pass
+
+
+async def test_an_abandoned_lock_file_hinders_nobody(tmp_path: Path):
+    (tmp_path / ".locks").mkdir()
+    for kind in ("lock", "claim"):
+        (tmp_path / ".locks" / f"one.{kind}").write_bytes(b"")
+    storage = JSONFileStorage(tmp_path)
+    with anyio.fail_after(5):
+        async with storage.claim("one"), storage.lock("one"):
+            pass
+    assert list((tmp_path / ".locks").iterdir()) == []
+
+
+async def test_two_storages_of_one_folder_exclude_each_other(tmp_path: Path):
+    mine, yours = JSONFileStorage(tmp_path), JSONFileStorage(tmp_path)
+    async with mine.lock("one"):
+        with anyio.move_on_after(0.05) as waiting:
+            async with yours.lock("one"):
+                pytest.fail("two in one lock")
+        assert waiting.cancelled_caught
+    with anyio.fail_after(5):
+        async with yours.lock("one"):
+            pass
