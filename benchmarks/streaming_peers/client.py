@@ -5,7 +5,6 @@ one connection, so counting a name counts its events.
 """
 
 import asyncio
-import re
 from dataclasses import dataclass, field
 
 CONTENT = b"event: content_delta"
@@ -26,11 +25,14 @@ class Histogram:
 
     def add(self, seconds: float, times: int = 1) -> None:
         at = int(seconds * PER_SECOND)
-        self.counts[at if at < BUCKETS else BUCKETS] += times
+        self.counts[min(BUCKETS, at)] += times
+
+    def total(self) -> int:
+        return sum(self.counts)
 
     def percentile(self, share: float) -> float:
         """Milliseconds that this share of the durations does not exceed."""
-        total = sum(self.counts)
+        total = self.total()
         seen = 0
         for at, count in enumerate(self.counts):
             seen += count
@@ -53,6 +55,8 @@ class Result:
     """Between two events of one stream; events that arrive together have none."""
     first: Histogram = field(default_factory=Histogram)
     """From the request to its first event."""
+    late: Histogram = field(default_factory=Histogram)
+    """How late this client itself was: what is large here disturbed the measurement."""
 
 
 class Stream(asyncio.Protocol):
@@ -119,7 +123,7 @@ class Stream(asyncio.Protocol):
             self.transport.close()
 
     def fail(self, why: str) -> None:
-        if len(self.result.failures) < 5:  # noqa: PLR2004
+        if len(self.result.failures) < 5:
             self.result.failures.append(why)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -138,7 +142,23 @@ def request_of(port: int, session: str) -> bytes:
     ).encode() + body
 
 
-async def load(port: int, sessions: list[list[str]], *, ramp: float, limit: float) -> Result:
+async def watch(result: Result, pause: float = 0.005) -> None:
+    """Measure how late the event loop wakes."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + pause
+        await asyncio.sleep(pause)
+        result.late.add(max(0.0, loop.time() - due))
+
+
+async def load(
+    port: int,
+    sessions: list[list[str]],
+    *,
+    ramp: float,
+    limit: float,
+    result: Result | None = None,
+) -> Result:
     """Run the turns of every connection at once; ``sessions`` holds one list per connection.
 
     Args:
@@ -146,9 +166,11 @@ async def load(port: int, sessions: list[list[str]], *, ramp: float, limit: floa
         sessions: ids; each is used for one turn.
         ramp: seconds over which the connections start.
         limit: seconds after which what still runs is cut off and so not delivered.
+        result: filled while the load runs, for who wants to look meanwhile.
     """
     loop = asyncio.get_running_loop()
-    result = Result()
+    result = result or Result()
+    watcher = loop.create_task(watch(result))
     started = loop.time()
     streams: list[Stream] = []
     for at, names in enumerate(sessions):
@@ -163,6 +185,7 @@ async def load(port: int, sessions: list[list[str]], *, ramp: float, limit: floa
     left = max(0.0, started + limit - loop.time())
     _, open_ = await asyncio.wait([stream.finished for stream in streams], timeout=left)
     result.seconds = loop.time() - started
+    watcher.cancel()
     for stream in streams:
         if not stream.finished.done() and hasattr(stream, "transport"):
             stream.transport.abort()

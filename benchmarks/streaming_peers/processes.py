@@ -21,18 +21,17 @@ UVICORN = ["--loop", "uvloop", "--http", "httptools", "--workers", "1"]
 QUIET = ["--no-access-log", "--log-level", "warning"]
 
 
-def pin(core: int) -> None:
-    """Keep this process, or the child about to be, on one core."""
+def pin(core: int, pid: int = 0) -> None:
+    """Keep a process, this one by default, on one core."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {core % (os.cpu_count() or 1)})
+        os.sched_setaffinity(pid, {core % (os.cpu_count() or 1)})
 
 
 @contextmanager
 def process(command: list[str], core: int, **options) -> Iterator[subprocess.Popen]:
     """A child of its own, killed with its children when the block ends."""
-    child = subprocess.Popen(  # noqa: S603
-        [sys.executable, *command], cwd=ROOT, preexec_fn=lambda: pin(core), **options
-    )
+    child = subprocess.Popen([sys.executable, *command], cwd=ROOT, **options)
+    pin(core, child.pid)
     try:
         yield child
     finally:
@@ -76,6 +75,14 @@ class Server:
         # The kernel's clock of a process; /proc/PID/stat counts the same in steps of 10 ms.
         return sum(time.clock_gettime((~one.pid << 3) | 2) for one in family(self.pid))
 
+    def waited(self) -> float:
+        """Seconds that its main thread was ready to run and others had its core."""
+        try:
+            text = Path(f"/proc/{self.pid}/schedstat").read_text()
+        except OSError:  # not Linux
+            return 0.0
+        return int(text.split()[1]) / 1e9
+
     def rss(self) -> int:
         """Bytes of memory that it holds."""
         return sum(one.memory_info().rss for one in family(self.pid))
@@ -93,7 +100,7 @@ class Server:
         link.request("POST", "/api/v1/sessions", body, {"Content-Type": "application/json"})
         reply = link.getresponse()
         text = reply.read()
-        if reply.status != 201:  # noqa: PLR2004
+        if reply.status != 201:
             raise RuntimeError(f"{self.name} made no session: {reply.status} {text[:500]!r}")
         return json.loads(text)["session_id"]
 
@@ -138,10 +145,8 @@ def server(name: str, upstream_url: str, folder: Path) -> Iterator[Server]:
 def _wait_for(port: int, child: subprocess.Popen, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and child.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
     raise RuntimeError(f"a server did not start:\n{log.read_text(errors='replace')[-3000:]}")

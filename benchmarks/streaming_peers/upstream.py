@@ -108,12 +108,38 @@ class Wheel:
                 stream.token()
             self.at = (self.at + 1) % len(self.slots)
             self.due += TICK
-        self.loop.call_at(self.due, self.tick)
+        # uvloop counts whole milliseconds: a shorter pause would spin.
+        self.loop.call_later(TICK, self.tick)
+
+
+class Flow:
+    """All streams without delay: one token of each in each round of the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.streams: set[Upstream] = set()
+
+    def add(self, stream: "Upstream") -> None:
+        """Let the stream flow, until it ends, pauses or is closed."""
+        if not self.streams:
+            self.loop.call_soon(self.round)
+        self.streams.add(stream)
+        stream.slot = self.streams
+
+    def round(self) -> None:
+        for stream in tuple(self.streams):
+            if stream.left and not stream.paused:
+                stream.transport.write(stream.left.popleft())
+            else:
+                stream.leave()
+        if self.streams:
+            self.loop.call_soon(self.round)
 
 
 class Upstream(asyncio.Protocol):
     """One connection."""
 
+    flow: Flow
     wheels: dict[float, Wheel] = {}  # noqa: RUF012 - shared on purpose
 
     def __init__(self) -> None:
@@ -126,7 +152,7 @@ class Upstream(asyncio.Protocol):
         self.transport = transport
         self.loop = asyncio.get_running_loop()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _exc: Exception | None) -> None:
         self.left.clear()
         self.leave()
 
@@ -170,25 +196,19 @@ class Upstream(asyncio.Protocol):
         body = json.dumps(value).encode()
         self.transport.write(
             f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
         )
 
     def start(self, model: str, tokens: int, delay: float) -> None:
         self.left = deque(reply(model, tokens))
         self.transport.write(STREAM_HEAD)
         if not delay:
-            self.loop.call_soon(self.flow)
-            return
+            return self.flow.add(self)
         wheel = self.wheels.get(delay)
         if wheel is None:
             wheel = self.wheels[delay] = Wheel(self.loop, delay)
-        wheel.add(self)
-
-    def flow(self) -> None:
-        """One token per round of the event loop, so that each is a write of its own."""
-        if self.left and not self.paused:
-            self.transport.write(self.left.popleft())
-            self.loop.call_soon(self.flow)
+        return wheel.add(self)
 
     def token(self) -> None:
         """The wheel has come round."""
@@ -205,12 +225,13 @@ class Upstream(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.paused = False
         if self.slot is None and self.left:
-            self.loop.call_soon(self.flow)
+            self.flow.add(self)
 
 
 async def serve(port: int) -> None:
     """Serve until killed."""
     loop = asyncio.get_running_loop()
+    Upstream.flow = Flow(loop)
     server = await loop.create_server(Upstream, "127.0.0.1", port, backlog=4096)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
