@@ -118,10 +118,12 @@ class Flow:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.streams: set[Upstream] = set()
+        self.running = False
 
     def add(self, stream: "Upstream") -> None:
         """Let the stream flow, until it ends, pauses or is closed."""
-        if not self.streams:
+        if not self.running:
+            self.running = True
             self.loop.call_soon(self.round)
         self.streams.add(stream)
         stream.slot = self.streams
@@ -132,7 +134,8 @@ class Flow:
                 stream.transport.write(stream.left.popleft())
             else:
                 stream.leave()
-        if self.streams:
+        self.running = bool(self.streams)
+        if self.running:
             self.loop.call_soon(self.round)
 
 
