@@ -229,7 +229,10 @@ class LocalProvider(Provider):
         """The client of a child; one per start, closed with the provider."""
         if endpoint not in self._clients:
             self._clients[endpoint] = _LlamaServer(
-                self.alias, base_url=endpoint.base_url, api_key=endpoint.api_key
+                self.alias,
+                base_url=endpoint.base_url,
+                api_key=endpoint.api_key,
+                keep_alive=False,
             )
         return self._clients[endpoint]
 

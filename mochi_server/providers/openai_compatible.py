@@ -29,7 +29,8 @@ from .base import Chunk, ModelInfo, ModelRequest, Provider, T, TextDelta
 from .openai_wire import Assembly, to_wire
 
 if TYPE_CHECKING:
-    from openai import APIError, APIStatusError, AsyncOpenAI
+    from openai import APIError, APIStatusError, AsyncOpenAI, AsyncStream
+    from openai.types.chat import ChatCompletionChunk
 
 CONNECT_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 600.0
@@ -42,8 +43,11 @@ CHECK_SECONDS: Final = 5.0
 SCHEMA_TOKENS: Final = 2048
 """Limit of a reply with a schema where the request has none: without one it need not end."""
 
+_DROPPED: Final = "RemoteProtocolError"
+"""The HTTP library's error (``httpx`` or ``httpx2``, by the SDK's version) for no response."""
+
 _OVERFLOW_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-_CONFLICT, _NOT_FOUND, _TOO_MANY, _UNAVAILABLE = 409, 404, 429, 503
+_NOT_FOUND, _TOO_MANY, _UNAVAILABLE = 404, 429, 503
 
 
 def load_sdk() -> ModuleType:
@@ -61,6 +65,7 @@ class OpenAICompatibleProvider(Provider):
         base_url: str | None = None,
         api_key: str | None = None,
         limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens",
+        keep_alive: bool = True,
         http_client: Any = None,  # noqa: ANN401 - the HTTP client of the SDK's own version
     ) -> None:
         """Connect to nothing yet.
@@ -70,12 +75,14 @@ class OpenAICompatibleProvider(Provider):
             base_url: address with its ``/v1``; None is OpenAI itself.
             api_key: sent as bearer token; a server without keys takes any.
             limit_field: the name that the server has for it.
+            keep_alive: whether connections are used again; pointless on loopback.
             http_client: the SDK's ``http_client``, for another transport.
         """
         super().__init__(alias)
         self._base_url = base_url
         self._api_key = api_key
         self._limit_field = limit_field
+        self._headers = {} if keep_alive else {"Connection": "close"}
         self._http_client = http_client
         self._sdk: ModuleType | None = None
         self._opened: AsyncOpenAI | None = None
@@ -106,6 +113,7 @@ class OpenAICompatibleProvider(Provider):
             base_url=self._base_url,
             max_retries=0,
             timeout=openai.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
+            default_headers=self._headers,
             http_client=self._http_client,
         )
         return client
@@ -138,7 +146,7 @@ class OpenAICompatibleProvider(Provider):
         client = await self._client()
         assembly = Assembly()
         with self._translated(request.model):
-            response = await client.chat.completions.create(**self._payload(request))
+            response = await self._send(client, self._payload(request))
             try:
                 async for piece in response:
                     for chunk in assembly.add(piece):
@@ -147,6 +155,24 @@ class OpenAICompatibleProvider(Provider):
                 await response.close()
         for chunk in assembly.finish():
             yield chunk
+
+    async def _send(
+        self, client: AsyncOpenAI, payload: dict[str, Any]
+    ) -> AsyncStream[ChatCompletionChunk]:
+        """Send a request, again when the server dropped a kept connection in that very moment.
+
+        llama.cpp's server closes kept connections at will, which hits one request of a hundred.
+        """
+        assert self._sdk is not None  # noqa: S101 - whoever has a client has the SDK
+        try:
+            response: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(
+                **payload
+            )
+        except self._sdk.APIConnectionError as error:
+            if type(error.__cause__).__name__ != _DROPPED:
+                raise
+            response = await client.chat.completions.create(**payload)
+        return response
 
     def _payload(self, request: ModelRequest) -> dict[str, Any]:
         payload: dict[str, Any] = {
@@ -189,7 +215,7 @@ class OpenAICompatibleProvider(Provider):
         async with aclosing(self.stream(ModelRequest(**asked))) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextDelta):
-                    text += chunk.text
+                    text += chunk.content
         try:
             return shape.model_validate_json(text)
         except ValidationError as error:

@@ -23,7 +23,7 @@ class Answer:
     content_type: str = SSE
     headers: dict[str, str] = field(default_factory=dict)
     then: str = "end"
-    """``end`` of the body, ``cut`` the connection, or ``hold`` it until the client goes."""
+    """``end`` of the body, ``cut`` the connection, ``hold`` it until the client goes, or ``drop`` it at once."""
 
 
 def delta(**fields: Any) -> dict[str, Any]:
@@ -101,6 +101,8 @@ class FakeOpenAI:
         self.headers.append(headers)
         self.bodies.append(json.loads(body) if body else None)
         answer = self.answers.pop(0)
+        if answer.then == "drop":
+            return
         extra = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
         writer.write(
             f"HTTP/1.1 {answer.status} X\r\nContent-Type: {answer.content_type}\r\n{extra}"

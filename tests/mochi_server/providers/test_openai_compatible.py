@@ -203,6 +203,17 @@ async def test_each_failure_has_its_error_and_the_servers_own_words(
     assert len(fake.paths) == 1, "the SDK must not try again by itself"
 
 
+async def test_a_connection_dropped_without_a_response_is_tried_once_more(provider, fake):
+    """llama.cpp's server closes kept connections while the next request is on its way."""
+    dropped = Answer(pieces=[], then="drop")
+    fake.answers = [dropped, stream(delta(content="a"), finished())]
+    assert await reply(provider) == [TextDelta("a"), Finish(reason="stop")]
+    fake.answers = [dropped, dropped]
+    with pytest.raises(ProviderUnreachable):
+        await reply(provider)
+    assert len(fake.paths) == 4
+
+
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_busy_server_says_when_to_come_back(provider, fake, status):
     fake.answers = [error(status, headers={"Retry-After": "7"}, message="slow down")]
