@@ -42,6 +42,8 @@ from .tool_calls import interrupted, run_calls
 
 SMALLEST_REPLY = 256
 """Tokens that a reply may always have, even when the window seems full."""
+FILLED = 0.75
+"""Share of the window that is filled again after an overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +78,8 @@ class Turn:
     dropped: int = field(default=0, init=False)
     sent: int = field(default=0, init=False)
     """Characters of the last request, as far as they count as prompt."""
-    squeeze: float = field(default=1.0, init=False)
-    """Share of the history's budget to use: less after an overflow that nothing else cures."""
+    ceiling: int | None = field(default=None, init=False)
+    """Most tokens of history, by our estimate, after an overflow has shown that it was wrong."""
 
     async def release(self) -> None:
         """Give the claim back; may be called again."""
@@ -167,8 +169,8 @@ class Turn:
         budget = window.budget
         if self.limits.max_history_tokens is not None:
             budget = min(budget or self.limits.max_history_tokens, self.limits.max_history_tokens)
-        if budget is not None:
-            budget = int(budget * self.squeeze)
+        if self.ceiling is not None:
+            budget = min(budget or self.ceiling, self.ceiling)
         total = len(session.messages)
         system = system_of(session)
         if system is not None:
@@ -190,12 +192,21 @@ class Turn:
         return min(left, most) if left is not None and most is not None else left or most
 
     def _make_room(self, overflow: ContextOverflow) -> None:
-        """Prepare for one more try: a larger window if there is one, else less history."""
-        counted = overflow.details.get("n_prompt_tokens")
-        needed = counted if isinstance(counted, int) else 0
-        ours = self.window is not None and self.window.num_ctx is not None
-        if not (ours and self.windows.grow(self.model, self.info, needed)):
-            self.squeeze *= 0.5
+        """Prepare for one more try: a larger window if there is one, and what fits into it.
+
+        Where our estimate was far off, what Ollama has counted corrects it.
+        """
+        needed, room = (_count(overflow, key) for key in ("n_prompt_tokens", "n_ctx"))
+        grown = None
+        if self.window is not None and self.window.num_ctx is not None:
+            grown = self.windows.grow(self.model, self.info, needed)
+        elif room:
+            self.windows.loaded(self.model, room)
+        self.windows.calibrate(self.model, self.sent, needed)
+        room = grown or room
+        share = FILLED * room / needed if room and needed else FILLED / 2
+        if share < 1 and not (grown and not needed):
+            self.ceiling = int(self.sent / self.windows.ratio(self.model) * share)
 
     async def _run_calls(self, reply: Reply) -> AsyncGenerator[Event, None]:
         """Store what the model said, do what it asked, store all results in one write."""
@@ -282,6 +293,12 @@ def system_of(session: ChatSession) -> JSONObject | None:
     """The stored system prompt."""
     first = session.stored(0) if len(session.messages) else None
     return first if isinstance(first, dict) and first.get("role") == "system" else None
+
+
+def _count(overflow: ContextOverflow, key: str) -> int:
+    """A number that the provider told with the error; 0 if it did not."""
+    value = overflow.details.get(key)
+    return value if isinstance(value, int) else 0
 
 
 def usage_of(session: ChatSession, limit: int | None) -> tuple[int, str | None]:
