@@ -10,6 +10,8 @@ from ..errors import (
     InternalError,
     JSONObject,
     MochiError,
+    ProviderError,
+    ProviderUnreachable,
     ThinkingNotSupported,
 )
 from ..events import Event, MessageComplete, ToolCallStarted, ToolResultReady
@@ -118,8 +120,15 @@ class ChatService:
 
     async def _learn_window(self, model: str, provider: Provider, name: str) -> None:
         """Before the first use of a model, see how large it is loaded: that costs no reload."""
-        if provider.capabilities.context_size and not self._windows.knows(model):
-            self._windows.loaded(model, await provider.loaded_window(name))
+        if not provider.capabilities.context_size or self._windows.knows(model):
+            return
+        try:
+            window = await provider.loaded_window(name)
+        except ProviderUnreachable:
+            raise
+        except ProviderError:  # a server that does not tell costs a reload, not the turn
+            window = None
+        self._windows.loaded(model, window)
 
     async def status(self, session_id: str) -> JSONObject:
         """``GET /sessions/{id}/status`` in docs/reference/http-api.md.

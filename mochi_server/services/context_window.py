@@ -152,14 +152,14 @@ class DynamicContextWindowService:
         shown = size if reason == "manual_override" else state.window
         return Window(size=shown, num_ctx=state.window, reason=reason)
 
-    def grow(self, model: str, info: ModelInfo, needed: int) -> bool:
-        """Make room after an overflow; False when the model has no more."""
+    def grow(self, model: str, info: ModelInfo, needed: int) -> int | None:
+        """Make room after an overflow: the larger window; None when the model has no more."""
         state = self._models.setdefault(model, _ModelState())
         size = ladder(max(math.ceil(needed * HEADROOM), state.window + 1), safe_limit(info))
         if size <= state.window:
-            return False
+            return None
         state.window = size
-        return True
+        return size
 
 
 def safe_limit(info: ModelInfo) -> int:
