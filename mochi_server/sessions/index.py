@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -15,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from ..aio import in_thread
 from ..errors import MochiError, SessionNotFound
-from .codec import BREATH
+from .codec import breathe
 from .listing import Key, Row, row_of_error, row_of_file, row_of_prefix, row_of_problem
 from .storage.base import Entry, SessionStorage
 
@@ -23,6 +22,9 @@ PREFIX_BYTES = 16_384
 """Read of each new file; enough for the metadata and the first user message of nearly all."""
 
 _AT_ONCE = 500
+
+_BREATH = 64
+"""Rows made before other threads may run, about a millisecond."""
 
 
 logger = logging.getLogger(__name__)
@@ -220,8 +222,8 @@ def _rows_of_prefixes(
     rows: list[Row] = []
     long: list[Entry] = []
     for number, (entry, head) in enumerate(zip(entries, heads, strict=True), start=1):
-        if number % BREATH == 0:
-            os.sched_yield()
+        if number % _BREATH == 0:
+            breathe()
         if isinstance(head, SessionNotFound):
             continue
         if isinstance(head, MochiError):

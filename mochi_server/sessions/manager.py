@@ -13,7 +13,7 @@ from ..aio import finish, in_thread
 from ..errors import InvalidRequest, JSONObject, SessionExists, SessionUnreadable
 from ..messages import now
 from .cache import DocumentCache
-from .codec import BREATH, Document, NotASession, assemble, disassemble
+from .codec import Document, NotASession, assemble, breathe, disassemble
 from .index import Page, SessionIndex, Table
 from .listing import Key, SessionList, read_cursor, row_of_session, write_cursor
 from .session import ChatSession
@@ -22,6 +22,8 @@ from .storage.json_files import JSONFileStorage
 from .types import AgentSettings, ContextWindowConfig, SessionMetadata, ToolSettings
 
 CACHE_BYTES = 32 * 1024 * 1024
+
+_BREATH = 512
 
 
 class SessionManager:
@@ -235,8 +237,8 @@ def _objects(lines: list[bytes]) -> list[JSONObject]:
     objects = []
     for number, line in enumerate(lines, start=1):
         objects.append(orjson.loads(line))
-        if number % BREATH == 0:
-            os.sched_yield()
+        if number % _BREATH == 0:
+            breathe()
     return objects
 
 
