@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -395,8 +396,6 @@ def _without_ids(messages: list[dict[str, Any]]) -> Any:
 
 
 def _gate() -> Any:
-    import asyncio
-
     return asyncio.Event()
 
 
