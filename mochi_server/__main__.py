@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from . import __version__
@@ -21,7 +21,7 @@ from .config import (
     unknown_variables,
     variable_of,
 )
-from .logs import logging_config
+from .logs import command_logging_config, logging_config
 from .startup import Announcement, CannotStart, listen, prepare_folder
 
 OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
@@ -43,26 +43,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), code=2)
     for variable in unknown_variables():
         _complain(f"warning: {variable} is not a setting (see --help)")
-    export(values)
-    logging.config.dictConfig(logging_config(settings.log_level))
     if command == "pull":
         return _pull(name, settings)
     try:
-        return serve(settings)
+        return serve(settings, values)
     except CannotStart as error:
         return _fail(str(error), code=1)
     except KeyboardInterrupt:
         return 0
 
 
-def serve(settings: MochiServerSettings) -> int:
-    """Serve until a signal ends it.
+def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
+    """Serve until a signal ends it; ``given`` are the values of the command line.
 
     Raises:
         CannotStart: the folder or the address cannot be had.
     """
     prepare_folder(settings)
     sock = listen(settings.host, settings.port)
+    export(given)
     announcement = Announcement(settings, sock, _print)
     threading.Thread(target=announcement.run, name="announcement", daemon=True).start()
     # A server that was stopped in order is no failure, whoever sent the signal.
@@ -79,7 +78,7 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> None:
         APPLICATION,
         workers=settings.workers,
         lifespan="on",
-        log_config=None,
+        log_config=command_logging_config(settings.log_level),
         access_log=settings.log_level == "DEBUG",
         server_header=False,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
@@ -97,6 +96,7 @@ def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001 - a signal h
 def _pull(name: str | None, settings: MochiServerSettings) -> int:
     from .embedded.pull import run_pull  # noqa: PLC0415 - only here
 
+    logging.config.dictConfig(logging_config(settings.log_level))
     return run_pull(name, settings)
 
 

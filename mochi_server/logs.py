@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-Level = str
 
-
-def logging_config(level: Level) -> dict[str, Any]:
+def logging_config(level: str) -> dict[str, Any]:
     """The configuration for ``logging.config.dictConfig``.
 
-    Requests are logged one by one at DEBUG only. Errors that the client caused are answers, not
-    log lines.
+    Errors that the client caused are answers, not log lines.
     """
     debug = level == "DEBUG"
     quiet = "INFO" if debug else "WARNING"
@@ -31,7 +28,16 @@ def logging_config(level: Level) -> dict[str, Any]:
             "asyncio": {"level": "WARNING"},
             "httpx": {"level": quiet},
             "httpcore": {"level": "INFO"},
-            "uvicorn.error": {"level": quiet},
-            "uvicorn.access": {"level": quiet},
         },
     }
+
+
+def command_logging_config(level: str) -> dict[str, Any]:
+    """The same for our own command, which says itself what uvicorn would say at the start.
+
+    Requests are logged one by one at DEBUG only.
+    """
+    config = logging_config(level)
+    quiet = {"level": "INFO" if level == "DEBUG" else "WARNING"}
+    config["loggers"] |= {"uvicorn.error": quiet, "uvicorn.access": quiet}
+    return config

@@ -37,7 +37,9 @@ async def ollama() -> AsyncIterator[FakeOllama]:
 @pytest.fixture
 def mochi(ollama: FakeOllama, tmp_path: Path, settings: Any) -> MochiServerSettings:
     """The settings of the Django side of this test: own folder, fake Ollama."""
-    found = load_settings(ollama_host=ollama.url, data_dir=tmp_path / "data", models_dir=tmp_path / "models")
+    found = load_settings(
+        ollama_host=ollama.url, data_dir=tmp_path / "data", models_dir=tmp_path / "models"
+    )
     settings.MOCHI = found
     settings.MOCHI_PROVIDERS = default_providers(found)
     settings.MOCHI_SESSION_STORAGES = default_storages(found)

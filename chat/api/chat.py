@@ -114,7 +114,7 @@ async def chat(
 
 @router.post(
     "/{session_id}/stream",
-    response={200: str},
+    response={200: None},
     summary="Send a message and get the reply as server-sent events",
     openapi_extra=documented(*ERRORS, content=STREAM, body=ASK, parameters=ONE),
 )

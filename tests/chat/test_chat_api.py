@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import pytest
+
+from tests.support.sse import events
+
+
+def error_of(response):
+    return response.status_code, response.json()["error"]["code"]
+
+
+async def read(response):
+    with anyio.fail_after(10):
+        return [event async for event in events(response.streaming_content)]
+
+
+async def test_a_reply_comes_in_one_piece(api, ollama):
+    ollama.reply(["Pa", "ris."])
+    session_id = await api.new_session()
+    response = await api.post(f"/chat/{session_id}", {"message": "Capital of France?"})
+    body = response.json()
+    assert response.status_code == 200
+    assert body["session_id"] == session_id
+    assert body["message"]["content"] == "Paris."
+    assert body["tool_calls_executed"] == []
+    assert body["context_window"]["current_window"]
+    stored = (await api.get(f"/sessions/{session_id}/messages")).json()["messages"]
+    assert [message["role"] for message in stored] == ["user", "assistant"]
+    assert stored[1]["message_id"] == body["message"]["message_id"]
+
+
+async def test_a_stream_ends_with_done_and_has_the_headers_that_keep_it_flowing(api, ollama):
+    ollama.reply(["Pa", "ris."])
+    session_id = await api.new_session()
+    response = await api.post(f"/chat/{session_id}/stream", {"message": "Capital of France?"})
+    assert response.status_code == 200
+    assert response["Content-Type"].startswith("text/event-stream")
+    assert response["Cache-Control"] == "no-store"
+    assert response["X-Accel-Buffering"] == "no"
+    assert response["Content-Encoding"] == "identity"
+    assert not response.has_header("Content-Length")
+    found = await read(response)
+    said = "".join(event.data["content"] for event in found if event.event == "content_delta")
+    assert said == "Paris."
+    assert [event.event for event in found][-2:] == ["message_complete", "done"]
+    assert [event.event for event in found].count("done") == 1
+
+
+@pytest.mark.parametrize("body", [None, {}, {"message": None}])
+@pytest.mark.parametrize("route", ["", "/stream"])
+async def test_without_a_message_the_last_one_is_answered_again(api, ollama, route, body):
+    ollama.reply(["first"])
+    ollama.reply(["second"])
+    session_id = await api.new_session()
+    await api.post(f"/chat/{session_id}", {"message": "Hello"})
+    response = await api.post(f"/chat/{session_id}{route}", body)
+    assert response.status_code == 200
+    if route:
+        await read(response)
+    stored = (await api.get(f"/sessions/{session_id}/messages")).json()["messages"]
+    assert [message["content"] for message in stored] == ["Hello", "second"]
+
+
+@pytest.mark.parametrize("route", ["", "/stream"])
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"message": " \n\t"}, 422, "VALIDATION_ERROR"),
+        ({"message": ""}, 422, "VALIDATION_ERROR"),
+        ({"message": ["x"]}, 422, "VALIDATION_ERROR"),
+        ({"message": "x", "think": "deeply"}, 422, "VALIDATION_ERROR"),
+        ({"massage": "x"}, 422, "VALIDATION_ERROR"),
+        ([], 422, "VALIDATION_ERROR"),
+        (b"{", 400, "INVALID_JSON"),
+        ({}, 400, "EMPTY_HISTORY"),
+        ({"message": "x", "think": True}, 400, "THINKING_NOT_SUPPORTED"),
+    ],
+)
+async def test_what_can_fail_before_the_first_byte_fails_as_json(api, route, body, status, code):
+    session_id = await api.new_session(model="gemma3:4b")
+    response = await api.post(f"/chat/{session_id}{route}", body)
+    assert error_of(response) == (status, code)
+    stored = (await api.get(f"/sessions/{session_id}/messages")).json()["messages"]
+    assert stored == []
+
+
+@pytest.mark.parametrize("route", ["", "/stream"])
+async def test_an_unknown_session_is_not_found(api, route):
+    response = await api.post(f"/chat/0123456789{route}", {"message": "x"})
+    assert error_of(response) == (404, "SESSION_NOT_FOUND")
+
+
+@pytest.mark.parametrize("route", ["", "/stream"])
+async def test_an_ollama_that_went_away_is_a_bad_gateway(api, ollama, route):
+    session_id = await api.new_session()
+    await ollama.__aexit__(None, None, None)
+    response = await api.post(f"/chat/{session_id}{route}", {"message": "x"})
+    if response.status_code == 200:  # known to the cache: the stream tells
+        found = await read(response)
+        assert [event.event for event in found] == ["error", "done"]
+        assert found[0].data["code"] == "OLLAMA_UNREACHABLE"
+    else:
+        assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
+
+
+async def test_a_second_turn_is_refused_while_the_first_one_runs(api, ollama):
+    gate = asyncio.Event()
+    ollama.reply(["slow"], gate=gate)
+    session_id = await api.new_session()
+    first = await api.post(f"/chat/{session_id}/stream", {"message": "one"})
+    for route in ("", "/stream"):
+        response = await api.post(f"/chat/{session_id}{route}", {"message": "two"})
+        assert error_of(response) == (409, "SESSION_BUSY")
+    gate.set()
+    assert (await read(first))[-1].event == "done"
+    stored = (await api.get(f"/sessions/{session_id}/messages")).json()["messages"]
+    assert [message["content"] for message in stored] == ["one", "slow"]

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+
+def error_of(response):
+    return response.status_code, response.json()["error"]["code"]
+
+
+async def test_models_that_can_chat_are_listed_with_all_fields(api):
+    body = (await api.get("/models")).json()
+    names = [model["name"] for model in body["models"]]
+    assert "qwen3:14b" in names
+    assert "nomic-embed-text:latest" not in names
+    first = body["models"][names.index("qwen3:14b")]
+    assert {"name", "size_mb", "format", "family", "parameter_size", "quantization_level",
+            "capabilities", "context_length", "provider"} <= set(first)  # fmt: skip
+    assert first["context_length"] == 40960
+    assert first["size_mb"] == round(first["size_mb"], 1)
+
+
+async def test_a_model_is_shown_by_its_name_with_colon_and_slash(api, ollama):
+    ollama.add_model("hf.co/someone/model-GGUF:Q4_K_M")
+    for name in ("qwen3:14b", "qwen3%3A14b", "hf.co/someone/model-GGUF:Q4_K_M"):
+        response = await api.get(f"/models/{name}")
+        assert response.status_code == 200, name
+        assert response.json()["name"] == name.replace("%3A", ":")
+
+
+async def test_an_unknown_model_is_not_found(api):
+    assert error_of(await api.get("/models/nobody:1b")) == (404, "MODEL_NOT_FOUND")
+
+
+async def test_where_nobody_answers_the_list_is_an_error(api, ollama):
+    await ollama.__aexit__(None, None, None)
+    assert error_of(await api.get("/models")) == (502, "OLLAMA_UNREACHABLE")
+    assert error_of(await api.get("/models/qwen3:14b")) == (502, "OLLAMA_UNREACHABLE")

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+from django.test import AsyncClient
+
+from mochi_project.runtime import get_runtime
+
+
+def is_error(response, status, code):
+    body = response.json()
+    assert response.status_code == status
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message", "details"}
+    assert body["error"]["code"] == code
+    assert response["Content-Type"] == "application/json"
+    return body["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/nowhere", "/sessions/a/b/c", "/chat", "/models//x/../..%00", "//", "/docs/x/y"]
+)
+async def test_an_unknown_path_is_a_named_error(api, path):
+    response = await api.get(path)
+    if path.startswith("/models"):
+        is_error(response, 404, "MODEL_NOT_FOUND")
+    elif path == "/chat":
+        is_error(response, 404, "NOT_FOUND")
+    else:
+        error = is_error(response, 404, "NOT_FOUND")
+        assert error["details"]["path"].startswith("/api/v1")
+
+
+async def test_outside_of_the_api_is_a_named_error_too(api):
+    is_error(await AsyncClient().get("/admin"), 404, "NOT_FOUND")
+
+
+async def test_the_root_leads_to_the_documentation(api):
+    response = await AsyncClient().get("/")
+    assert (response.status_code, response["Location"]) == (302, "/api/v1/docs")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/health", "GET, HEAD, OPTIONS"),
+        ("PUT", "/sessions", "GET, HEAD, OPTIONS, POST"),
+        ("GET", "/chat/0123456789", "OPTIONS, POST"),
+        ("HEAD", "/chat/0123456789", "OPTIONS, POST"),
+        ("TRACE", "/models", "GET, HEAD, OPTIONS"),
+        ("BREW", "/models", "GET, HEAD, OPTIONS"),
+    ],
+)
+async def test_a_wrong_method_is_told_the_right_ones(api, method, path, allowed):
+    response = await api(method, path)
+    assert response.status_code == 405
+    assert response["Allow"] == allowed
+    if method != "HEAD":
+        error = is_error(response, 405, "METHOD_NOT_ALLOWED")
+        assert error["details"] == {"method": method, "allowed": allowed.split(", ")}
+
+
+async def test_options_tells_the_methods(api):
+    response = await api("OPTIONS", "/sessions")
+    assert (response.status_code, response.content) == (204, b"")
+    assert response["Allow"] == "GET, HEAD, OPTIONS, POST"
+    is_error(await api("OPTIONS", "/nowhere"), 404, "NOT_FOUND")
+
+
+async def test_head_is_get_without_the_body(api):
+    response = await api("HEAD", "/models")
+    assert response.status_code == 200
+    assert int(response["Content-Length"]) > 100
+
+
+@pytest.mark.parametrize("path", ["/health/", "/models/", "/sessions//"])
+async def test_a_slash_at_the_end_does_no_harm(api, path):
+    assert (await api.get(path)).status_code == 200
+
+
+async def test_a_post_with_a_slash_at_the_end_keeps_its_body(api):
+    response = await api.post("/sessions/", {"model": "qwen3:14b"})
+    assert response.status_code == 201
+
+
+async def test_what_nobody_foresaw_is_logged_and_not_shown(api, caplog):
+    get_runtime().sessions = None
+    with caplog.at_level(logging.ERROR):
+        response = await api.get("/sessions")
+    error = is_error(response, 500, "INTERNAL_ERROR")
+    assert error["details"] == {}
+    assert "Traceback" not in response.content.decode()
+    records = [record for record in caplog.records if record.exc_info]
+    assert len(records) == 1
+    get_runtime().sessions = get_runtime().agent_sessions
+
+
+async def test_a_huge_body_is_refused(api, settings):
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
+    response = await api.post("/sessions", {"model": "x" * 200})
+    is_error(response, 413, "PAYLOAD_TOO_LARGE")
+
+
+async def test_several_wrong_fields_are_all_named(api):
+    response = await api.post("/sessions", {"model": "", "x": 1, "tool_settings": 7})
+    error = is_error(response, 422, "VALIDATION_ERROR")
+    assert {entry["field"] for entry in error["details"]["errors"]} == {
+        "model",
+        "x",
+        "tool_settings",
+    }
+    assert "(and 2 more)" in error["message"]

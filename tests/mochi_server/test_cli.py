@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import sys
+
+import anyio
+import pytest
+
+from mochi_server import __version__
+from mochi_server.__main__ import main
+from mochi_server.config import MochiServerSettings, variable_of
+from tests.support.server import ROOT, environment, run_command, running_server
+
+
+def test_help_shows_every_setting_with_its_default(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    out = capsys.readouterr().out
+    assert ended.value.code == 0
+    for field in MochiServerSettings.model_fields:
+        assert variable_of(field) in out
+    assert "MOCHI_PORT [8000]" in out
+    for option in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--workers"):
+        assert option in out
+
+
+async def test_the_version_is_told(tmp_path):
+    ended = await run_command("--version", cwd=tmp_path)
+    assert (ended.code, ended.out) == (0, f"mochi-server {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "variable", "allowed"),
+    [
+        (["--port", "abc"], {}, "MOCHI_PORT", "integer"),
+        (["--port", "70000"], {}, "MOCHI_PORT", "65535"),
+        (["--log-level", "loud"], {}, "MOCHI_LOG_LEVEL", "'DEBUG'"),
+        (["--workers", "0"], {}, "MOCHI_WORKERS", "greater than or equal to 1"),
+        (["--ollama-host", "ftp://x"], {}, "MOCHI_OLLAMA_HOST", "http://localhost:11434"),
+        ([], {"MOCHI_PORT": "x"}, "MOCHI_PORT", "integer"),
+        (["pull"], {"MOCHI_PORT": "x"}, "MOCHI_PORT", "integer"),
+        ([], {"MOCHI_MAX_BODY_MB": "-1"}, "MOCHI_MAX_BODY_MB", "greater than 0"),
+        ([], {"MOCHI_CORS_ORIGINS": "app.example"}, "MOCHI_CORS_ORIGINS", "http://localhost:3000"),
+        ([], {"MOCHI_API_TOKEN_FILE": "/nowhere"}, "MOCHI_API_TOKEN_FILE", "No such file"),
+    ],
+)
+def test_a_wrong_value_is_one_line_and_code_2(
+    monkeypatch, capsys, arguments, variables, variable, allowed
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert variable in line
+    assert allowed in line
+
+
+async def test_a_process_with_a_wrong_value_ends_with_code_2(tmp_path):
+    ended = await run_command(cwd=tmp_path, env=environment(port="x"))
+    assert (ended.code, ended.out) == (2, "")
+    assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [["--nonsense"], ["dance"], ["serve", "extra"]])
+def test_a_wrong_argument_is_code_2(capsys, arguments):
+    try:
+        code = main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    assert arguments[-1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_port_in_use_is_one_line_and_code_1(tmp_path, workers):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        env = environment(session_storage="memory")
+        ended = await run_command("--port", port, "--workers", workers, cwd=tmp_path, env=env)
+    assert ended.code == 1
+    (line,) = ended.err.splitlines()
+    assert f"Port {port} of 127.0.0.1 is in use" in line
+    assert "MOCHI_PORT" in line
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_an_address_of_another_machine_is_one_line_and_code_1(monkeypatch, capsys, host):
+    monkeypatch.setenv("MOCHI_SESSION_STORAGE", "memory")
+    assert main(["--host", host, "--port", "0"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "MOCHI_HOST" in line
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_data_folder_that_cannot_be_written_is_one_line_and_code_1(capsys, tmp_path, workers):
+    (tmp_path / "file").write_text("not a folder")
+    folder = str(tmp_path / "file")
+    assert main(["--port", "0", "--data-dir", folder, "--workers", workers]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot be written" in line
+    assert "MOCHI_DATA_DIR" in line
+
+
+async def test_the_start_tells_where_what_and_how(tmp_path, ollama, server_of):
+    async with server_of(ollama=ollama) as server:
+        await server.saw("/stream")
+        log = server.log
+        assert re.search(r"^mochi-server \S+ listens on http://127\.0\.0\.1:\d+$", log, re.M)
+        assert str(tmp_path / "chat_sessions") in log
+        assert f"ollama at {ollama.url}: 2 models" in log
+        assert "local: " in log
+        assert log.count("listens on") == 1
+        assert "WARNING" not in log
+        command = next(line for line in log.splitlines() if "curl" in line)
+        assert "qwen3:14b" in command or "gemma3:4b" in command
+        process = await asyncio.create_subprocess_shell(
+            command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        with anyio.fail_after(20):
+            out, _ = await process.communicate()
+    assert b"event: done" in out
+
+
+async def test_without_any_model_the_start_says_what_to_run(server_of):
+    async with server_of() as server:
+        await server.saw("ollama pull")
+        assert "mochi-server pull" in server.log
+        assert "does not answer" in server.log
+
+
+async def test_a_public_server_without_a_token_and_a_misspelt_variable_are_warned_about(server_of):
+    async with server_of(host="0.0.0.0", olama_host="http://x") as server:
+        await server.saw("ollama pull")
+        assert "WARNING: open to the network without a token; set MOCHI_API_TOKEN" in server.log
+        assert "MOCHI_OLAMA_HOST is not a setting" in server.log
+
+
+async def test_a_public_server_with_a_token_keeps_it_to_itself(server_of):
+    async with server_of(host="0.0.0.0", api_token="s3cret", log_level="debug") as server:
+        await server.saw("ollama pull")
+        assert (await server.get("/models"))[0] == 401
+        assert "WARNING" not in server.log
+        assert "s3cret" not in server.log
+
+
+async def test_workers_share_the_port_and_announce_once(ollama, server_of):
+    async with server_of(ollama=ollama, workers=2) as server:
+        await server.saw("/stream")
+        assert server.log.count("listens on") == 1
+        session_id = await server.new_session()
+        for _ in range(8):
+            assert (await server.get(f"/sessions/{session_id}"))[0] == 200
+        assert await server.stop() == 0
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_stops_the_server_in_order(ollama, server_of, number):
+    async with server_of(ollama=ollama) as server:
+        assert await server.stop(number) == 0
+    assert "Traceback" not in server.log
+
+
+async def test_plain_uvicorn_serves_and_streams(tmp_path, ollama):
+    ready = re.compile(r"running on (http://\S+)")
+    command = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0")
+    async with running_server(
+        data_dir=tmp_path, ollama=ollama, command=command, ready=ready
+    ) as server:
+        await streams(server, ollama)
+
+
+@pytest.mark.parametrize("reload", [(), ("--noreload",)])
+async def test_runserver_streams(tmp_path, ollama, reload):
+    ready = re.compile(r"server at (http://[^/\s]+)")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = (str(ROOT / "manage.py"), "runserver", f"127.0.0.1:{port}", *reload)
+    async with running_server(
+        data_dir=tmp_path, ollama=ollama, command=command, ready=ready
+    ) as server:
+        await streams(server, ollama)
+
+
+async def streams(server, ollama):
+    """The first event comes while the model has not said the rest."""
+    gate = asyncio.Event()
+    ollama.reply(["one", "two"], gate=gate, pause_after=1)
+    session_id = await server.new_session()
+    said = []
+    with anyio.fail_after(15):
+        async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Hi"}):
+            said.append(event.event)
+            gate.set()
+    assert said[0] == "content_delta"
+    assert said[-1] == "done"
+
+
+async def test_create_app_serves_with_its_settings(tmp_path, ollama):
+    script = tmp_path / "serve.py"
+    script.write_text(
+        "import sys\n"
+        "from mochi_server import create_app\n"
+        f"app = create_app(ollama_host={ollama.url!r}, data_dir={str(tmp_path / 'mine')!r},\n"
+        "    cors_origins=['http://localhost:3000'])\n"
+        "assert create_app.__module__ == 'mochi_server.app'\n"
+        "try:\n"
+        "    create_app(data_dir='other')\n"
+        "except RuntimeError:\n"
+        "    pass\n"
+        "else:\n"
+        "    sys.exit('a second application was made')\n"
+        "import uvicorn\n"
+        "uvicorn.run(app, port=0)\n"
+    )
+    ready = re.compile(r"running on (http://\S+)")
+    async with running_server(
+        data_dir=tmp_path, ollama="http://127.0.0.1:9", command=(str(script),), ready=ready
+    ) as server:
+        await server.new_session()
+        assert len(list((tmp_path / "mine" / "chat_sessions").glob("*.json"))) == 1
+        headers = {"Origin": "http://localhost:3000"}
+        async with server.http.get(server.api + "/models", headers=headers) as response:
+            assert response.status == 200
+            assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
+
+
+async def test_importing_the_library_brings_no_django(tmp_path):
+    code = (
+        "import sys, mochi_server\n"
+        "from mochi_server import MochiServerSettings, Runtime, create_app\n"
+        "bad = [name for name in sys.modules if name.split('.')[0] in ('django', 'ninja')]\n"
+        "assert not bad, bad\n"
+        "assert 'Runtime' in dir(mochi_server)\n"
+        "try:\n    mochi_server.nothing\nexcept AttributeError:\n    pass\n"
+        "try:\n    create_app(olama_host='x')\n"
+        "except TypeError as error:\n    assert 'olama_host' in str(error)\n"
+        "else:\n    sys.exit('accepted')\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, cwd=tmp_path, env=environment(),
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    with anyio.fail_after(30):
+        _, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+
+
+async def test_manage_names_a_wrong_setting_in_one_line(tmp_path):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(ROOT / "manage.py"), "check", cwd=tmp_path,
+        env=environment(port="x"), stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    with anyio.fail_after(30):
+        _, err = await process.communicate()
+    assert process.returncode == 2
+    assert err.decode().startswith("MOCHI_PORT")
+    assert "Traceback" not in err.decode()
