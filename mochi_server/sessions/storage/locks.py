@@ -64,6 +64,8 @@ def _is_at(handle: int, path: Path) -> bool:
 
 def give_back(handle: int, path: Path) -> None:
     """Remove the lock file while it is still held, then let it go."""
-    with suppress(FileNotFoundError):
-        path.unlink()
-    os.close(handle)
+    try:
+        with suppress(FileNotFoundError):
+            path.unlink()
+    finally:
+        os.close(handle)

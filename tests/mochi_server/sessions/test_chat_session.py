@@ -222,3 +222,13 @@ def test_half_a_surrogate_pair_from_a_model_becomes_a_replacement_character():
     broken.metadata.model_extra["note"] = "a\ud83db\U0001f44b"  # type: ignore[index]
     written = json.loads(broken.to_json())
     assert written["metadata"]["note"] == "a\ufffdb\U0001f44b"
+
+
+def test_the_view_of_the_messages_compares_like_a_list():
+    messages = session(SYSTEM, FIRST).messages
+    assert messages == [messages[0], messages[1]]
+    assert messages != [messages[0]]
+    assert messages != "text"
+    assert messages != 5
+    assert repr(messages) == "<Messages: 2>"
+    assert repr(session(FIRST)) == "<ChatSession a of 1 messages>"

@@ -109,3 +109,33 @@ async def test_two_storages_of_one_folder_exclude_each_other(tmp_path: Path):
     with anyio.fail_after(5):
         async with yours.lock("one"):
             pass
+
+
+async def test_who_is_cancelled_at_any_moment_leaves_no_lock_and_no_handle_behind(tmp_path: Path):
+    storage = JSONFileStorage(tmp_path)
+    async with storage.claim("one"), storage.lock("one"):
+        pass
+    handles = len(os.listdir("/proc/self/fd"))
+    for step in range(40):
+        with anyio.move_on_after(step * 0.0001):
+            async with storage.claim("one"), storage.lock("one"):
+                await anyio.sleep_forever()
+        with anyio.fail_after(5):
+            async with storage.claim("one"), storage.lock("one"):
+                pass
+    assert len(os.listdir("/proc/self/fd")) == handles
+    assert list((tmp_path / ".locks").iterdir()) == []
+
+
+async def test_a_folder_in_the_place_of_the_lock_folder_or_a_link_is_an_error(tmp_path: Path):
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    folder = tmp_path / "sessions"
+    storage = JSONFileStorage(folder)
+    async with storage.lock("other"):
+        pass
+    (folder / ".locks" / "one.claim").symlink_to(target)
+    with pytest.raises(StorageError):
+        async with storage.claim("one"):
+            pytest.fail("followed a link")
+    assert target.read_text() == "precious"

@@ -394,3 +394,61 @@ def test_a_manager_serves_one_event_loop_after_another(tmp_path: Path):
         return len((await manager.list()).entries)
 
     assert [asyncio.run(use()) for _ in range(3)] == [1, 2, 3]
+
+
+async def test_sessions_that_vanish_or_break_during_a_sweep_are_no_error():
+    class Shifty(MemoryStorage):
+        async def read(self, session_id: str):
+            if session_id == "gone":
+                raise SessionNotFound(session_id=session_id)
+            raise StorageError("Input/output error")
+
+        async def read_head(self, session_id: str, size: int) -> bytes:
+            if session_id == "vanished":
+                raise SessionNotFound(session_id=session_id)
+            return await super().read_head(session_id, size)
+
+    storage = Shifty()
+    manager = SessionManager(storage)
+    for name in ("gone", "broken"):
+        await manager.create("m", system_prompt="s" * 20_000, session_id=name)
+    await manager.create("m", session_id="vanished")
+    await manager.create("m", session_id="good")
+    listed = await manager.list()
+    assert [entry["session_id"] for entry in listed.entries] == ["good"]
+    assert listed.problems == [{"session_id": "broken", "reason": "Input/output error"}]
+
+
+async def test_a_storage_without_generations_is_looked_through_for_each_list():
+    class Plain(MemoryStorage):
+        async def generation(self) -> None:
+            return None
+
+    storage = Plain()
+    manager, other = SessionManager(storage), SessionManager(storage)
+    await manager.list()
+    await other.create("m", session_id="one")
+    assert await ids(manager) == ["one"]
+    async with manager.edit("one") as session:
+        session.append(UserMessage(content="x"))
+    assert (await manager.list()).entries[0]["message_count"] == 1
+
+
+async def test_long_files_of_any_layout_are_listed_and_read(tmp_path: Path):
+    put(tmp_path, "pretty", "2026-01-01T00:00:00Z")
+    path = tmp_path / "pretty.json"
+    content = json.loads(path.read_bytes())
+    content["messages"] = [
+        {"role": "user" if number == 700 else "assistant", "content": str(number)}
+        for number in range(1200)
+    ]
+    path.write_text(json.dumps(content, indent=2))
+    manager = SessionManager(sessions_dir=tmp_path)
+    entry = (await manager.list()).entries[0]
+    assert (entry["preview"], entry["message_count"]) == ("700", 1200)
+    async with manager.edit("pretty") as session:
+        session.append(UserMessage(content="x"))
+    again = SessionManager(sessions_dir=tmp_path)
+    assert (await again.list()).entries[0]["preview"] == "700"
+    assert (await again.get("pretty")).stored_messages()[:-1] == content["messages"]
+    assert len(json.loads(await again.list_json(limit=1))["sessions"]) == 1
