@@ -192,9 +192,10 @@ class FakeOllama:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        await _a_few_rounds()  # of the loop, for connections that were just accepted
         tasks = [task for c in self._connections if (task := c.stop()) is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)
+        await _a_few_rounds()  # for the sockets to be closed
 
     def _connect(self) -> Connection:
         connection = Connection(self._answer)
@@ -452,6 +453,11 @@ class FakeOllama:
         else:
             await asyncio.sleep(0.01)  # let the peer read what is there
             connection.cut(reset=script["end"] == "reset")
+
+
+async def _a_few_rounds() -> None:
+    for _ in range(4):
+        await asyncio.sleep(0)
 
 
 def _line(body: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:

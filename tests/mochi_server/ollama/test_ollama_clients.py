@@ -140,7 +140,7 @@ async def test_a_reply_without_end_is_an_error(ollama, make):
 async def test_no_server_is_unreachable(make):
     client = make("http://127.0.0.1:1")
     assert await client.check_connection() is False
-    with pytest.raises(OllamaUnreachable, match="http://127.0.0.1:1"):
+    with pytest.raises(OllamaUnreachable, match=r"http://127\.0\.0\.1:1"):
         await client.list_models()
     with pytest.raises(OllamaUnreachable):
         async for _ in client.chat_stream(MODEL, MESSAGES):

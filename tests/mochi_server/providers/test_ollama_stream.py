@@ -45,7 +45,7 @@ async def collect(provider, request=REQUEST):
 async def text_of(provider, request=REQUEST):
     chunks = await collect(provider, request)
     assert isinstance(chunks[-1], Finish)
-    return "".join(chunk.text for chunk in chunks if isinstance(chunk, TextDelta))
+    return "".join(chunk.content for chunk in chunks if isinstance(chunk, TextDelta))
 
 
 async def failure(provider):
@@ -53,7 +53,7 @@ async def failure(provider):
     texts = []
     try:
         async for chunk in provider.stream(REQUEST):
-            texts.append(chunk.text)  # noqa: PERF401 - those before the error count
+            texts.append(chunk.content)  # noqa: PERF401 - those before the error count
     except MochiError as error:
         return texts, error
     pytest.fail(f"no error after {texts}")
@@ -68,7 +68,7 @@ async def test_a_stream_in_tiny_pieces_is_the_same_stream(ollama, provider, size
 
 async def test_four_lines_in_one_piece_are_four_chunks(ollama, provider):
     ollama.play_raw([line("a") + line("b") + line("c") + FINAL])
-    assert [chunk.text for chunk in (await collect(provider))[:-1]] == ["a", "b", "c"]
+    assert [chunk.content for chunk in (await collect(provider))[:-1]] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("size", [40_000, 5_000_000])
@@ -222,10 +222,10 @@ async def test_a_consumer_that_takes_its_time_is_not_blamed_on_the_server(ollama
     gate = asyncio.Event()
     ollama.reply(["a", "b"], gate=gate, pause_after=1)
     async with aclosing(provider.stream(REQUEST)) as chunks:
-        assert (await anext(chunks)).text == "a"
+        assert (await anext(chunks)).content == "a"
         await asyncio.sleep(0.25)  # the consumer's own work, longer than the limit
         gate.set()
-        assert (await anext(chunks)).text == "b"
+        assert (await anext(chunks)).content == "b"
     await provider.aclose()
 
 
