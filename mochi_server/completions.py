@@ -9,23 +9,10 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from .errors import JSONObject
+from .events import ContentDelta, ThinkingDelta
 from .messages import ToolCall
 
 Think: TypeAlias = bool | Literal["low", "medium", "high", "max"]
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """A piece of the answer."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ThoughtDelta:
-    """A piece of the model's thinking."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +31,10 @@ class Finish:
     """What must be echoed back with the message."""
 
 
-Chunk: TypeAlias = TextDelta | ThoughtDelta | ToolCall | Finish
+TextDelta = ContentDelta
+ThoughtDelta = ThinkingDelta
+Chunk: TypeAlias = ContentDelta | ThinkingDelta | ToolCall | Finish
+"""What a reply consists of. The deltas are the turn's own events: one object for each token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from .errors import JSONObject, MochiError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that trebles the cost of building one for each token
 class ContentDelta:
     """A piece of the answer's text, as the model produced it."""
 
@@ -28,7 +28,7 @@ class ContentDelta:
         return {"content": self.content, "role": self.role}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # see above
 class ThinkingDelta:
     """A piece of the model's thinking, before or between its text."""
 

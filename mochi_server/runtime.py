@@ -84,7 +84,6 @@ class Runtime:
             providers=self.providers,
             windows=self.context_window,
             turns=self.turns,
-            background=self.background,
         )
 
     async def aclose(self) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import StringIO
 
+from typing_extensions import assert_never
+
+from ..completions import Chunk, Finish
+from ..events import ContentDelta, Event, ThinkingDelta
 from ..messages import AssistantMessage, ToolCall
-from ..providers.base import Finish
 
 
 class Reply:
@@ -22,17 +26,24 @@ class Reply:
         self.calls: list[ToolCall] = []
         self.finish: Finish | None = None
 
-    def add_text(self, text: str) -> None:
-        """A piece of the answer."""
-        self._text.write(text)
-
-    def add_thinking(self, text: str) -> None:
-        """A piece of the thinking."""
-        self._thinking.write(text)
-
-    def add_call(self, call: ToolCall) -> None:
-        """A whole tool call."""
-        self.calls.append(call)
+    def add(self, chunks: Sequence[Chunk]) -> list[Event]:
+        """The next chunks; those that are events as well are handed back."""
+        deltas: list[Event] = []
+        for chunk in chunks:
+            match chunk:
+                case ContentDelta():
+                    self._text.write(chunk.content)
+                    deltas.append(chunk)
+                case ThinkingDelta():
+                    self._thinking.write(chunk.content)
+                    deltas.append(chunk)
+                case ToolCall():
+                    self.calls.append(chunk)
+                case Finish():
+                    self.finish = chunk
+                case _:
+                    assert_never(chunk)
+        return deltas
 
     @property
     def is_empty(self) -> bool:

@@ -17,23 +17,9 @@ from pydantic import JsonValue
 
 from ..aio import finish
 from ..errors import ContextOverflow, JSONObject, ProviderError
-from ..events import (
-    ContentDelta,
-    Event,
-    MessageComplete,
-    ThinkingDelta,
-    ToolContinuationStart,
-)
+from ..events import Event, MessageComplete, ToolContinuationStart
 from ..messages import AssistantMessage, ToolMessage
-from ..providers.base import (
-    Finish,
-    ModelInfo,
-    ModelRequest,
-    Provider,
-    TextDelta,
-    Think,
-    ThoughtDelta,
-)
+from ..providers.base import ModelInfo, ModelRequest, Provider, Think
 from ..services.context_window import DynamicContextWindowService, Window, record
 from ..services.history import FittedHistory, estimate, fit
 from ..sessions import ChatSession, SessionManager
@@ -85,8 +71,10 @@ class Turn:
         """Give the claim back; may be called again."""
         await self.claim.aclose()
 
-    async def events(self) -> AsyncGenerator[Event, None]:
-        """The turn. Closing it, or cancelling its task, keeps what came so far.
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        """The turn; events that come together are handed on together.
+
+        Closing it, or cancelling its task, keeps what came so far.
 
         Raises:
             MochiError: the turn failed; what came so far is kept.
@@ -95,22 +83,22 @@ class Turn:
         while True:
             reply = Reply()
             try:
-                async with aclosing(self._reply(reply)) as events:
-                    async for event in events:
-                        yield event
+                async with aclosing(self._reply(reply)) as batches:
+                    async for events in batches:
+                        yield events
             except BaseException:
                 await self._keep_partial(reply)
                 raise
             exhausted = rounds >= self.limits.max_tool_rounds
             if not reply.calls or exhausted:
-                yield await self._finish(reply, exhausted=exhausted)
+                yield [await self._finish(reply, exhausted=exhausted)]
                 return
             rounds += 1
-            async with aclosing(self._run_calls(reply)) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(self._run_calls(reply)) as batches:
+                async for events in batches:
+                    yield events
 
-    async def _reply(self, reply: Reply) -> AsyncGenerator[Event, None]:
+    async def _reply(self, reply: Reply) -> AsyncGenerator[list[Event], None]:
         """One reply of the model, folded into ``reply`` and told as deltas.
 
         A prompt that turns out too long is tried once more, with a larger window or less history.
@@ -118,21 +106,10 @@ class Turn:
         first = True
         while True:
             try:
-                async with aclosing(self.provider.stream(await self._request())) as chunks:
-                    async for chunk in chunks:
-                        kind = type(chunk)
-                        if kind is TextDelta:
-                            text = chunk.text  # type: ignore[union-attr] # kind says so
-                            reply.add_text(text)
-                            yield ContentDelta(text)
-                        elif kind is ThoughtDelta:
-                            text = chunk.text  # type: ignore[union-attr] # kind says so
-                            reply.add_thinking(text)
-                            yield ThinkingDelta(text)
-                        elif kind is Finish:
-                            reply.finish = chunk  # type: ignore[assignment] # kind says so
-                        else:
-                            reply.add_call(chunk)  # type: ignore[arg-type] # the last kind
+                async with aclosing(self.provider.batches(await self._request())) as batches:
+                    async for chunks in batches:
+                        if deltas := reply.add(chunks):
+                            yield deltas
             except ContextOverflow as overflow:  # noqa: PERF203 - two rounds at most
                 if not (first and reply.is_blank):
                     raise
@@ -208,7 +185,7 @@ class Turn:
         if share < 1 and not (grown and not needed):
             self.ceiling = int(self.sent / self.windows.ratio(self.model) * share)
 
-    async def _run_calls(self, reply: Reply) -> AsyncGenerator[Event, None]:
+    async def _run_calls(self, reply: Reply) -> AsyncGenerator[list[Event], None]:
         """Store what the model said, do what it asked, store all results in one write."""
         results: list[ToolMessage] = []
         try:
@@ -218,10 +195,10 @@ class Turn:
             raise
         try:
             for event in run_calls(reply.calls, results):
-                yield event
+                yield [event]
         finally:
             await self._store(*results, *interrupted(reply.calls[len(results) :]))
-        yield ToolContinuationStart()
+        yield [ToolContinuationStart()]
 
     async def _finish(self, reply: Reply, *, exhausted: bool) -> MessageComplete:
         """Store the final message and say so.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Protocol
 
@@ -29,8 +29,8 @@ class Runnable(Protocol):
     def session_id(self) -> str:
         """Whose turn it is."""
 
-    def events(self) -> AsyncGenerator[Event, None]:
-        """The turn; iterated once."""
+    def events(self) -> AsyncGenerator[list[Event], None]:
+        """The turn, as events in batches; iterated once."""
 
     async def release(self) -> None:
         """Give back what the turn holds; may be called again."""
@@ -62,8 +62,12 @@ class TurnLog:
         return self._first + len(self._events)
 
     def append(self, event: Event) -> None:
-        """Add an event and wake the readers."""
-        self._events.append(event)
+        """Add one event and wake the readers."""
+        self.extend((event,))
+
+    def extend(self, events: Iterable[Event]) -> None:
+        """Add events and wake the readers."""
+        self._events.extend(events)
         for reader in self._readers:
             reader.wake()
 
@@ -83,9 +87,10 @@ class TurnLog:
 
     def since(self, position: int) -> list[tuple[int, Event]]:
         """Every event from this number on, as pairs of number and event."""
+        if position >= self._first:  # the common case: a reader that keeps up
+            return list(enumerate(self._events[position - self._first :], position))
         found = [pair for pair in self._folded if pair[0] >= position]
-        start = max(position, self._first)
-        found.extend(enumerate(self._events[start - self._first :], start))
+        found.extend(enumerate(self._events, self._first))
         return found
 
     def forget_reader(self, reader: LogReader) -> None:
@@ -96,8 +101,9 @@ class TurnLog:
 
     def fold(self) -> None:
         """Fold what all readers have read, when it is worth it."""
-        seen = min((reader.position for reader in self._readers), default=self.end)
-        count = seen - self._first
+        if len(self._events) < FOLD:
+            return
+        count = min((reader.position for reader in self._readers), default=self.end) - self._first
         if count < FOLD:
             return
         block = self._events[:count]
@@ -257,9 +263,9 @@ class TurnRegistry:
         """Everything that can happen to a turn ends in its log."""
         error: MochiError | None = None
         try:
-            async with aclosing(turn.events()) as events:
-                async for event in events:
-                    log.append(event)
+            async with aclosing(turn.events()) as batches:
+                async for events in batches:
+                    log.extend(events)
         except asyncio.CancelledError:
             error = self._stopping.get(turn.session_id)
             if error is None:
@@ -275,11 +281,11 @@ class TurnRegistry:
     async def _end(self, turn: Runnable, log: TurnLog, error: MochiError | None) -> None:
         """Free the session first: who sees ``done`` may send the next message at once."""
         log.on_abandoned = None
-        self._running.pop(turn.session_id, None)
-        self._stopping.pop(turn.session_id, None)
         try:
             await turn.release()
         finally:
+            self._running.pop(turn.session_id, None)
+            self._stopping.pop(turn.session_id, None)
             if error is not None:
                 log.append(ErrorEvent.of(error))
             log.append(Done(session_id=turn.session_id))

@@ -49,8 +49,8 @@ class _Watch:
 
 async def stream_chat(
     transport: Transport, body: bytes, *, model: str
-) -> AsyncGenerator[Chunk, None]:
-    """Send one ``/api/chat`` request and yield what comes; closing it closes the connection.
+) -> AsyncGenerator[list[Chunk], None]:
+    """Send one ``/api/chat`` request and yield what comes together; closing it hangs up.
 
     Raises:
         ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
@@ -69,8 +69,8 @@ async def stream_chat(
             watch.since = clock()
             data = await read()
             watch.since = None
-            for chunk in reader.feed(data) if data else reader.close():
-                yield chunk
+            if chunks := reader.feed(data) if data else reader.close():
+                yield chunks
             if reader.finished:
                 return
             if reader.error is not None:

@@ -1,0 +1,1 @@
+"""Where models run: Ollama, the built-in model, and the seam for others."""

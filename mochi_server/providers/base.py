@@ -8,7 +8,8 @@ A stream without one is an error, which the provider raises.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -83,6 +84,16 @@ class Provider(ABC):
             ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy,
             ProviderUnreachable, ProviderError: before the first chunk or in mid-stream.
         """
+
+    async def batches(self, request: ModelRequest) -> AsyncGenerator[Sequence[Chunk], None]:
+        """The same, with what came together handed on together; the engine reads this.
+
+        For providers whose chunks come several at a time: a step through a generator for each
+        token is what streaming costs most.
+        """
+        async with aclosing(self.stream(request)) as chunks:
+            async for chunk in chunks:
+                yield (chunk,)
 
     @abstractmethod
     async def check(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -112,7 +113,14 @@ class OllamaProvider(Provider):
             self._remember(model)
         return model
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """The reply, as it is generated; see ``batches``."""
+        async with aclosing(self.batches(request)) as batches:
+            async for chunks in batches:
+                for chunk in chunks:
+                    yield chunk
+
+    def batches(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         """The reply, as it is generated; nothing is sent before the first chunk is asked for.
 
         Raises:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -132,9 +133,8 @@ class OpenAICompatibleProvider(Provider):
 
     async def show_model(self, name: str) -> ModelInfo:
         """One model of the list."""
-        if self._listed is not None and time.monotonic() - self._listed[0] < LIST_SECONDS:
-            models = self._listed[1]
-        else:
+        listed_at, models = self._listed or (0.0, [])
+        if not models or time.monotonic() - listed_at > LIST_SECONDS:
             models = await self.list_models()
         for model in models:
             if model.name == name:
@@ -210,9 +210,9 @@ class OpenAICompatibleProvider(Provider):
         Raises:
             ProviderError: the reply does not validate, or was cut.
         """
-        asked = {**_fields(request), "schema": shape.model_json_schema()}
+        asked = replace(request, schema=shape.model_json_schema())
         text = ""
-        async with aclosing(self.stream(ModelRequest(**asked))) as chunks:
+        async with aclosing(self.stream(asked)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextDelta):
                     text += chunk.content
@@ -284,10 +284,6 @@ class OpenAICompatibleProvider(Provider):
             details |= {"upstream": _words(error), **counts}
             return ContextOverflow(model=model, details=details)
         return ProviderError(f"Provider {self.alias!r}: {_words(error)}", details=details)
-
-
-def _fields(request: ModelRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in request.__dataclass_fields__}
 
 
 def _words(error: APIError) -> str:
