@@ -54,11 +54,16 @@ class Messages(Sequence[Message]):
 def _parse(line: bytes) -> Message:
     """The message; one that does not fit its role is shown as of unknown role."""
     try:
-        return MESSAGE.validate_json(line)
+        message = MESSAGE.validate_json(line)
     except ValidationError:
         content = orjson.loads(line)
         role = content.get("role") if isinstance(content, dict) else None
         return UnknownMessage(role=role if isinstance(role, str) else "unknown", content=None)
+    # A new message gets an id and a time of its own; a stored one without them must not.
+    for key in type(message).model_fields.keys() & {"message_id", "timestamp"}:
+        if key not in message.model_fields_set:
+            setattr(message, key, None)
+    return message
 
 
 class ChatSession:

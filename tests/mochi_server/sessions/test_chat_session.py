@@ -232,3 +232,9 @@ def test_the_view_of_the_messages_compares_like_a_list():
     assert messages != 5
     assert repr(messages) == "<Messages: 2>"
     assert repr(session(FIRST)) == "<ChatSession a of 1 messages>"
+
+
+def test_a_stored_message_without_id_and_time_is_given_none():
+    message = session({"role": "user", "content": "Hi"}).messages[0]
+    assert isinstance(message, UserMessage)
+    assert (message.message_id, message.timestamp) == (None, None)

@@ -115,7 +115,7 @@ async def test_who_is_cancelled_at_any_moment_leaves_no_lock_and_no_handle_behin
     storage = JSONFileStorage(tmp_path)
     async with storage.claim("one"), storage.lock("one"):
         pass
-    handles = len(os.listdir("/proc/self/fd"))
+    handles = len(list(Path("/proc/self/fd").iterdir()))
     for step in range(40):
         with anyio.move_on_after(step * 0.0001):
             async with storage.claim("one"), storage.lock("one"):
@@ -123,7 +123,7 @@ async def test_who_is_cancelled_at_any_moment_leaves_no_lock_and_no_handle_behin
         with anyio.fail_after(5):
             async with storage.claim("one"), storage.lock("one"):
                 pass
-    assert len(os.listdir("/proc/self/fd")) == handles
+    assert len(list(Path("/proc/self/fd").iterdir())) == handles
     assert list((tmp_path / ".locks").iterdir()) == []
 
 
