@@ -77,7 +77,7 @@ async def _interleave(steps: list[tuple[str, list[Event] | int | None]]) -> None
     readers.append((log.reader(), []))
     for reader, got in readers:
         while (batch := await reader.next()) is not None:
-            got += batch
+            got.extend(batch)
         numbers = [number for number, _ in got]
         assert numbers == sorted(set(numbers))
         assert essence([event for _, event in got]) == essence(appended)

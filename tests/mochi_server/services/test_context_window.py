@@ -108,7 +108,7 @@ def test_a_small_manual_window_makes_nobody_reload() -> None:
 
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_switched_off_nothing_is_sent(everywhere: bool) -> None:
-    """For all sessions by the setting, or for one by its file; what is loaded bounds the history."""
+    """For all sessions by the setting, or for one by its file; what is loaded is the bound."""
     service = DynamicContextWindowService(enabled=not everywhere)
     service.loaded("big", 4096)
     config = ContextWindowConfig(dynamic_enabled=everywhere)

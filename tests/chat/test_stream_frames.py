@@ -1,0 +1,265 @@
+"""The stream as it is on the wire of a real server: headers, frames, heartbeats, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import pytest_asyncio
+
+from tests.support.fake_ollama import FakeOllama
+from tests.support.raw import RawClient, events_of, frames_of
+from tests.support.server import Server, running_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FRAME = re.compile(r"id: (\d+)\nevent: ([a-z_]+)\ndata: (.*)")
+
+
+class Site:
+    """A server, and the Ollama behind it."""
+
+    def __init__(self, server: Server, ollama: FakeOllama, folder: Path) -> None:
+        self.server, self.ollama, self.folder = server, ollama, folder
+
+    async def stream(self, session: str, body: Any = None, **headers: str) -> Any:
+        """The whole answer of the stream route."""
+        path = f"{self.server.api}/chat/{session}/stream"
+        async with self.server.http.post(path, json=body or {}, headers=headers) as response:
+            return response.status, response.headers, (await response.read()).decode()
+
+    def stored(self, session: str) -> list[dict[str, Any]]:
+        path = self.folder / "chat_sessions" / f"{session}.json"
+        found: list[dict[str, Any]] = json.loads(path.read_bytes())["messages"]
+        return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder = tmp_path_factory.mktemp("frames")
+    async with (
+        FakeOllama(one_at_a_time=False) as ollama,
+        running_server(data_dir=folder, ollama=ollama, heartbeat_seconds=0.1) as server,
+    ):
+        yield Site(server, ollama, folder)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(shared: Site) -> AsyncIterator[Site]:
+    yield shared
+    shared.ollama._scripts.clear()
+    assert "Traceback" not in shared.server.log, shared.server.log
+    assert "ASGI callable" not in shared.server.log, shared.server.log
+
+
+async def test_every_frame_has_the_documented_form(site: Site) -> None:
+    """Retry first; then id, event and one line of data; ids grow; exactly one done, and last."""
+    site.ollama.play("tool_two")
+    site.ollama.reply(["Line one\n\nline", " two\r\n", "data: not a field"])
+    session = await site.server.new_session()
+    status, _, text = await site.stream(session, {"message": "Go."})
+    assert status == 200
+    retry, *frames = frames_of(text)
+    assert retry == "retry: 3000"
+    found = [FRAME.fullmatch(frame) for frame in frames if not frame.startswith(":")]
+    assert all(found), frames
+    numbers = [int(match[1]) for match in found if match]
+    assert numbers == sorted(set(numbers))
+    kinds = [match[2] for match in found if match]
+    assert kinds.count("done") == 1
+    assert kinds[-2:] == ["message_complete", "done"]
+    data = [json.loads(match[3]) for match in found if match]
+    said = "".join(
+        d["content"] for d, kind in zip(data, kinds, strict=True) if kind == "content_delta"
+    )
+    assert said == "Line one\n\nline two\r\ndata: not a field"
+    assert data[-1] == {"session_id": session}
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", "text/event-stream", "image/png"])
+async def test_headers_keep_caches_proxies_and_compression_away(site: Site, accept: str) -> None:
+    """The same for every ``Accept`` and ``Accept-Encoding``."""
+    session = await site.server.new_session()
+    status, headers, text = await site.stream(
+        session, {"message": "Hi"}, Accept=accept, **{"Accept-Encoding": "gzip, br"}
+    )
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/event-stream")
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["X-Accel-Buffering"] == "no"
+    assert headers["Content-Encoding"] == "identity"
+    assert "Content-Length" not in headers
+    assert events_of(text)[-1].event == "done"
+
+
+async def test_silence_is_filled_with_heartbeats(site: Site) -> None:
+    """Also before the first token, and without an event of their own."""
+    gate = asyncio.Event()
+    site.ollama.reply(["At last."], gate=gate)
+    session = await site.server.new_session()
+    client = await RawClient.post(
+        site.server.url, f"/chat/{session}/stream", {"message": "Hi"}, Connection="close"
+    )
+    status, _ = await client.head()
+    assert status == 200
+    got = b""
+    with anyio.fail_after(5):
+        while got.count(b": ping\n\n") < 3:
+            got += await client.reader.read(1000)
+    gate.set()
+    got += await client.rest()
+    client.hang_up()
+    assert b"event: ping" not in got
+    assert b"At last." in got
+    assert b"event: done" in got
+
+
+async def test_a_stream_that_speaks_carries_no_heartbeats(site: Site) -> None:
+    """The heartbeat counts silence, not time."""
+    site.ollama.reply([f"{n} " for n in range(30)], delay=0.02)
+    session = await site.server.new_session()
+    _, _, text = await site.stream(session, {"message": "Hi"})
+    assert text.count(": ping") <= 1
+    assert len([e for e in events_of(text) if e.event == "content_delta"]) == 30
+
+
+@pytest.mark.parametrize("route", ["", "/stream"])
+async def test_what_fails_before_the_first_byte_is_plain_json(site: Site, route: str) -> None:
+    """With its own status, in the one shape of errors, on both routes."""
+    session = await site.server.new_session()
+    cannot = await site.server.new_session("gemma3:4b")
+    gate = asyncio.Event()
+    busy = await site.server.new_session()
+    site.ollama.reply(["..."], gate=gate)
+    running = asyncio.ensure_future(site.server.post(f"/chat/{busy}", {"message": "Slow."}))
+    await site.ollama.requested(path="/api/chat")
+    with anyio.fail_after(5):
+        while not site.stored(busy):
+            await anyio.sleep(0.01)
+    cases: list[tuple[str, Any, int, str]] = [
+        ("0123456789", {"message": "Hi"}, 404, "SESSION_NOT_FOUND"),
+        (session, {}, 400, "EMPTY_HISTORY"),
+        (session, {"message": None}, 400, "EMPTY_HISTORY"),
+        (session, {"message": "   \n"}, 422, "VALIDATION_ERROR"),
+        (session, {"message": ""}, 422, "VALIDATION_ERROR"),
+        (session, {"message": 7}, 422, "VALIDATION_ERROR"),
+        (session, {"message": "Hi", "think": "very"}, 422, "VALIDATION_ERROR"),
+        (cannot, {"message": "Hi", "think": True}, 400, "THINKING_NOT_SUPPORTED"),
+        (busy, {"message": "Hi"}, 409, "SESSION_BUSY"),
+    ]
+    for target, body, expected, code in cases:
+        status, answer = await site.server.post(f"/chat/{target}{route}", body)
+        assert (status, answer["error"]["code"]) == (expected, code), (body, answer)
+        assert set(answer["error"]) == {"code", "message", "details"}
+    gate.set()
+    status, _ = await running
+    assert status == 200
+    assert site.stored(session) == site.stored(cannot) == []
+    _, models = await site.server.get("/models")
+    assert models
+    status, answer = await site.server.post("/sessions", {"model": "gone:1b"})
+    if status == 201:
+        status, answer = await site.server.post(
+            f"/chat/{answer['session_id']}{route}", {"message": "Hi"}
+        )
+    assert (status, answer["error"]["code"]) == (404, "MODEL_NOT_FOUND")
+
+
+async def test_an_error_after_the_first_byte_is_an_event_and_done_follows(site: Site) -> None:
+    """With the code that the plain answer has."""
+    for fixture, code in (("mid_error", "OLLAMA_ERROR"), ("err_busy", "PROVIDER_BUSY")):
+        site.ollama.play(fixture, fixture)
+        session = await site.server.new_session()
+        _, _, text = await site.stream(session, {"message": "Hi"})
+        events = events_of(text)
+        assert [event.event for event in events][-2:] == ["error", "done"]
+        assert [event.event for event in events].count("done") == 1
+        assert events[-2].data["code"] == code
+        status, answer = await site.server.post(f"/chat/{session}", {"message": "Hi"})
+        assert status in {502, 503}
+        assert answer["error"]["code"] == code
+        assert answer["error"]["message"] == events[-2].data["message"]
+
+
+async def test_every_character_arrives_as_it_was_sent(site: Site) -> None:
+    """Emoji split over chunks, line separators, control characters, both directions."""
+    odd = '\u2028 \u2029 \x85 \x00 \x1f \ufeff \u202e 👩‍👩‍👧 \U0010ffff \\ " </script> \r\n\n'
+    family = "👩‍👩‍👧".encode()
+    lines = [
+        b'{"model":"qwen3:14b","message":{"role":"assistant","content":"',
+        family[:3],
+        family[3:9],
+        family[9:] + b'"},"done":false}\n',
+        json.dumps({"message": {"content": odd}, "done": False}, ensure_ascii=False).encode(),
+        b"\n",
+        b'{"message":{"content":""},"done":true,"done_reason":"stop"}\n',
+    ]
+    site.ollama.play_raw(lines, delay_ms=2)
+    session = await site.server.new_session()
+    _, _, text = await site.stream(session, {"message": odd})
+    said = "".join(e.data["content"] for e in events_of(text) if e.event == "content_delta")
+    assert said == "👩‍👩‍👧" + odd
+    stored = site.stored(session)
+    assert [m["content"] for m in stored] == [odd, said]
+    assert site.ollama.chats[-1]["messages"][-1]["content"] == odd
+    _, answer = await site.server.get(f"/sessions/{session}/messages")
+    assert odd in str(answer) or any(
+        odd in str(m.get("content")) for m in answer.get("messages", [])
+    )
+
+
+async def test_half_a_surrogate_pair_hurts_nobody(site: Site) -> None:
+    """JSON can carry it, UTF-8 cannot."""
+    session = await site.server.new_session()
+    path = f"{site.server.api}/chat/{session}/stream"
+    data = b'{"message": "broken \\ud83d emoji"}'
+    async with site.server.http.post(
+        path, data=data, headers={"Content-Type": "application/json"}
+    ) as response:
+        text = (await response.read()).decode()
+    if response.status == 200:
+        assert events_of(text)[-1].event == "done"
+        assert site.stored(session)[0]["content"].startswith("broken ")
+    else:
+        assert response.status in {400, 422}
+        assert json.loads(text)["error"]["code"]
+        assert site.stored(session) == []
+
+
+async def test_a_hundred_streams_at_once_all_complete(site: Site) -> None:
+    """Each with its own text, in one process."""
+    sessions = await asyncio.gather(*(site.server.new_session() for _ in range(100)))
+
+    async def one(session: str) -> str:
+        _, _, text = await site.stream(session, {"message": f"I am {session}"})
+        events = events_of(text)
+        assert events[-1].event == "done"
+        return "".join(e.data["content"] for e in events if e.event == "content_delta")
+
+    said = await asyncio.gather(*map(one, sessions))
+    assert said == [f"You said: I am {session}" for session in sessions]
+    assert all(len(site.stored(session)) == 2 for session in sessions)
+
+
+async def test_streaming_and_plain_routes_store_the_same(site: Site) -> None:
+    """The two routes are two ways to read one turn."""
+    stored = []
+    for route in ("", "/stream"):
+        site.ollama.play("thinking")
+        session = await site.server.new_session()
+        body = {"message": "Why?", "think": True}
+        async with site.server.http.post(
+            f"{site.server.api}/chat/{session}{route}", json=body
+        ) as response:
+            assert response.status == 200
+            await response.read()
+        keep = ("role", "content", "thinking", "model", "eval_count", "prompt_eval_count")
+        stored.append([{k: m.get(k) for k in keep} for m in site.stored(session)])
+    assert stored[0] == stored[1]
+    assert stored[0][1]["thinking"]
