@@ -1,0 +1,194 @@
+"""The commands and programs of the pages are run, and do what the pages show."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.docs.pages import ROOT, Block, blocks
+from tests.support.fake_ollama import FakeOllama
+from tests.support.local_model import MODEL, folder_with_model
+from tests.support.server import Server, environment, running_server
+
+README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+FRONT_END = ROOT / "docs" / "how-to" / "write-a-front-end.md"
+PROXY = ROOT / "docs" / "how-to" / "behind-a-proxy.md"
+ADD_A_PROVIDER = ROOT / "docs" / "how-to" / "add-a-provider.md"
+
+ADDRESS = "localhost:8000"
+BETWEEN = "-- end of a block --"
+CHANGING = re.compile(
+    r"(?P<anything>…)"
+    r"|(?P<id>\b[0-9a-f]{10}\b)"
+    r"|(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z)"
+)
+"""What a page cannot know: ids and times; and ``…`` stands for anything."""
+
+PATTERNS = {
+    "anything": ".*",
+    "id": "[0-9a-f]{10}",
+    "time": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z",
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def pattern_of(shown: str) -> str:
+    """What a page shows, as an expression."""
+    parts, end = [], 0
+    for found in CHANGING.finditer(shown.strip()):
+        parts.append(re.escape(shown.strip()[end : found.start()]))
+        parts.append(PATTERNS[str(found.lastgroup)])
+        end = found.end()
+    return "".join([*parts, re.escape(shown.strip()[end:])])
+
+
+def curl_steps(page: Path) -> Iterator[tuple[str, str | None]]:
+    """Each block of commands with ``curl``, and what the page shows as its output."""
+    following: list[Block | None] = [*blocks(page)[1:], None]
+    for block, after in zip(blocks(page), following, strict=True):
+        if block.language == "bash" and "curl" in block.text:
+            shown = after.text if after is not None and after.language in {"json", "text"} else None
+            yield block.text, shown
+
+
+async def run(script: str, server: Server, folder: Path) -> str:
+    """The output of a script that talks to this server; it must succeed."""
+    with anyio.fail_after(120):
+        done = await anyio.run_process(
+            ["bash", "-euo", "pipefail", "-c", script.replace(ADDRESS, server.url[7:])],
+            cwd=folder,
+            env={**environment(), "no_proxy": "*"},
+        )
+    return done.stdout.decode()
+
+
+async def run_page(page: Path, server: Server, folder: Path) -> None:
+    """Run the commands of a page in one shell and compare each output."""
+    steps = list(curl_steps(page))
+    script = f"\nprintf '\\n{BETWEEN}'\n".join(commands for commands, _ in steps)
+    outputs = (await run(script, server, folder)).split(f"\n{BETWEEN}")
+    for (commands, shown), output in zip(steps, outputs, strict=True):
+        if shown is not None:
+            fits = re.fullmatch(pattern_of(shown), output.strip(), re.DOTALL)
+            assert fits, f"{commands}\nis shown as\n{shown}\nbut prints\n{output.strip()}"
+
+
+@asynccontextmanager
+async def server_with_model(
+    folder: Path, ollama: FakeOllama | None = None
+) -> AsyncIterator[Server]:
+    models = await anyio.to_thread.run_sync(folder_with_model, folder / "cache")
+    async with running_server(data_dir=folder, ollama=ollama, models_dir=models) as server:
+        yield server
+
+
+async def test_the_session_of_the_readme_is_what_happens(tmp_path: Path) -> None:
+    assert MODEL in README.read_text("utf-8")
+    async with server_with_model(tmp_path) as server:
+        await run_page(README, server, tmp_path)
+
+
+async def test_the_program_of_the_readme_prints_what_is_shown(tmp_path: Path) -> None:
+    program, shown = next(
+        (block.text, after.text)
+        for block, after in zip(blocks(README), blocks(README)[1:], strict=False)
+        if block.language == "python"
+    )
+    models = await anyio.to_thread.run_sync(folder_with_model, tmp_path / "cache")
+    with anyio.fail_after(120):
+        done = await anyio.run_process(
+            [sys.executable, "-c", program], cwd=tmp_path, env=environment(models_dir=models)
+        )
+    assert done.stdout.decode() == shown
+
+
+async def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path: Path) -> None:
+    async with FakeOllama() as ollama:
+        ollama.models.clear()
+        ollama.add_model("qwen3:8b")
+        ollama.reply(["Paris", "."], thinking=["The user asks ", "for a city."])
+        async with server_with_model(tmp_path, ollama) as server:
+            await run_page(TUTORIAL, server, tmp_path)
+    assert ollama.chats[0]["think"] is True
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Path:
+    """The Python of "write a front end", as a module."""
+    path = tmp_path / "reader.py"
+    path.write_text(next(b.text for b in blocks(FRONT_END) if b.language == "python"))
+    return path
+
+
+async def test_the_python_reader_prints_an_answer_and_an_error(
+    tmp_path: Path, reader: Path
+) -> None:
+    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session = await server.new_session()
+        ollama.reply(["Hel", "lo"])
+        ollama.reply(["Half"], error="the runner has stopped")
+        calls = "\n".join(
+            f"say({server.url!r}, {name!r}, 'Hi')" for name in (session, session, "nobody")
+        )
+        done = await anyio.run_process(
+            [sys.executable, "-c", f"from reader import say\n{calls}"], cwd=tmp_path
+        )
+    lines = done.stdout.decode().splitlines()
+    assert lines[:2] == ["Hello", "Half"]
+    assert lines[2].startswith("OLLAMA_ERROR: ")
+    assert lines[-1] == "SESSION_NOT_FOUND: Session with ID 'nobody' not found."
+
+
+async def test_the_javascript_reader_yields_every_event(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed: the JavaScript of the page cannot be run")
+    program = next(b.text for b in blocks(FRONT_END) if b.language == "javascript")
+    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session = await server.new_session()
+        ollama.reply(["Hel", "lo"])
+        ours = (
+            f"const id = {session!r};\n"
+            "const show = (text) => console.log(text);\n"
+            "const complain = (text) => console.log('error', text);\n"
+        )
+        program = ours + program.replace("http://localhost:8000", server.url)
+        script = tmp_path / "reader.mjs"
+        script.write_text(program)
+        done = await anyio.run_process([node, str(script)], cwd=tmp_path)
+    assert done.stdout.decode().splitlines() == ["Hel", "lo"]
+
+
+async def test_the_three_answers_behind_a_proxy_are_as_told(tmp_path: Path) -> None:
+    script = blocks(PROXY)[-1].text
+    token = "a-long-random-text"
+    async with running_server(data_dir=tmp_path, api_token=token) as server:
+        output = await run(f"MOCHI_API_TOKEN={token}\n{script}", server, tmp_path)
+    assert output.split() == ["401", "200", "403"]
+
+
+async def test_the_provider_of_the_page_answers_in_a_server(tmp_path: Path) -> None:
+    provider, settings, *_ = [b.text for b in blocks(ADD_A_PROVIDER) if b.language == "python"]
+    (tmp_path / "parrot.py").write_text(provider)
+    (tmp_path / "my_settings.py").write_text(settings)
+    starter = (
+        "import os, sys; os.environ['DJANGO_SETTINGS_MODULE'] = 'my_settings'; "
+        f"sys.path.insert(0, {os.fspath(tmp_path)!r}); "
+        "from mochi_server.__main__ import main; sys.exit(main())"
+    )
+    command = ("-c", starter, "--port", "0")
+    async with running_server(data_dir=tmp_path, command=command) as server:
+        session = await server.new_session("parrot/parrot")
+        status, reply = await server.post(f"/chat/{session}", {"message": "Polly"})
+    assert status == 200
+    assert reply["message"]["content"] == "You said: Polly "

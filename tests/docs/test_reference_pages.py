@@ -1,0 +1,271 @@
+"""The reference pages have everything that the code has, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args
+
+import pytest
+
+from mochi_project.api import api
+from mochi_server import __main__ as command
+from mochi_server import events
+from mochi_server.config import MochiServerSettings, variable_of
+from mochi_server.embedded.catalogue import CATALOGUE
+from mochi_server.errors import MochiError
+from mochi_server.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from mochi_server.sessions.types import ContextWindowConfig, SessionMetadata
+from tests.docs.pages import (
+    PACKAGES,
+    REFERENCE,
+    ROOT,
+    blocks,
+    code,
+    codes,
+    headings,
+    prose,
+    rows,
+    section,
+    sources,
+)
+
+SETTINGS = REFERENCE / "settings.md"
+ERRORS = REFERENCE / "errors.md"
+EVENTS = REFERENCE / "events.md"
+API = REFERENCE / "http-api.md"
+FILE = REFERENCE / "session-file.md"
+CHECKS = REFERENCE / "checks.md"
+COMMANDS = REFERENCE / "commands.md"
+
+EVERYWHERE = {"UNAUTHORIZED", "ORIGIN_NOT_ALLOWED", "HOST_NOT_ALLOWED", "INTERNAL_ERROR"}
+WITH_BODY = {"INVALID_JSON", "VALIDATION_ERROR", "PAYLOAD_TOO_LARGE"}
+
+
+# Settings
+
+
+def documented_settings() -> dict[str, list[str]]:
+    found = [row for row in rows(prose(SETTINGS)) if len(row) == 4]
+    return {code(row[0]): row for row in found}
+
+
+def written(default: Any) -> str:
+    if default is None or default == []:
+        return "unset"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default}`"
+
+
+def test_every_setting_is_documented_and_no_other() -> None:
+    known = [variable_of(field) for field in MochiServerSettings.model_fields]
+    assert sorted(documented_settings()) == sorted(known)
+
+
+def test_every_documented_default_is_the_one_of_the_code() -> None:
+    fields = MochiServerSettings.model_fields.items()
+    assert {name: row[1] for name, row in documented_settings().items()} == {
+        variable_of(field): written(info.default) for field, info in fields
+    }
+
+
+def test_every_other_name_of_a_setting_is_documented() -> None:
+    for field, info in MochiServerSettings.model_fields.items():
+        bare = [str(name) for name in getattr(info.validation_alias, "choices", [])[1:]]
+        text = documented_settings()[variable_of(field)][3]
+        assert set(bare) <= codes(text), field
+
+
+def test_a_setting_is_marked_as_later_exactly_when_no_part_reads_it() -> None:
+    config = Path("mochi_server/config.py")
+    text = "\n".join(source for path, source in sources().items() if path != config)
+    own = sources()[config]
+    unread = {
+        variable_of(field)
+        for field in MochiServerSettings.model_fields
+        if not re.search(rf"\.{field}\b", text) and f"self.{field}" not in own
+    }
+    marked = {name for name, row in documented_settings().items() if "**later**" in row[3]}
+    assert marked == unread
+
+
+# Errors
+
+
+def classes(root: type[MochiError] = MochiError) -> Iterator[type[MochiError]]:
+    for child in root.__subclasses__():
+        if child.__module__ == "mochi_server.errors":
+            yield child
+            yield from classes(child)
+
+
+def test_every_error_is_documented_with_its_status_and_no_other() -> None:
+    table = rows(section(ERRORS, "## The codes"))
+    found = sorted((code(row[0]), int(row[1]), code(row[2])) for row in table)
+    assert found == sorted((kind.code, kind.status, kind.__name__) for kind in classes())
+
+
+def test_the_tree_of_errors_has_every_class_below_its_parent() -> None:
+    tree = next(block.text for block in blocks(ERRORS) if block.text.startswith("MochiError"))
+    stack: list[tuple[int, str]] = []
+    drawn: set[tuple[str, str]] = set()
+    for line in tree.splitlines():
+        names = re.findall(r"[A-Z]\w+", line)
+        depth = line.index(names[0])
+        while stack and stack[-1][0] >= depth:
+            stack.pop()
+        drawn |= {(name, stack[-1][1]) for name in names if stack}
+        stack.append((depth, names[0]))
+    assert drawn == {(kind.__name__, kind.__bases__[0].__name__) for kind in classes()}
+
+
+def test_codes_within_a_turn_are_those_of_the_engine() -> None:
+    table = rows(section(ERRORS, "## Within a turn"))
+    engine = "\n".join(text for path, text in sources().items() if path.parts[1:2] == ("chat",))
+    assert {code(row[0]) for row in table} == set(re.findall(r'code="([A-Z_]+)"', engine))
+
+
+# Events
+
+SAMPLES: tuple[events.Event, ...] = (
+    events.ContentDelta("a"),
+    events.ThinkingDelta("a"),
+    events.ToolCallStarted(tool_name="a", arguments={}, call_index=0, tool_call_id="1"),
+    events.ToolResultReady(
+        tool_name="a",
+        success=False,
+        result=None,
+        error_message="b",
+        call_index=0,
+        tool_call_id="1",
+        code="C",
+    ),
+    events.ToolContinuationStart(),
+    events.MessageComplete(
+        message_id="1",
+        model="m",
+        eval_count=1,
+        prompt_eval_count=1,
+        context_window={},
+        finish_reason="stop",
+        tool_rounds_exhausted=True,
+        message={},
+    ),
+    events.ErrorEvent(code="C", message="m", details={}),
+    events.Done(session_id="1"),
+)
+
+
+def test_every_event_is_documented_and_no_other() -> None:
+    union: UnionType = events.Event  # type: ignore[assignment]
+    names = {kind.type for kind in get_args(union)}
+    assert {sample.type for sample in SAMPLES} == names
+    assert {name for name in headings(EVENTS, 2) if name.islower()} == names
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.type)
+def test_every_field_of_an_event_is_documented_and_no_other(sample: events.Event) -> None:
+    table = section(EVENTS, f"## {sample.type}").split("`context_window`:\n")[0]
+    assert [code(row[0]) for row in rows(table)] == list(sample.payload())
+
+
+# Routes
+
+
+def operations() -> dict[str, dict[str, Any]]:
+    return {
+        f"{method.upper()} {path}": operation
+        for path, methods in api.get_openapi_schema()["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def test_every_route_is_documented_and_no_other() -> None:
+    assert sorted(headings(API, 3)) == sorted(operations())
+
+
+@pytest.mark.parametrize("route", sorted(operations()))
+def test_every_error_of_a_route_is_documented(route: str) -> None:
+    operation = operations()[route]
+    examples = [
+        answer["content"]["application/json"].get("examples", {})
+        for status, answer in operation["responses"].items()
+        if int(status) >= 400
+    ]
+    known = {name for group in examples for name in group} - EVERYWHERE
+    if "requestBody" in operation:
+        known -= WITH_BODY
+    _, _, listed = section(API, f"### {route}").partition("Errors: ")
+    assert codes(listed.split("\n\n")[0]) - WITH_BODY == known - WITH_BODY
+
+
+# The session file
+
+
+def test_every_key_of_the_metadata_is_documented_in_the_order_of_the_file() -> None:
+    text, _, window = section(FILE, "## Metadata").partition("\n`context_window_config`:\n")
+    assert [code(row[0]) for row in rows(text)] == list(SessionMetadata.model_fields)
+    assert [code(row[0]) for row in rows(window)] == list(ContextWindowConfig.model_fields)
+
+
+def test_every_key_of_a_message_is_documented() -> None:
+    found: dict[str, set[str]] = {"user": set()}
+    for role, key, *_ in rows(section(FILE, "## Messages")):
+        found.setdefault(code(role), set()).add(code(key))
+    common = {"role", "content", "message_id", "timestamp"}
+    kinds = (UserMessage, SystemMessage, AssistantMessage, ToolMessage)
+    assert found == {
+        kind.model_fields["role"].default: set(kind.model_fields) - common for kind in kinds
+    }
+
+
+# Checks and commands
+
+
+def test_every_system_check_is_documented_with_its_level_and_no_other() -> None:
+    pattern = re.compile(r"\b(Error|Warning)\([^\n]*\bid=\"([^\"]+)\"")
+    found = {
+        (check, level.lower())
+        for path, text in sources().items()
+        if path.name == "checks.py"
+        for level, check in pattern.findall(text)
+    }
+    assert {(code(row[0]), row[1]) for row in rows(prose(CHECKS))} == found
+
+
+def options(parser: ArgumentParser) -> set[str]:
+    return {name for action in parser._actions for name in action.option_strings}
+
+
+def test_every_option_of_the_command_is_documented_and_no_other() -> None:
+    synopsis = blocks(COMMANDS)[0].text
+    shown = set(re.findall(r"--[a-z-]+", synopsis))
+    assert shown | {"-h", "--help", "--version"} == options(command._parser())
+
+
+def test_every_model_that_can_be_pulled_is_documented_and_no_other() -> None:
+    table = rows(section(COMMANDS, "## mochi-server pull"))
+    found = {code(row[0]): row[1] for row in table}
+    assert found == {name: f"{model.size / 1e6:.0f} MB" for name, model in CATALOGUE.items()}
+
+
+def test_every_management_command_is_documented_and_no_other() -> None:
+    ours = {
+        path.stem
+        for package in PACKAGES
+        for path in (ROOT / package).glob("management/commands/*.py")
+        if path.stem != "__init__"
+    }
+    table = rows(section(COMMANDS, "## manage.py"))
+    assert {code(row[0]).split()[2] for row in table} == ours | {"check"}
+
+
+def test_every_target_of_make_is_documented_and_no_other() -> None:
+    phony = re.search(r"(?m)^\.PHONY: (.+)$", (ROOT / "Makefile").read_text("utf-8"))
+    assert phony is not None
+    table = rows(section(COMMANDS, "## make"))
+    assert {code(row[0]).removeprefix("make ") for row in table} == {*phony[1].split()} - {"help"}
