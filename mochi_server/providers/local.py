@@ -33,6 +33,8 @@ SLOT_TOKENS: Final = 4096
 the start."""
 
 DEFAULT_MAX_TOKENS: Final = 1024
+TINY_MAX_TOKENS: Final = 256
+"""Tiny models do not know when to stop."""
 
 TINY_PARAMETERS: Final = 300_000_000
 """Below this a model needs the settings under which it was tried (see the documentation)."""
@@ -41,12 +43,13 @@ TINY_SYSTEM_PROMPT: Final = (
     "You are a helpful assistant. Answer briefly and directly, in one or two short sentences."
 )
 
-# A penalty on repetition also punishes the words of the question ("2 + 2" becomes an essay), so
-# loops are broken by DRY, which looks at sequences only.
+# A penalty on repeated words also punishes the words of the question ("2 + 2" becomes an essay),
+# so loops are broken by DRY, which looks at sequences only.
 _NO_LOOPS: Final[JSONObject] = {
     "repeat_penalty": 1.0,
-    "dry_multiplier": 0.8,
-    "dry_allowed_length": 4,
+    "dry_multiplier": 1.5,
+    "dry_allowed_length": 3,
+    "dry_penalty_last_n": 1024,
 }
 _TINY_TEMPERATURE: Final = 0.0
 _TEMPERATURE: Final = 0.6
@@ -57,8 +60,15 @@ PULL_HINT: Final = "no model is there yet: run 'mochi-server pull'"
 class _LlamaServer(OpenAICompatibleProvider):
     """llama.cpp's dialect: sampling beyond OpenAI's, and templates that can think."""
 
+    def __init__(self, alias: str, endpoint: Endpoint, sampling: JSONObject) -> None:
+        # Kept connections save nothing on loopback, and llama.cpp closes them at will.
+        super().__init__(
+            alias, base_url=endpoint.base_url, api_key=endpoint.api_key, keep_alive=False
+        )
+        self._sampling = sampling
+
     def extra_body(self, request: ModelRequest) -> JSONObject:
-        extra = dict(_NO_LOOPS)
+        extra = dict(self._sampling)
         if not isinstance(request.think, str):
             extra["chat_template_kwargs"] = {"enable_thinking": request.think}
         return extra
@@ -129,7 +139,7 @@ class LocalProvider(Provider):
         began = time.monotonic()
         async with engine.use() as endpoint:
             waited = time.monotonic() - began
-            client = self._client(endpoint)
+            client = self._client(endpoint, header)
             async with aclosing(client.stream(_adapted(request, header))) as chunks:
                 async for chunk in chunks:
                     yield (
@@ -141,8 +151,9 @@ class LocalProvider(Provider):
         path, header = await self._find(request.model)
         engine = await self._engine(path, header)
         async with engine.use() as endpoint:
-            client = self._client(endpoint)
-            return await client.structured(_adapted(request, header), shape)
+            client = self._client(endpoint, header)
+            asked = replace(request, schema=shape.model_json_schema())
+            return await client.structured(_adapted(asked, header), shape)
 
     async def aclose(self) -> None:
         """Leave the child processes; those that nobody else uses end now."""
@@ -225,21 +236,21 @@ class LocalProvider(Provider):
         if "openai" not in sys.modules and not self._preloading:
             self._preloading.spawn(in_thread(load_sdk), name="import of openai")
 
-    def _client(self, endpoint: Endpoint) -> _LlamaServer:
+    def _client(self, endpoint: Endpoint, header: GGUFHeader) -> _LlamaServer:
         """The client of a child; one per start, closed with the provider."""
         if endpoint not in self._clients:
-            self._clients[endpoint] = _LlamaServer(
-                self.alias,
-                base_url=endpoint.base_url,
-                api_key=endpoint.api_key,
-                keep_alive=False,
-            )
+            sampling = _NO_LOOPS if _is_tiny(header) else {}
+            self._clients[endpoint] = _LlamaServer(self.alias, endpoint, sampling)
         return self._clients[endpoint]
+
+
+def _is_tiny(header: GGUFHeader) -> bool:
+    return header.parameters < TINY_PARAMETERS
 
 
 def _adapted(request: ModelRequest, header: GGUFHeader) -> ModelRequest:
     """The request with what this model needs: sampling, a prompt, no tools it cannot use."""
-    tiny = header.parameters < TINY_PARAMETERS
+    tiny = _is_tiny(header)
     temperature = request.temperature
     if temperature is None:
         temperature = _TINY_TEMPERATURE if tiny else _TEMPERATURE
@@ -252,8 +263,13 @@ def _adapted(request: ModelRequest, header: GGUFHeader) -> ModelRequest:
         # A template without tools would drop them silently: the list of capabilities says so.
         tools=request.tools if "tools" in _capabilities(header) else (),
         temperature=temperature,
-        max_tokens=request.max_tokens or DEFAULT_MAX_TOKENS,
+        max_tokens=request.max_tokens or _token_limit(request, header),
     )
+
+
+def _token_limit(request: ModelRequest, header: GGUFHeader) -> int:
+    short = _is_tiny(header) and request.schema is None
+    return TINY_MAX_TOKENS if short else DEFAULT_MAX_TOKENS
 
 
 def _capabilities(header: GGUFHeader) -> list[str]:

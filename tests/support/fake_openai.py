@@ -23,7 +23,8 @@ class Answer:
     content_type: str = SSE
     headers: dict[str, str] = field(default_factory=dict)
     then: str = "end"
-    """``end`` of the body, ``cut`` the connection, ``hold`` it until the client goes, or ``drop`` it at once."""
+    """``end`` of the body, ``cut`` the connection, ``hold`` it until the client goes, or
+    ``drop`` it at once."""
 
 
 def delta(**fields: Any) -> dict[str, Any]:

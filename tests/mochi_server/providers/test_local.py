@@ -102,7 +102,12 @@ async def test_it_streams_an_answer_about_the_capital_of_france(provider):
 
 @pytest.mark.parametrize(
     ("question", "word"),
-    [("What is 2+2?", "4"), ("What is the opposite of hot?", "cold"), ("Hi", "Hello")],
+    [
+        ("What is 2+2?", "4"),
+        ("List three fruits.", "Apples"),
+        ("What is the opposite of hot?", "cold"),
+        ("Hi", "Hello"),
+    ],
 )
 async def test_simple_questions_get_short_right_answers(provider, question, word):
     text, finish = await answer(provider, ask(question))
@@ -137,9 +142,9 @@ async def test_a_schema_gives_json_that_validates(provider):
 
 
 async def test_closed_streams_free_their_slots(provider):
-    """Each of them would run for 1,024 tokens and hold the next request up."""
+    """Each of them would run for 2,000 tokens and hold the next request up."""
     for _ in range(SLOTS):
-        stream = provider.stream(ask(LONG))
+        stream = provider.stream(ask(LONG, max_tokens=2000))
         with anyio.fail_after(40):
             await stream.__anext__()
         with anyio.fail_after(1):
@@ -255,7 +260,7 @@ async def test_an_idle_model_is_unloaded_and_comes_back(own_folder):
 
 async def test_a_killed_child_is_an_error_and_the_next_request_works(own_folder):
     provider = local(own_folder)
-    stream = provider.stream(ask(LONG))
+    stream = provider.stream(ask(LONG, max_tokens=2000))
     with anyio.fail_after(40):
         await stream.__anext__()
     first = child_pid(provider)
