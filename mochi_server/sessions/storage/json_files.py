@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import stat
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,13 +15,9 @@ import anyio
 
 from ...aio import finish, in_thread
 from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
-from .base import SESSION_ID, Entry, SessionStorage, check_session_id
+from .base import Entry, SessionStorage, check_session_id
+from .folder import scan, signature_of
 from .locks import KeyedLocks, give_back, take
-
-logger = logging.getLogger(__name__)
-
-LEFTOVER_SECONDS = 600
-"""A temporary file this old belongs to a process that crashed."""
 
 _HEADS_AT_ONCE = 500
 
@@ -84,7 +78,7 @@ class JSONFileStorage(SessionStorage):
 
     async def entries(self) -> list[Entry]:
         """See the base class; temporary files of crashed processes are removed on the way."""
-        return await in_thread(_entries, self.folder)
+        return await in_thread(scan, self.folder)
 
     async def generation(self) -> object | None:
         """The folder's time of change: every rename moves it."""
@@ -154,16 +148,12 @@ def _in_our_words(session_id: str, error: OSError) -> MochiError:
     return StorageError(message, details={"session_id": session_id})
 
 
-def _signature(status: os.stat_result) -> tuple[int, ...]:
-    return (status.st_mtime_ns, status.st_size, status.st_ino)
-
-
 def _signature_at(session_id: str, path: Path) -> tuple[int, ...]:
     with _named(session_id):
         status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise SessionNotFound(session_id=session_id)
-    return _signature(status)
+    return signature_of(status)
 
 
 _PLAIN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -175,7 +165,7 @@ def _read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise SessionNotFound(session_id=session_id)
-        return file.read(), _signature(status)
+        return file.read(), signature_of(status)
 
 
 def _read_head(session_id: str, path: str, size: int) -> bytes:
@@ -221,7 +211,7 @@ def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ..
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    return _signature(status)
+    return signature_of(status)
 
 
 def _create(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -267,42 +257,3 @@ def _generation(folder: Path) -> object | None:
     except OSError:
         return None
     return (status.st_mtime_ns, status.st_ino)
-
-
-def _entries(folder: Path) -> list[Entry]:
-    found: list[Entry | None] = []
-    try:
-        with os.scandir(folder) as listing:
-            for item in listing:
-                if item.name.endswith(".json") and not item.name.startswith("."):
-                    found.append(_entry(item))
-                elif item.name.startswith(".") and item.name.endswith(".tmp"):
-                    _remove_leftover(item)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(f"{folder} cannot be listed: {reason}") from error
-    return [entry for entry in found if entry is not None]
-
-
-def _entry(item: os.DirEntry[str]) -> Entry | None:
-    """The entry of one file; None when it went away meanwhile."""
-    session_id = item.name[: -len(".json")]
-    try:
-        status = item.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    problem = None
-    if not stat.S_ISREG(status.st_mode):
-        problem = "not a plain file"
-    elif SESSION_ID.fullmatch(session_id) is None:
-        problem = "the file's name is not a session id"
-    return Entry(session_id, _signature(status), status.st_mtime_ns // 1000, problem)
-
-
-def _remove_leftover(item: os.DirEntry[str]) -> None:
-    with contextlib.suppress(OSError):
-        if time.time() - item.stat(follow_symlinks=False).st_mtime > LEFTOVER_SECONDS:
-            logger.info("Removing %s, left by a process that crashed", item.path)
-            os.unlink(item.path)  # noqa: PTH108 - a DirEntry has no unlink
