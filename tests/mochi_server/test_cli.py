@@ -47,7 +47,7 @@ async def test_the_version_is_told(tmp_path):
         ([], {"MOCHI_API_TOKEN_FILE": "/nowhere"}, "MOCHI_API_TOKEN_FILE", "No such file"),
     ],
 )
-def test_a_wrong_value_is_one_line_and_code_2(
+def test_a_wrong_value_is_one_line_and_code_2(  # noqa: PLR0917
     monkeypatch, capsys, arguments, variables, variable, allowed
 ):
     for name, value in variables.items():
@@ -110,7 +110,9 @@ async def test_the_start_tells_where_what_and_how(tmp_path, ollama, server_of):
     async with server_of(ollama=ollama) as server:
         await server.saw("/stream")
         log = server.log
-        assert re.search(r"^mochi-server \S+ listens on http://127\.0\.0\.1:\d+$", log, re.M)
+        assert re.search(
+            r"^mochi-server \S+ listens on http://127\.0\.0\.1:\d+$", log, re.MULTILINE
+        )
         assert str(tmp_path / "chat_sessions") in log
         assert f"ollama at {ollama.url}: 2 models" in log
         assert "local: " in log

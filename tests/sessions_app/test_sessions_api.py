@@ -89,7 +89,9 @@ async def test_a_wrong_body_is_refused_by_the_name_of_the_field(api, body, field
     assert field in fields
 
 
-@pytest.mark.parametrize("body", [b"{", b"\xff", b'{"model": NaN}', b'{"model": "\\ud800"}', b"[" * 5000])  # fmt: skip
+@pytest.mark.parametrize(
+    "body", [b"{", b"\xff", b'{"model": NaN}', b'{"model": "\\ud800"}', b"[" * 5000]
+)
 async def test_a_body_that_is_no_json_says_so(api, body):
     response = await api.post("/sessions", body)
     assert error_of(response) == (400, "INVALID_JSON")
@@ -204,7 +206,9 @@ async def test_a_wrong_patch_is_refused(api, body):
 async def test_a_person_sets_the_context_window_and_gives_it_back(api):
     session_id = await api.new_session()
     window = {"manual_override": True, "current_window": 16384}
-    assert (await api.patch(f"/sessions/{session_id}", {"context_window": window})).status_code == 200
+    assert (
+        await api.patch(f"/sessions/{session_id}", {"context_window": window})
+    ).status_code == 200
     status = (await api.get(f"/sessions/{session_id}/status")).json()["context_window"]
     assert (status["manual_override"], status["current_window"]) == (True, 16384)
     await api.patch(f"/sessions/{session_id}", {"context_window": {"manual_override": False}})

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import anyio
+import pytest
+
+from mochi_project.api import without_password
+from mochi_project.backends import default_providers
+from mochi_project.health import ProviderHealth
+from mochi_project.runtime import get_runtime
+from mochi_server import __version__
+from mochi_server.config import load_settings
+
+
+async def test_health_has_the_documented_fields(api, ollama):
+    response = await api.get("/health")
+    assert response.status_code == 200
+    assert response.json() == {
+        "status": "ok",
+        "ollama_connected": True,
+        "ollama_host": ollama.url,
+        "version": __version__,
+        "providers": {"ollama": {"reachable": True}, "local": {"reachable": False}},
+    }
+
+
+async def test_without_ollama_the_server_is_still_healthy(api, ollama):
+    await ollama.__aexit__(None, None, None)
+    body = (await api.get("/health")).json()
+    assert (body["status"], body["ollama_connected"]) == ("ok", False)
+
+
+async def test_an_ollama_that_hangs_does_not_hang_health(api, settings, mochi, tmp_path):
+    async def silent(reader, writer):
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings.MOCHI = load_settings(
+            ollama_host=f"http://127.0.0.1:{port}", data_dir=tmp_path, models_dir=tmp_path
+        )
+        settings.MOCHI_PROVIDERS = default_providers(settings.MOCHI)
+        start = time.monotonic()
+        with anyio.fail_after(5):
+            body = (await api.get("/health")).json()
+        assert body["ollama_connected"] is False
+        assert time.monotonic() - start < 3
+        start = time.monotonic()
+        await api.get("/health")
+        assert time.monotonic() - start < 0.5
+        await get_runtime().providers.aclose()
+
+
+async def test_many_who_ask_cause_one_check(api, ollama):
+    health = ProviderHealth(get_runtime())
+    before = len(ollama.requests)
+    answers = await asyncio.gather(*(health.reachable() for _ in range(20)))
+    assert all(answer["ollama"] for answer in answers)
+    assert len(ollama.requests) - before <= 1
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://localhost:11434", "http://localhost:11434"),
+        ("http://me:secret@host:1/x", "http://host:1/x"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(address, shown):
+    assert without_password(address) == shown

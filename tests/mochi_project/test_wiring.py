@@ -1,0 +1,122 @@
+"""Backends, runtime and checks."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.checks import run_checks
+
+from mochi_project.backends import InvalidBackend, ProviderHandler, StorageHandler
+from mochi_project.runtime import forget_runtime, get_runtime
+from mochi_server.config import load_settings
+from mochi_server.sessions.storage.json_files import JSONFileStorage
+from mochi_server.sessions.storage.memory import MemoryStorage
+
+MEMORY = "mochi_server.sessions.storage.memory.MemoryStorage"
+
+
+def ids():
+    return {message.id for message in run_checks()}
+
+
+def test_an_alias_is_built_once(mochi):
+    storages = StorageHandler()
+    assert isinstance(storages["default"], JSONFileStorage)
+    assert storages["default"] is storages["default"]
+    assert storages["default"] is not storages["agent_chats"]
+    assert set(storages) == {"default", "agent_chats"}
+    assert len(storages) == 2
+
+
+def test_options_reach_the_backend(mochi):
+    assert ProviderHandler()["ollama"].describe().startswith(("http", "ollama", "Ollama"))
+    assert ProviderHandler()["local"].alias == "local"
+
+
+def test_memory_is_a_setting(settings):
+    settings.MOCHI_SESSION_STORAGES = {"default": {"BACKEND": MEMORY}}
+    assert isinstance(StorageHandler()["default"], MemoryStorage)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "nowhere",
+        "no.such.Module",
+        "mochi_server.errors.NoSuch",
+        "mochi_server.errors.NotFound",
+        "math.pi",
+    ],
+)
+def test_a_backend_that_cannot_be_is_named(path):
+    handler = StorageHandler({"default": {"BACKEND": path}})
+    with pytest.raises(InvalidBackend, match="default"):
+        _ = handler["default"]
+
+
+def test_an_alias_that_is_not_there_is_a_key_error():
+    with pytest.raises(KeyError):
+        _ = StorageHandler({})["default"]
+
+
+def test_a_changed_setting_gets_a_new_runtime(mochi, settings):
+    first = get_runtime()
+    assert get_runtime() is first
+    settings.MOCHI_SESSION_STORAGES = {
+        "default": {"BACKEND": MEMORY},
+        "agent_chats": {"BACKEND": MEMORY},
+    }
+    second = get_runtime()
+    assert second is not first
+    assert isinstance(second.sessions.storage, MemoryStorage)
+    settings.USE_TZ = True
+    assert get_runtime() is second
+    forget_runtime()
+
+
+def test_good_settings_pass_the_checks(mochi):
+    assert run_checks() == []
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(settings, tmp_path):
+    (tmp_path / "file").write_text("")
+    settings.MOCHI = load_settings(data_dir=tmp_path / "file" / "below")
+    assert "mochi.E001" in ids()
+    settings.MOCHI = load_settings(data_dir=tmp_path / "file", session_storage="memory")
+    assert "mochi.E001" not in ids()
+
+
+def test_a_wrong_backend_is_an_error(mochi, settings):
+    settings.MOCHI_PROVIDERS = {"ollama": {"BACKEND": MEMORY}}
+    assert ids() == {"mochi.E002"}
+
+
+def test_a_missing_alias_is_an_error(mochi, settings):
+    settings.MOCHI_SESSION_STORAGES = {"default": {"BACKEND": MEMORY}}
+    assert ids() == {"mochi.E003"}
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "warned"),
+    [
+        ("0.0.0.0", None, True),
+        ("192.168.1.5", None, True),
+        ("mochi.lan", None, True),
+        ("0.0.0.0", "s3cret", False),
+        ("127.0.0.1", None, False),
+        ("localhost", None, False),
+        ("::1", None, False),
+    ],
+)
+def test_a_public_address_without_a_token_is_a_warning(settings, tmp_path, host, token, warned):
+    settings.MOCHI = load_settings(host=host, api_token=token, data_dir=tmp_path)
+    assert ("mochi.W002" in ids()) == warned
+
+
+def test_a_prompt_that_is_too_long_is_a_warning(mochi):
+    mochi.system_prompts_path.mkdir(parents=True)
+    (mochi.system_prompts_path / "short.md").write_text("x" * 9_999)
+    assert ids() == set()
+    (mochi.system_prompts_path / "long.md").write_text("x" * 10_000)
+    (mochi.system_prompts_path / "long.py").write_text("x" * 10_000)
+    assert ids() == {"prompts.W001"}
