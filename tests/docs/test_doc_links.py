@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT, anchors, links, sources
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, sources
 
 NOT_OURS = {"data", "build", "dist", "__pycache__", "node_modules"}
 TEXT = {".py", ".md", ".toml", ".txt", ".in", ".cfg", ".sh", ".yml", ".yaml", ""}
@@ -86,3 +86,15 @@ def test_the_repository_speaks_of_nothing_that_is_not_in_it() -> None:
         if ELSEWHERE.search(line)
     ]
     assert found == []
+
+
+def test_the_picture_of_the_architecture_has_every_layer() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    layers = re.search(r'id = "layers".*?^layers = \[(.*?)^\]', project, re.DOTALL | re.MULTILINE)
+    assert layers is not None
+    page = ROOT / "docs" / "explanation" / "architecture.md"
+    picture = next(block.text for block in blocks(page) if block.language == "mermaid")
+    later = {"agents", "tools", "testmode"}
+    shown = {"__main__", "app", "startup"}  # the command and the door, told in words
+    names = set(re.findall(r"\w+", layers[1])) - later - shown
+    assert {name for name in names if not re.search(rf"\b{name}\b", picture)} == set()

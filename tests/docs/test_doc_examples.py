@@ -1,0 +1,65 @@
+"""The examples of the HTTP reference have the shape of what a server answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.docs.pages import REFERENCE
+from tests.support.fake_ollama import FakeOllama
+from tests.support.server import running_server
+
+API = REFERENCE / "http-api.md"
+
+
+def example(route: str) -> Any:
+    """The JSON that the page shows for a route."""
+    _, _, rest = API.read_text("utf-8").partition(f"\n### {route}\n")
+    found = re.search(r"```json\n(.*?)```", rest.split("\n### ")[0], re.DOTALL)
+    assert found, route
+    return json.loads(found[1])
+
+
+def differences(shown: Any, real: Any, place: str = "") -> list[str]:
+    """Keys that only one of the two has; a null, and an empty list, can be anything."""
+    if isinstance(shown, dict) and isinstance(real, dict):
+        odd = [f"{place}.{key}" for key in shown.keys() ^ real.keys()]
+        both = shown.keys() & real.keys()
+        return odd + [
+            x for key in both for x in differences(shown[key], real[key], f"{place}.{key}")
+        ]
+    if isinstance(shown, list) and isinstance(real, list):
+        return differences(shown[0], real[0], f"{place}[]") if shown and real else []
+    if shown is None or real is None or isinstance(real, type(shown)):
+        return []
+    return [] if isinstance(shown, int | float) and isinstance(real, int | float) else [place]
+
+
+async def test_every_example_has_the_keys_of_a_real_answer(tmp_path: Path) -> None:
+    (tmp_path / "chat_sessions").mkdir()
+    (tmp_path / "chat_sessions" / "notes.json").write_text("not JSON")
+    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
+        prompt = {"filename": "helpful.md", "content": "You are a helpful assistant."}
+        await server.post("/system-prompts", prompt)
+        body = {"model": "qwen3:14b", "system_prompt_source_file": "helpful.md"}
+        _, created = await server.post("/sessions", body)
+        one = created["session_id"]
+        _, reply = await server.post(f"/chat/{one}", {"message": "Hello"})
+        real = {
+            "POST /api/v1/sessions": created,
+            "POST /api/v1/chat/{session_id}": reply,
+            "GET /api/v1/health": (await server.get("/health"))[1],
+            "GET /api/v1/models": (await server.get("/models"))[1],
+            "GET /api/v1/sessions": (await server.get("/sessions"))[1],
+            "GET /api/v1/sessions/{session_id}/status": (
+                await server.get(f"/sessions/{one}/status")
+            )[1],
+            "GET /api/v1/system-prompts": (await server.get("/system-prompts"))[1],
+        }
+    assert {
+        route: found
+        for route, answer in real.items()
+        if (found := differences(example(route), answer))
+    } == {}
