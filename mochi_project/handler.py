@@ -53,9 +53,12 @@ class MochiASGIHandler(ASGIHandler):
             elif response is not None:
                 await self.send_response(response, send)
         except asyncio.CancelledError:
-            if not (watch.gone or getattr(response, "stalled", False)):
+            stalled = getattr(response, "stalled", False)
+            if not (watch.gone or stalled):
                 raise
             forget_cancellation()
+            if stalled:
+                drop_connection(send)
         finally:
             watch.stop()
             if response is not None:
@@ -151,6 +154,18 @@ async def send_events(response: EventStreamResponse, send: Send) -> None:
         async for part in parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def drop_connection(send: Send) -> None:
+    """Cut the connection of a client that does not read.
+
+    ASGI has no word for it, and returning lets the server close politely: it would wait for the
+    client to read what is left, for ever (uvicorn, and its end as well). Elsewhere than on uvicorn
+    nothing is done.
+    """
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if transport is not None:  # of asyncio or of uvloop
+        transport.abort()
 
 
 def forget_cancellation() -> None:
