@@ -137,11 +137,9 @@ async def test_what_fails_before_the_first_byte_is_plain_json(site: Site, route:
     gate = asyncio.Event()
     busy = await site.server.new_session()
     site.ollama.reply(["..."], gate=gate)
+    before = len(site.ollama.chats)
     running = asyncio.ensure_future(site.server.post(f"/chat/{busy}", {"message": "Slow."}))
-    await site.ollama.requested(path="/api/chat")
-    with anyio.fail_after(5):
-        while not site.stored(busy):
-            await anyio.sleep(0.01)
+    await site.ollama.requested(before + 1, path="/api/chat")
     cases: list[tuple[str, Any, int, str]] = [
         ("0123456789", {"message": "Hi"}, 404, "SESSION_NOT_FOUND"),
         (session, {}, 400, "EMPTY_HISTORY"),

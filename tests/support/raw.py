@@ -31,6 +31,8 @@ class RawClient:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.port: int = writer.get_extra_info("sockname")[1]
+        """Of this end."""
 
     @classmethod
     async def post(
@@ -62,7 +64,9 @@ class RawClient:
     async def rest(self, seconds: float = 10) -> bytes:
         """Everything up to the end of the connection, as it came."""
         with anyio.fail_after(seconds):
-            return await self.reader.read()
+            found = await self.reader.read()
+        self.hang_up()
+        return found
 
     def hang_up(self) -> None:
         """Leave without a word."""

@@ -1,0 +1,321 @@
+"""Clients that leave, clients that do not read, and servers that stop: over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support.fake_ollama import FakeOllama, Reply
+from tests.support.raw import RawClient, events_of
+from tests.support.server import NOBODY, Server, running_server
+
+UVICORN = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0")
+RUNS = re.compile(r"running on (http://\S+)")
+ESTABLISHED = "01"
+MEGABYTES = ["word " * 400] * 6000  # 12 MB, more than all socket buffers together
+
+
+def stored(folder: Path, session: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        (folder / "chat_sessions" / f"{session}.json").read_bytes()
+    )["messages"]
+    return found
+
+
+async def until_stored(folder: Path, session: str, count: int) -> list[dict[str, Any]]:
+    """The messages, once there are so many."""
+    with anyio.fail_after(5):
+        while len(found := stored(folder, session)) < count:
+            await anyio.sleep(0.01)
+    return found
+
+
+def paused(ollama: FakeOllama) -> Reply:
+    return ollama.reply(["Once", " upon", " a time"], gate=asyncio.Event(), pause_after=2)
+
+
+async def begun(server: Server, session: str, **options: Any) -> tuple[RawClient, bytes]:
+    """A stream that has said "upon"."""
+    client = await RawClient.post(
+        server.url, f"/chat/{session}/stream", {"message": "Tell!"}, **options
+    )
+    got = b""
+    with anyio.fail_after(5):
+        while b"upon" not in got:
+            got += await client.reader.read(1000)
+    return client, got
+
+
+async def next_turn_works(server: Server, session: str) -> None:
+    """The claim is free again, soon."""
+    with anyio.fail_after(5):
+        while True:
+            status, answer = await server.post(f"/chat/{session}", {"message": "Again."})
+            if status != 409:
+                break
+            await anyio.sleep(0.01)
+    assert status == 200, answer
+
+
+async def dropped(*ports: int) -> None:
+    """No socket of this machine is connected to one of these ports of ours any more."""
+    with anyio.fail_after(5):
+        while connected(set(ports)):
+            await anyio.sleep(0.02)
+
+
+def connected(ports: set[int]) -> bool:
+    """Whether the kernel has an established connection whose other end is one of these."""
+    fields = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(
+        field[3] == ESTABLISHED and int(field[2].rpartition(":")[2], 16) in ports
+        for field in fields
+    )
+
+
+async def test_a_client_that_hangs_up_stops_the_model_and_keeps_the_partial(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """In mid-stream, before the first token, and on the plain route; each within a second."""
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session = await server.new_session()
+        paused(ollama)
+        client, _ = await begun(server, session)
+        client.hang_up()
+        with anyio.fail_after(1):
+            await ollama.disconnected(1)
+        partial = (await until_stored(tmp_path, session, 2))[-1]
+        assert (partial["content"], partial["interrupted"]) == ("Once upon", True)
+        await next_turn_works(server, session)
+
+        for number, route in enumerate(("/stream", ""), start=2):
+            session = await server.new_session()
+            ollama.reply(["Late."], gate=asyncio.Event())
+            before = len(ollama.chats)
+            path = f"/chat/{session}{route}"
+            client = await RawClient.post(server.url, path, {"message": "Hi"})
+            await ollama.requested(before + 1, path="/api/chat")
+            client.hang_up()
+            with anyio.fail_after(1):
+                await ollama.disconnected(number)
+            assert [m["role"] for m in stored(tmp_path, session)] == ["user"]
+            await next_turn_works(server, session)
+        assert "Traceback" not in server.log, server.log
+        assert "never retrieved" not in server.log
+
+
+async def test_a_client_that_half_closes_still_gets_its_answer_or_counts_as_gone(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Closing only the sending side must not leave a turn running for nobody."""
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session = await server.new_session()
+        reply = paused(ollama)
+        client, got = await begun(server, session)
+        client.writer.write_eof()
+        await anyio.sleep(0)
+        assert reply.gate is not None
+        reply.gate.set()
+        got += await client.rest(5)
+        await next_turn_works(server, session)
+        client.hang_up()
+
+
+async def test_a_client_that_never_reads_loses_its_stream_and_holds_up_nobody(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """The upstream is read to its end at full speed, the whole reply is stored, others are served,
+    and the slow client's stream ends without ``done``."""
+    async with running_server(
+        data_dir=tmp_path, ollama=ollama, client_stall_seconds=0.5, heartbeat_seconds=0.2
+    ) as server:
+        session = await server.new_session()
+        ollama.reply(MEGABYTES)
+        client = await RawClient.post(
+            server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
+        )
+        found = await until_stored(tmp_path, session, 2)
+        assert found[-1]["content"] == "".join(MEGABYTES)
+        assert "interrupted" not in found[-1]
+        assert ollama.disconnects == 0
+        await next_turn_works(server, session)
+        await server.saw("has not read its stream")
+        await dropped(client.port)
+        assert b"event: done" not in await client.rest()
+
+
+async def test_a_slow_client_that_does_read_gets_everything(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Slow is not stalled: the limit counts time without any progress."""
+    async with running_server(
+        data_dir=tmp_path, ollama=ollama, client_stall_seconds=0.6, heartbeat_seconds=0.2
+    ) as server:
+        session = await server.new_session()
+        words = ["word " * 400] * 500  # 1 MB
+        ollama.reply(words)
+        client = await RawClient.post(
+            server.url,
+            f"/chat/{session}/stream",
+            {"message": "Slowly."},
+            window=16_384,
+            Connection="close",
+        )
+        got = bytearray()
+        with anyio.fail_after(20):
+            while part := await client.reader.read(16_384):
+                got += part
+                await anyio.sleep(0.02)
+        assert b"event: done" in got[-400:]
+        client.hang_up()
+
+
+async def test_sigterm_in_mid_stream_says_so_keeps_the_partial_and_ends_in_order(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Error and done are delivered, also on the plain route as a status; exit code 0."""
+    ollama.one_at_a_time = False
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session, plain = await server.new_session(), await server.new_session()
+        paused(ollama)
+        client, got = await begun(server, session)
+        paused(ollama)
+        asked = asyncio.ensure_future(server.post(f"/chat/{plain}", {"message": "Hi"}))
+        await ollama.requested(2, path="/api/chat")
+        with anyio.fail_after(3):
+            ended = asyncio.ensure_future(server.stop(signal.SIGTERM))
+            got += await client.rest()
+            text = got.partition(b"\r\n\r\n")[2]
+            assert await ended == 0
+        body = re.sub(rb"(?:^|\r\n)[0-9a-f]+\r\n", b"", text).removesuffix(b"\r\n").decode()
+        events = events_of(body)
+        assert [event.event for event in events][-2:] == ["error", "done"]
+        assert events[-2].data["code"] == "SHUTTING_DOWN"
+        status, answer = await asked
+        assert (status, answer["error"]["code"]) == (503, "SHUTTING_DOWN")
+        partial = stored(tmp_path, session)[-1]
+        assert (partial["content"], partial["interrupted"]) == ("Once upon", True)
+        assert stored(tmp_path, plain)[0]["role"] == "user"
+        await ollama.disconnected(2)
+        assert "Traceback" not in server.log, server.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_server_with_clients_that_do_not_read_still_stops(
+    tmp_path: Path, ollama: FakeOllama, number: signal.Signals
+) -> None:
+    """One bad client must not keep a server alive: the bound is the shutdown time."""
+    async with running_server(data_dir=tmp_path, ollama=ollama, shutdown_seconds=1) as server:
+        session = await server.new_session()
+        ollama.reply(MEGABYTES)
+        client = await RawClient.post(
+            server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
+        )
+        await until_stored(tmp_path, session, 2)
+        with anyio.fail_after(5):
+            assert await server.stop(number) == 0
+        client.hang_up()
+        assert stored(tmp_path, session)[-1]["content"] == "".join(MEGABYTES)
+
+
+async def test_plain_uvicorn_is_not_kept_alive_by_a_client_that_does_not_read(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """It waits for open connections without a limit; a stalled one must be dropped, not closed."""
+    async with running_server(
+        data_dir=tmp_path, ollama=ollama, command=UVICORN, ready=RUNS, client_stall_seconds=0.5
+    ) as server:
+        session = await server.new_session()
+        ollama.reply(MEGABYTES)
+        client = await RawClient.post(
+            server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
+        )
+        await until_stored(tmp_path, session, 2)
+        server.process.send_signal(signal.SIGTERM)
+        with anyio.fail_after(5):
+            await server.process.wait()
+        client.hang_up()
+
+
+async def test_plain_uvicorn_serves_streams_and_stops_by_itself(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """``uvicorn mochi_project.asgi:application`` has no time limit of its own for open streams."""
+    async with running_server(
+        data_dir=tmp_path, ollama=ollama, command=UVICORN, ready=RUNS
+    ) as server:
+        session = await server.new_session()
+        events = [
+            event.event
+            async for event in server.stream(f"/chat/{session}/stream", {"message": "Hi there"})
+        ]
+        assert events == ["content_delta"] * 4 + ["message_complete", "done"]
+        paused(ollama)
+        client, got = await begun(server, session)
+        with anyio.fail_after(5):
+            ended = asyncio.ensure_future(server.stop(signal.SIGTERM))
+            got += await client.rest()
+            await ended
+        assert b"SHUTTING_DOWN" in got
+        assert b"event: done" in got
+        assert stored(tmp_path, session)[-1]["interrupted"] is True
+
+
+async def test_without_ollama_streams_are_refused_with_its_address(tmp_path: Path) -> None:
+    """An error before the first byte is a status, not a stream."""
+    async with running_server(data_dir=tmp_path) as server:
+        path = tmp_path / "chat_sessions" / "abcdef0123.json"
+        path.parent.mkdir(exist_ok=True)
+        metadata = {"session_id": "abcdef0123", "model": "qwen3:14b", "format_version": "1.3"}
+        metadata |= {"created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z"}
+        path.write_text(json.dumps({"metadata": metadata, "messages": []}))
+        before = path.read_bytes()
+        status, answer = await server.post("/chat/abcdef0123/stream", {"message": "Hi"})
+        assert (status, answer["error"]["code"]) == (502, "OLLAMA_UNREACHABLE")
+        assert NOBODY in answer["error"]["message"]
+        assert path.read_bytes() == before
+
+
+async def test_many_clients_that_come_and_go_leave_nothing_open(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Sockets, claims and turns are given back however a client leaves."""
+    ollama.one_at_a_time = False
+    ollama.default_reply = Reply([f"{n} " for n in range(200)], delay=0.005)
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        sessions = await asyncio.gather(*(server.new_session() for _ in range(30)))
+
+        async def flee(session: str, patience: float) -> int:
+            client = await RawClient.post(server.url, f"/chat/{session}/stream", {"message": "Bye"})
+            await anyio.sleep(patience)
+            client.hang_up()
+            return client.port
+
+        ports = await asyncio.gather(*(flee(s, n * 0.005) for n, s in enumerate(sessions)))
+        ollama.default_reply = None
+        for session in sessions:
+            await next_turn_works(server, session)
+        await dropped(*ports)
+        assert "Traceback" not in server.log, server.log
+        assert not [*(tmp_path / "chat_sessions" / ".locks").glob("*.claim")]
+
+
+async def test_a_body_that_never_comes_holds_no_session(tmp_path: Path, ollama: FakeOllama) -> None:
+    """A client that leaves in the middle of its request has asked for nothing."""
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session = await server.new_session()
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as sock:
+            head = f"POST /api/v1/chat/{session}/stream HTTP/1.1\r\nHost: {host}:{port}\r\n"
+            sock.sendall(f'{head}Content-Length: 100\r\n\r\n{{"message": "Hal'.encode())
+        await next_turn_works(server, session)
+        assert [m["content"] for m in stored(tmp_path, session)][0] == "Again."
+        assert "Traceback" not in server.log, server.log

@@ -1,0 +1,136 @@
+"""Servers that die without a word, at any moment.
+
+``MOCHI_KILL_ROUNDS=100`` kills a hundred turns; a test run does with fewer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from tests.support.fake_ollama import FakeOllama, Reply
+from tests.support.server import Server, running_server
+
+TURNS = int(os.environ.get("MOCHI_KILL_ROUNDS", "20"))
+AT_ONCE = 5
+"""Turns that die together, each at another point of its life."""
+LONGEST = 0.4
+"""Seconds of life at most; a turn takes about half of that."""
+SEED = 20261121
+
+HEAD = [
+    "session_id",
+    "model",
+    "created_at",
+    "updated_at",
+    "message_count",
+    "summary",
+    "summary_model",
+    "format_version",
+    "tool_settings",
+    "agent_settings",
+    "context_window_config",
+]
+
+
+@pytest.mark.timeout(60 + TURNS * 2)
+async def test_a_server_killed_at_any_moment_leaves_every_session_sound(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Every file is a whole session, every accepted message is in it, and the next server goes on
+    with every session: no claim outlives its process."""
+    ollama.one_at_a_time = False
+    ollama.default_reply = Reply(
+        [f"word{n} " for n in range(10)],
+        thinking=["Hm. ", "Well. "],
+        tool_calls=[{"name": "look", "arguments": {"at": "it"}}, {"name": "listen"}],
+        delay=0.004,
+    )
+    rng = random.Random(SEED)  # noqa: S311 - moments, not secrets
+    accepted: dict[str, list[str]] = {}
+    finished = 0
+    for start in range(0, TURNS, AT_ONCE):
+        async with running_server(data_dir=tmp_path, ollama=ollama, max_tool_rounds=2) as server:
+            while len(accepted) < AT_ONCE:
+                accepted[await server.new_session()] = []
+            turns = [
+                asyncio.ensure_future(
+                    ask(server, session, f"{start}.{number}", rng.uniform(0, 0.15), accepted)
+                )
+                for number, session in enumerate(accepted)
+            ]
+            await anyio.sleep(rng.uniform(0.02, LONGEST))
+            server.process.send_signal(signal.SIGKILL)
+            await server.process.wait()
+            finished += sum(await asyncio.gather(*turns))
+        for session, texts in accepted.items():
+            check(tmp_path, session, texts)
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        ollama.default_reply = None
+        _, listed = await server.get("/sessions")
+        assert len(listed["sessions"]) == AT_ONCE
+        assert listed["problems"] == []
+        for session in accepted:
+            status, answer = await server.post(f"/chat/{session}", {"message": "Still there?"})
+            assert (status, answer["message"]["content"]) == (200, "You said: Still there?")
+            check(tmp_path, session, accepted[session], whole=True)
+        assert await server.stop() == 0
+        assert "Traceback" not in server.log, server.log
+    assert sum(map(len, accepted.values())) >= TURNS // 4  # else nothing was killed in mid-turn
+    assert finished < TURNS // 2
+
+
+async def ask(
+    server: Server, session: str, text: str, wait: float, accepted: dict[str, list[str]]
+) -> bool:
+    """One turn, noted as accepted when its status arrives; whether it came to its end."""
+    await anyio.sleep(wait)
+    path = f"{server.api}/chat/{session}/stream"
+    body = {"message": text, "think": True}
+    try:
+        async with server.http.post(path, json=body) as response:
+            assert response.status == 200, await response.text()
+            accepted[session].append(text)
+            return b"event: done" in await response.read()
+    except (aiohttp.ClientError, OSError):
+        return False
+
+
+def check(folder: Path, session: str, accepted: list[str], *, whole: bool = False) -> None:
+    """The file is a session as documented, and nothing that was accepted is missing."""
+    data = (folder / "chat_sessions" / f"{session}.json").read_bytes()
+    document: dict[str, Any] = json.loads(data)
+    assert list(document) == ["metadata", "messages"]
+    metadata, messages = document["metadata"], document["messages"]
+    assert list(metadata) == HEAD
+    assert (metadata["session_id"], metadata["format_version"]) == (session, "1.3")
+    assert metadata["message_count"] == len(messages)
+    said = [m["content"] for m in messages if m["role"] == "user"]
+    assert [text for text in said if text in accepted] == accepted
+    assert len(set(said)) == len(said)
+    check_calls(messages, whole=whole)
+
+
+def check_calls(messages: list[dict[str, Any]], *, whole: bool) -> None:
+    """Each call has its result behind it; only those at the very end may still be open."""
+    rest = list(messages)
+    while rest:
+        message = rest.pop(0)
+        assert message["role"] in {"user", "assistant"}
+        assert message["message_id"]
+        assert message["timestamp"]
+        calls = message.get("tool_calls") or []
+        if not rest and not whole:
+            return
+        for call in calls:
+            result = rest.pop(0)
+            assert (result["role"], result["tool_call_id"]) == ("tool", call["id"])
