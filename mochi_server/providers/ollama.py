@@ -140,6 +140,7 @@ class OllamaProvider(Provider):
         if self._instructor is None:
             # Half a second of imports, not to be spent in the event loop nor at start-up.
             module = await in_thread(import_module, "mochi_server.ollama.async_client")
+        if self._instructor is None:  # nobody else has made it meanwhile
             self._instructor = module.AsyncInstructorOllamaClient(
                 self._transport.host, limits=self._transport.limits, keep_alive=self._keep_alive
             )
