@@ -27,7 +27,9 @@ def logging_config(level: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR", "propagate": True},
             "asyncio": {"level": "WARNING"},
             "httpx": {"level": quiet},
+            "httpx2": {"level": quiet},
             "httpcore": {"level": "INFO"},
+            "httpcore2": {"level": "INFO"},
         },
     }
 
