@@ -142,10 +142,10 @@ class Hosts:
 
     def __init__(self, bound: str, allowed: Iterable[str]) -> None:
         names = [name.lower().rstrip(".") for name in allowed]
-        self.names = _LOOPBACK | {bound.lower()} | {name.strip("[]") for name in names}
+        self.names = _LOOPBACK | {bound.lower().strip("[]")} | {name.strip("[]") for name in names}
         self.suffixes = tuple(name for name in names if name.startswith("."))
         self.any = "*" in names
-        address = as_address(bound)
+        address = as_address(bound.strip("[]"))
         self.any_address = address is not None and address.is_unspecified
 
     def allow(self, given: str, local: str) -> bool:

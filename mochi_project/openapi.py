@@ -69,6 +69,8 @@ class _Samples(dict[str, Any]):
 def example_of(error: type[MochiError]) -> JSONObject:
     """The body of such an error, with sample values."""
     fields = _Samples()
+    if error is HostNotAllowed:
+        fields["host"] = "evil.example"
     message = error.template.format_map(fields)
     return {"error": {"code": error.code, "message": message, "details": dict(fields)}}
 

@@ -144,7 +144,8 @@ class Announcement:
             self._say(line)
 
     def _say(self, line: str) -> None:
-        self._write(f"{line}\n")
+        with contextlib.suppress(BrokenPipeError):  # nobody reads what we print
+            self._write(f"{line}\n")
 
     def _wait(self) -> dict[str, Any] | None:
         end = time.monotonic() + READY_SECONDS

@@ -13,6 +13,7 @@ from mochi_project.responses import json_response, no_content, raw_json
 from mochi_project.runtime import get_runtime
 from mochi_server.errors import (
     InvalidMessageIndex,
+    InvalidRequest,
     ModelNotFound,
     OllamaUnreachable,
     PromptNotFound,
@@ -63,7 +64,10 @@ def detail_of(session: ChatSession) -> bytes:
     response=SessionList,
     summary="List the sessions",
     openapi_extra=documented(
-        StorageError, example=schemas.LIST, parameters={"limit": 50, "cursor": "LTE3MzY5Mzc"}
+        InvalidRequest,
+        StorageError,
+        example=schemas.LIST,
+        parameters={"limit": 50, "cursor": "LTE3MzY5Mzc"},
     ),
 )
 async def list_sessions(

@@ -76,15 +76,15 @@ async def test_the_gate_stands_in_front_of_everything(server_of, ollama):
         head = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         for request, status in (
             (b"\x00\xff\r\n\r\n", b"400"),
-            (b"GET /api/v1/models\r\n\r\n", b"400"),
-            (b"GET /api/v1/sessions?limit=\xff" + head + b"\r\n", b"422"),
+            (b"GET /api/v1/models\r\n\r\n", b"403"),
+            (b"GET /api/v1/\xff" + head + b"\r\n", b"400"),
+            (b"BREW /api/v1/models" + head + b"\r\n", b"400"),
+            (b"GET /api/v1/sessions?limit=\xff" + head + b"\r\n", b"400"),
             (b"GET /api/v1/sessions/%00%ff" + head + b"\r\n", b"404"),
             (b"GET /api/v1/../../etc/passwd" + head + b"\r\n", b"404"),
             (b"GET /api/v1/health" + head + b"Host: localhost\r\n\r\n", b"403"),
             (b"POST /api/v1/sessions" + head + b"Content-Length: 1\r\n\r\n{", b"400"),
-            (b"GET http://evil.example/api/v1/health HTTP/1.1\r\nHost: x\r\n"
-             b"Connection: close\r\n\r\n", b"403"),
-        ):  # fmt: skip
+        ):
             answer = await raw(server, request)
             assert answer.split(b" ")[1] == status, (request, answer)
         assert (await server.get("/health"))[0] == 200
