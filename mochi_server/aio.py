@@ -35,14 +35,23 @@ async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
 
     For short steps that must not stop half-way, such as a write.
     """
-    task = asyncio.get_running_loop().create_task(coroutine)
+    return await _to_the_end(asyncio.get_running_loop().create_task(coroutine))
+
+
+async def finish_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """``in_thread``, to its end even when the caller is cancelled meanwhile."""
+    loop = asyncio.get_running_loop()
+    return await _to_the_end(loop.run_in_executor(_files, partial(function, *args, **kwargs)))
+
+
+async def _to_the_end(future: asyncio.Future[T]) -> T:
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
-        while not task.done():
+        while not future.done():
             with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({task})
-        if not task.cancelled() and (error := task.exception()) is not None:
+                await asyncio.wait({future})
+        if not future.cancelled() and (error := future.exception()) is not None:
             logger.exception("A step of a cancelled task failed", exc_info=error)
         raise
 

@@ -6,7 +6,7 @@ know are kept (docs/reference/session-file.md).
 
 from __future__ import annotations
 
-import uuid
+import random
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -17,12 +17,12 @@ from .errors import JSONObject
 
 def new_message_id() -> str:
     """Ten lower-case hexadecimal digits."""
-    return uuid.uuid4().hex[:10]
+    return f"{random.getrandbits(40):010x}"
 
 
 def new_call_id() -> str:
     """An id for a tool call whose model gave none."""
-    return f"call_{uuid.uuid4().hex[:8]}"
+    return f"call_{random.getrandbits(32):08x}"
 
 
 def now() -> str:

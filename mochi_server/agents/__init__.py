@@ -1,0 +1,1 @@
+"""Agents: specialists with tools of their own. None are discovered yet."""

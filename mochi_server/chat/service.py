@@ -68,9 +68,8 @@ class ChatService:
             ShuttingDown, StorageError.
         """
         self._turns.check_open()
-        session = await self._sessions.get(session_id)
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._sessions.claim(session_id))
+            session = await stack.enter_async_context(self._sessions.claim(session_id))
             model = session.metadata.model
             provider, name = self._providers.resolve(model)
             info = await provider.show_model(name)

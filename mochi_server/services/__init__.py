@@ -1,0 +1,1 @@
+"""What turns need beside models and sessions: window, history, prompts."""

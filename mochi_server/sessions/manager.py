@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import orjson
 
 from ..aio import finish, in_thread
-from ..errors import InvalidRequest, JSONObject, SessionExists, SessionUnreadable
+from ..errors import InvalidRequest, JSONObject, SessionExists, SessionNotFound, SessionUnreadable
 from ..messages import now
 from .cache import DocumentCache
 from .codec import Document, NotASession, assemble, breathe, disassemble
@@ -20,6 +21,8 @@ from .session import ChatSession
 from .storage.base import SessionStorage
 from .storage.json_files import JSONFileStorage
 from .types import AgentSettings, ContextWindowConfig, SessionMetadata, ToolSettings
+
+Write = Callable[[Iterable[bytes]], Awaitable[tuple[int, ...]]]
 
 CACHE_BYTES = 32 * 1024 * 1024
 
@@ -94,7 +97,8 @@ class SessionManager:
             if system_prompt is not None:
                 session.set_system_prompt(system_prompt, source_file)
             try:
-                await finish(self._write(session, new=True))
+                create = partial(self.storage.create, session.session_id)
+                await finish(self._write(session, create))
             except SessionExists:
                 if session_id is not None:
                     raise
@@ -109,7 +113,12 @@ class SessionManager:
             SessionUnreadable: its file is no session; it was left as it is.
             StorageError: its file cannot be read.
         """
-        return ChatSession.from_document(await self._document(session_id), session_id)
+        return await self._load(session_id, None)
+
+    async def _load(self, session_id: str, signature: tuple[int, ...] | None) -> ChatSession:
+        """The session; a signature that was seen just now spares one look at the storage."""
+        document = await self._document(session_id, signature)
+        return ChatSession.from_document(document, session_id)
 
     @asynccontextmanager
     async def edit(self, session_id: str, *, exclusive: bool = False) -> AsyncIterator[ChatSession]:
@@ -128,22 +137,27 @@ class SessionManager:
         async with AsyncExitStack() as held:
             if exclusive:
                 await held.enter_async_context(self._exclusively(session_id))
-            await held.enter_async_context(self.storage.lock(session_id))
-            session = await self.get(session_id)
+            hold = await held.enter_async_context(self.storage.lock(session_id))
+            session = await self._load(session_id, hold.signature)
             yield session
             if session.changed:
                 session.touch()
-                await finish(self._write(session))
+                await finish(self._write(session, hold.write))
                 session.saved()
 
-    def claim(self, session_id: str) -> AbstractAsyncContextManager[None]:
-        """Hold the session for one turn, against other turns in all processes.
+    @asynccontextmanager
+    async def claim(self, session_id: str) -> AsyncIterator[ChatSession]:
+        """Hold the session for one turn, against other turns in all processes; yields it.
 
         Raises:
             SessionBusy: somebody has it.
-            SessionNotFound: the id is malformed. Whether there is such a session is not looked up.
+            SessionNotFound: there is none.
+            SessionUnreadable: its file is no session; it was left as it is.
         """
-        return self.storage.claim(session_id)
+        async with self.storage.claim(session_id) as signature:
+            if signature is None:
+                raise SessionNotFound(session_id=session_id)
+            yield await self._load(session_id, signature)
 
     async def delete(self, session_id: str) -> None:
         """Remove the session.
@@ -195,10 +209,11 @@ class SessionManager:
         behind = None if cursor is None else read_cursor(cursor)
         return await self._index.table(), behind
 
-    async def _document(self, session_id: str) -> Document:
+    async def _document(self, session_id: str, signature: tuple[int, ...] | None) -> Document:
         """From the cache if the storage still has the same; else read, checked and kept."""
         if session_id in self._cache:
-            signature = await self.storage.signature(session_id)
+            if signature is None:
+                signature = await self.storage.signature(session_id)
             if document := self._cache.get(session_id, signature):
                 return document
         data, signature = await self.storage.read(session_id)
@@ -209,10 +224,10 @@ class SessionManager:
         self._cache.put(session_id, signature, document)
         return document
 
-    async def _write(self, session: ChatSession, *, new: bool = False) -> None:
-        document, write = session.document(), self.storage.create if new else self.storage.write
+    async def _write(self, session: ChatSession, write: Write) -> None:
+        document = session.document()
         async with self._index.own_change() as enter:
-            signature = await write(session.session_id, assemble(document))
+            signature = await write(assemble(document))
             enter(session.session_id, row_of_session(session, signature))
         self._cache.put(session.session_id, signature, document)
 

@@ -1,0 +1,1 @@
+"""Functions that models may call. No source of tools exists yet."""

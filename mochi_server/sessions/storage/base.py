@@ -36,6 +36,26 @@ class Entry(NamedTuple):
     """Why this is no session, although it looks like one: such an entry is shown, never read."""
 
 
+class Hold:
+    """A session that ``lock`` holds."""
+
+    def __init__(
+        self, storage: SessionStorage, session_id: str, signature: tuple[int, ...] | None
+    ) -> None:
+        self._storage = storage
+        self.session_id = session_id
+        self.signature = signature
+        """The signature when the session was taken; None when nothing is stored."""
+
+    async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
+        """Like the storage's ``write``; the last thing to do, for it may end the hold.
+
+        Raises:
+            StorageError: the disk refused; the old content is still there.
+        """
+        return await self._storage.write(self.session_id, parts)
+
+
 class SessionStorage(ABC):
     """Keeps session files as bytes under ids. JSON and its meaning live in the layer above.
 
@@ -96,14 +116,15 @@ class SessionStorage(ABC):
         """Every stored session, in no particular order."""
 
     @abstractmethod
-    def lock(self, session_id: str) -> AbstractAsyncContextManager[None]:
+    def lock(self, session_id: str) -> AbstractAsyncContextManager[Hold]:
         """Exclude other edits of this session, in all processes; waits. Held for milliseconds."""
 
     @abstractmethod
-    def claim(self, session_id: str) -> AbstractAsyncContextManager[None]:
+    def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
         """Exclude other turns of this session, in all processes; refuses at once.
 
-        A crashed process gives its claims back by itself.
+        A crashed process gives its claims back by itself. Yields the session's signature, None
+        when nothing is stored.
 
         Raises:
             SessionBusy: somebody has it.

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import random
 import stat
-import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 
-from ...aio import finish, in_thread
+from ...aio import finish_in_thread, in_thread
 from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
-from .base import Entry, SessionStorage, check_session_id
+from .base import Entry, Hold, SessionStorage, check_session_id
 from .folder import scan, signature_of
 from .locks import KeyedLocks, give_back, take
 
@@ -64,17 +65,17 @@ class JSONFileStorage(SessionStorage):
 
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """By a temporary file, flushed to disk and renamed; the folder is flushed as well."""
-        return await finish(in_thread(_write, session_id, self._path(session_id), parts))
+        return await finish_in_thread(_write, session_id, self._path(session_id), parts)
 
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """See the base class."""
         path = self._path(session_id)
         async with self.lock(session_id):
-            return await finish(in_thread(_create, session_id, path, parts))
+            return await finish_in_thread(_create, session_id, path, parts)
 
     async def delete(self, session_id: str) -> None:
         """See the base class."""
-        await finish(in_thread(_delete, session_id, self._path(session_id)))
+        await finish_in_thread(_delete, session_id, self._path(session_id))
 
     async def entries(self) -> list[Entry]:
         """See the base class; temporary files of crashed processes are removed on the way."""
@@ -85,49 +86,85 @@ class JSONFileStorage(SessionStorage):
         return await in_thread(_generation, self.folder)
 
     @asynccontextmanager
-    async def _lock(self, session_id: str) -> AsyncIterator[None]:
+    async def _lock(self, session_id: str) -> AsyncIterator[Hold]:
         path = self._lock_path(session_id, "lock")
         async with self._waiting.holding(session_id):
             pause = 0.001
-            while (handle := await self._take(session_id, path)) is None:
+            while (taken := await self._take(session_id, path)) is None:
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, 0.02)
+            hold = _FileHold(self, session_id, taken, path)
             try:
-                yield
+                yield hold
             finally:
-                await finish(in_thread(give_back, handle, path))
+                await hold.give_back()
 
-    def lock(self, session_id: str) -> AbstractAsyncContextManager[None]:
+    def lock(self, session_id: str) -> AbstractAsyncContextManager[Hold]:
         """See the base class."""
         return self._lock(session_id)
 
     @asynccontextmanager
-    async def _claim(self, session_id: str) -> AsyncIterator[None]:
+    async def _claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         path = self._lock_path(session_id, "claim")
-        handle = await self._take(session_id, path)
-        if handle is None:
+        taken = await self._take(session_id, path)
+        if taken is None:
             raise SessionBusy(session_id=session_id)
         try:
-            yield
+            yield taken.signature
         finally:
-            await finish(in_thread(give_back, handle, path))
+            await finish_in_thread(give_back, taken.handle, path)
 
-    def claim(self, session_id: str) -> AbstractAsyncContextManager[None]:
+    def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
         """See the base class."""
         return self._claim(session_id)
 
     def _lock_path(self, session_id: str, kind: str) -> Path:
         return self.folder / ".locks" / f"{check_session_id(session_id)}.{kind}"
 
-    async def _take(self, session_id: str, path: Path) -> int | None:
+    async def _take(self, session_id: str, path: Path) -> _Taken | None:
         """A descriptor that is taken is never lost to a cancellation."""
-        taken: list[int] = []
+        taken: list[_Taken] = []
         try:
-            return await finish(in_thread(_take, session_id, path, taken))
+            await finish_in_thread(_take, session_id, self._path(session_id), path, taken)
         except BaseException:
-            for handle in taken:
-                give_back(handle, path)
+            for each in taken:
+                give_back(each.handle, path)
             raise
+        return taken[0] if taken else None
+
+
+class _Taken(NamedTuple):
+    """A lock file in hand."""
+
+    handle: int
+    signature: tuple[int, ...] | None
+    """Of the session, as it is now."""
+
+
+class _FileHold(Hold):
+    """Writes and gives the lock back in one step of a thread: each step costs a switch."""
+
+    def __init__(
+        self, storage: JSONFileStorage, session_id: str, taken: _Taken, lock: Path
+    ) -> None:
+        super().__init__(storage, session_id, taken.signature)
+        self._path = storage.folder / f"{session_id}.json"
+        self._lock = lock
+        self._handle: int | None = taken.handle
+
+    async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
+        handle, self._handle = self._handle, None
+        if handle is None:
+            raise RuntimeError("The hold has ended.")
+        return await finish_in_thread(
+            _write_and_give_back, self.session_id, self._path, parts, handle, self._lock
+        )
+
+    async def give_back(self) -> None:
+        """End the hold, unless a write has."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            await finish_in_thread(give_back, handle, self._lock)
 
 
 @contextlib.contextmanager
@@ -195,7 +232,7 @@ def _head_or_error(folder: str, session_id: str, size: int) -> bytes | MochiErro
 
 
 def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
-    temporary = path.parent / f".{session_id}.{uuid.uuid4().hex}.tmp"
+    temporary = path.parent / f".{session_id}.{random.getrandbits(64):016x}.tmp"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("xb") as file:
@@ -239,16 +276,33 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _take(session_id: str, path: Path, taken: list[int]) -> int | None:
+def _take(session_id: str, path: Path, lock: Path, taken: list[_Taken]) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = take(path)
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = take(lock)
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(session_id=session_id, reason=reason) from error
     if handle is not None:
-        taken.append(handle)
-    return handle
+        taken.append(_Taken(handle, _known(path)))
+
+
+def _known(path: Path) -> tuple[int, ...] | None:
+    """The signature of what is stored, None when that is no session."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return signature_of(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def _write_and_give_back(
+    session_id: str, path: Path, parts: Iterable[bytes], handle: int, lock: Path
+) -> tuple[int, ...]:
+    try:
+        return _write(session_id, path, parts)
+    finally:
+        give_back(handle, lock)
 
 
 def _generation(folder: Path) -> object | None:

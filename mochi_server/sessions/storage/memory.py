@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from ...errors import SessionBusy, SessionExists, SessionNotFound
-from .base import Entry, SessionStorage, check_session_id
+from .base import Entry, Hold, SessionStorage, check_session_id
 from .locks import KeyedLocks
 
 
@@ -73,20 +73,29 @@ class MemoryStorage(SessionStorage):
         """The number of changes so far."""
         return self._changes
 
-    def lock(self, session_id: str) -> AbstractAsyncContextManager[None]:
-        """See the base class."""
-        return self._waiting.holding(check_session_id(session_id))
+    def _known(self, session_id: str) -> tuple[int, ...] | None:
+        content = self._contents.get(session_id)
+        return content[1].signature if content else None
 
     @asynccontextmanager
-    async def _claim(self, session_id: str) -> AsyncIterator[None]:
+    async def _lock(self, session_id: str) -> AsyncIterator[Hold]:
+        async with self._waiting.holding(check_session_id(session_id)):
+            yield Hold(self, session_id, self._known(session_id))
+
+    def lock(self, session_id: str) -> AbstractAsyncContextManager[Hold]:
+        """See the base class."""
+        return self._lock(session_id)
+
+    @asynccontextmanager
+    async def _claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         if check_session_id(session_id) in self._claimed:
             raise SessionBusy(session_id=session_id)
         self._claimed.add(session_id)
         try:
-            yield
+            yield self._known(session_id)
         finally:
             self._claimed.discard(session_id)
 
-    def claim(self, session_id: str) -> AbstractAsyncContextManager[None]:
+    def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
         """See the base class."""
         return self._claim(session_id)
