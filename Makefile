@@ -60,7 +60,7 @@ bench: $(VENV)/bench.stamp
 
 ifneq ($(UV),)
 make_venv = test -x $(BIN)/python || "$(UV)" venv --quiet --python "$$(command -v "$$PYTHON")" "$$VENV"
-install = "$(UV)" pip install --quiet --python $(BIN)/python
+install = "$(UV)" pip install --quiet --compile-bytecode --python $(BIN)/python
 else
 # Run over an environment that is there, venv keeps its packages and adds pip where uv left it out.
 make_venv = $(BIN)/python -m pip --version >/dev/null 2>&1 || "$$PYTHON" -m venv "$$VENV"
