@@ -33,7 +33,7 @@ def stored(folder: Path, session: str) -> list[dict[str, Any]]:
 async def until_stored(folder: Path, session: str, count: int) -> list[dict[str, Any]]:
     """The messages, once there are so many."""
     with anyio.fail_after(5):
-        while len(found := stored(folder, session)) < count:
+        while len(found := stored(folder, session)) < count:  # noqa: ASYNC110 - of a process
             await anyio.sleep(0.01)
     return found
 
@@ -68,7 +68,7 @@ async def next_turn_works(server: Server, session: str) -> None:
 async def dropped(*ports: int) -> None:
     """No socket of this machine is connected to one of these ports of ours any more."""
     with anyio.fail_after(5):
-        while connected(set(ports)):
+        while connected(set(ports)):  # noqa: ASYNC110 - the kernel tells nobody
             await anyio.sleep(0.02)
 
 
@@ -121,7 +121,6 @@ async def test_a_client_that_half_closes_still_gets_its_answer_or_counts_as_gone
         reply = paused(ollama)
         client, got = await begun(server, session)
         client.writer.write_eof()
-        await anyio.sleep(0)
         assert reply.gate is not None
         reply.gate.set()
         got += await client.rest(5)
@@ -317,5 +316,5 @@ async def test_a_body_that_never_comes_holds_no_session(tmp_path: Path, ollama: 
             head = f"POST /api/v1/chat/{session}/stream HTTP/1.1\r\nHost: {host}:{port}\r\n"
             sock.sendall(f'{head}Content-Length: 100\r\n\r\n{{"message": "Hal'.encode())
         await next_turn_works(server, session)
-        assert [m["content"] for m in stored(tmp_path, session)][0] == "Again."
+        assert stored(tmp_path, session)[0]["content"] == "Again."
         assert "Traceback" not in server.log, server.log
