@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.errors import SessionBusy, ShuttingDown
+from mochi_server.errors import MochiError, SessionBusy, ShuttingDown
 from mochi_server.messages import AssistantMessage, UserMessage
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
@@ -341,6 +341,72 @@ async def test_cancelling_the_reply_in_one_piece_stops_the_model(
     await ollama.disconnected()
     await engine.ended()
     await engine.turn(session, "Again.")
+
+
+async def test_a_session_that_vanishes_in_mid_turn_is_an_error_that_the_user_sees(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """What cannot be stored is never reported as complete."""
+    reply = endless(ollama)
+    session = await engine.session()
+    reader = (await engine.start(session)).reader()
+    await read_until(reader, "content_delta")
+    engine.path(session).unlink()
+    assert reply.gate is not None
+    reply.gate.set()
+    events = await read_all(reader)
+    assert [event.type for event in events][-2:] == ["error", "done"]
+    assert "message_complete" not in kinds(events)
+    assert not engine.path(session).exists()
+
+
+async def test_a_folder_that_refuses_the_question_leaves_the_model_alone(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """A message that cannot be kept is not accepted; with room again, the session goes on."""
+    session = await engine.session()
+    content = engine.path(session).read_bytes()
+    engine.path(session).unlink()
+    engine.path(session).mkdir()
+    with pytest.raises(MochiError):
+        await engine.chat.open_turn(session, message="Hello")
+    assert not ollama.chats
+    engine.path(session).rmdir()
+    engine.path(session).write_bytes(content)
+    await engine.turn(session)
+
+
+async def test_a_client_that_leaves_while_the_checks_run_gives_the_session_back(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """An Ollama that hangs at its first question must not lock the session."""
+    ollama.play_raw([b"{}"], path="/api/show", first_byte_ms=60_000)
+    session = await engine.session()
+    opening = asyncio.ensure_future(engine.chat.open_turn(session, message="Hello"))
+    await ollama.requested(path="/api/show")
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await ollama.disconnected()
+    assert engine.stored(session) == []
+    await engine.turn(session)
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 4))
+async def test_opening_can_be_cancelled_at_any_step(engine: Bench, steps: int) -> None:
+    """Either nothing happened, or the question is kept; the claim is free in both cases."""
+    session = await engine.session()
+    opening = asyncio.ensure_future(engine.chat.open_turn(session, message="Hello"))
+    for _ in range(steps):
+        await asyncio.sleep(0.0002)
+    opening.cancel()
+    outcome = (await asyncio.gather(opening, return_exceptions=True))[0]
+    if not isinstance(outcome, BaseException):
+        await outcome.release()
+    else:
+        assert isinstance(outcome, asyncio.CancelledError)
+    assert [m["content"] for m in engine.stored(session)] in ([], ["Hello"])
+    assert kinds(await engine.turn(session, "Again."))[-1] == "done"
 
 
 async def test_calls_that_a_crash_left_open_are_answered_at_the_next_turn(
