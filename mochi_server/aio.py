@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_files = ThreadPoolExecutor(max_workers=32, thread_name_prefix="mochi-files")
+_files = ThreadPoolExecutor(max_workers=8, thread_name_prefix="mochi-files")
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

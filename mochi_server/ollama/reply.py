@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from ..completions import Chunk, Finish, TextDelta, ThoughtDelta
+from ..completions import Chunk, ContentDelta, Finish, ThinkingDelta
 from ..errors import MochiError
 from ..messages import ToolCall, new_call_id
 from .failures import failure_of_line, incomplete, not_json
@@ -80,7 +80,18 @@ class ReplyReader:
         """The chunks that this read completes."""
         chunks: list[Chunk] = []
         for line in self._lines.feed(data):
-            self._read(line, chunks)
+            try:
+                entry = orjson.loads(line)
+                message = entry["message"]
+                text = message["content"]
+            except (orjson.JSONDecodeError, LookupError, TypeError):
+                self._read(line, chunks)
+            else:
+                if is_plain(entry, message) and type(text) is str:
+                    if text:
+                        chunks.append(ContentDelta(text))
+                    continue
+                self._read_entry(entry, chunks)
             if self.finished or self.error is not None:
                 return chunks
         if self._lines.pending > LONGEST_LINE:
@@ -99,21 +110,24 @@ class ReplyReader:
         return chunks
 
     def _read(self, line: bytes, chunks: list[Chunk]) -> None:
-        """Append the chunks of one line, or set `error`; this runs for every token."""
+        """Append the chunks of one line of any kind, or set `error`."""
         try:
             data = orjson.loads(line)
         except orjson.JSONDecodeError:
             if line.strip():
                 self.error = not_json(line)
             return
+        self._read_entry(data, chunks)
+
+    def _read_entry(self, data: Any, chunks: list[Chunk]) -> None:  # noqa: ANN401 - any JSON
         message = data.get("message") if type(data) is dict else None
         if type(message) is not dict or "error" in data:
             self.error = failure_of_line(data, model=self._model)
             return
         if type(thought := message.get("thinking")) is str and thought:
-            chunks.append(ThoughtDelta(thought))
+            chunks.append(ThinkingDelta(thought))
         if type(text := message.get("content")) is str and text:
-            chunks.append(TextDelta(text))
+            chunks.append(ContentDelta(text))
         if calls := message.get("tool_calls"):
             chunks.extend(self._calls(calls))
         if data.get("done"):
@@ -140,6 +154,20 @@ class ReplyReader:
             identity = new_call_id()
         self._call_ids.add(identity)
         return identity
+
+
+def is_plain(entry: dict[str, Any], message: dict[str, Any]) -> bool:
+    """Whether a line is a piece of text and nothing else, as nearly all are.
+
+    ``{"model", "created_at", "message": {"role", "content"}, "done": false}``
+    """
+    return (
+        len(entry) == 4  # noqa: PLR2004
+        and entry.get("done") is False
+        and "error" not in entry
+        and len(message) == 2  # noqa: PLR2004
+        and "role" in message
+    )
 
 
 def as_arguments(value: object) -> dict[str, Any]:
