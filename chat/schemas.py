@@ -7,8 +7,25 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.errors import JSONObject
+from mochi_server.events import (
+    ContentDelta,
+    Done,
+    ErrorEvent,
+    Event,
+    MessageComplete,
+    ThinkingDelta,
+    ToolCallStarted,
+    ToolContinuationStart,
+    ToolResultReady,
+)
 
 ASK: JSONObject = {"message": "What is the capital of France?", "think": False}
+WINDOW: JSONObject = {
+    "current_window": 8192,
+    "usage_tokens": 165,
+    "reason": "initial_setup",
+    "dropped_messages": 0,
+}
 REPLY: JSONObject = {
     "session_id": "a1b2c3d4e5",
     "message": {
@@ -21,11 +38,8 @@ REPLY: JSONObject = {
         "prompt_eval_count": 120,
     },
     "tool_calls_executed": [],
-    "context_window": {
-        "current_window": 8192,
-        "usage_tokens": 165,
-        "reason": "initial_setup",
-    },
+    "context_window": WINDOW,
+    "finish_reason": "stop",
 }
 MODEL: JSONObject = {
     "name": "qwen3:14b",
@@ -71,6 +85,7 @@ class ChatReply(BaseModel):
     message: dict[str, Any]
     tool_calls_executed: list[dict[str, Any]]
     context_window: dict[str, Any] | None
+    finish_reason: str | None = Field(description="`stop`, `length`, … as the provider says it.")
 
 
 class Model(BaseModel):
@@ -111,24 +126,37 @@ class ModelList(BaseModel):
     problems: list[ProviderProblem]
 
 
-# One example for each event; docs/reference/events.md has their fields.
-EVENTS: dict[str, JSONObject] = {
-    "content_delta": {"content": "The capital", "role": "assistant"},
-    "thinking_delta": {"content": "The user asks"},
-    "tool_call": {"tool_name": "add", "arguments": {"a": 2, "b": 3}, "call_index": 0},
-    "tool_result": {"tool_name": "add", "success": True, "result": "5", "call_index": 0},
-    "tool_continuation_start": {"message": "Processing tool results..."},
-    "message_complete": {
-        "message_id": "f1e2d3c4b5",
-        "model": "qwen3:14b",
-        "eval_count": 45,
-        "prompt_eval_count": 120,
-        "context_window": {"current_window": 8192},
-    },
-    "error": {
-        "code": "OLLAMA_UNREACHABLE",
-        "message": "Cannot connect to Ollama at http://localhost:11434.",
-        "details": {},
-    },
-    "done": {"session_id": "a1b2c3d4e5"},
-}
+_EXAMPLES: tuple[Event, ...] = (
+    ContentDelta("The capital"),
+    ThinkingDelta("The user asks"),
+    ToolCallStarted(
+        tool_name="add", arguments={"a": 2, "b": 3}, call_index=0, tool_call_id="call_1"
+    ),
+    ToolResultReady(
+        tool_name="add",
+        success=True,
+        result="5",
+        error_message=None,
+        call_index=0,
+        tool_call_id="call_1",
+    ),
+    ToolContinuationStart(),
+    MessageComplete(
+        message_id="f1e2d3c4b5",
+        model="qwen3:14b",
+        eval_count=45,
+        prompt_eval_count=120,
+        context_window=WINDOW,
+        finish_reason="stop",
+        message={},
+    ),
+    ErrorEvent(
+        code="OLLAMA_UNREACHABLE",
+        message="Cannot connect to Ollama at http://localhost:11434.",
+        details={"host": "http://localhost:11434"},
+    ),
+    Done(session_id="a1b2c3d4e5"),
+)
+
+EVENTS: dict[str, JSONObject] = {event.type: event.payload() for event in _EXAMPLES}
+"""The data of one example for each event; docs/reference/events.md has their fields."""

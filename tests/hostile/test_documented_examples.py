@@ -1,0 +1,65 @@
+"""The examples of the OpenAPI document have the fields of what is really sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_ollama import FakeOllama
+from tests.support.raw import events_of
+from tests.support.server import running_server
+
+STREAM = "/api/v1/chat/{session_id}/stream"
+OPTIONAL = {"code"}  # of a tool's result: only where the failure has a name
+
+
+def fields(text: str) -> dict[str, set[str]]:
+    """The keys of each event's data, one level into the context window."""
+    found: dict[str, set[str]] = {}
+    for event in events_of(text):
+        found[event.event] = set(event.data) - OPTIONAL
+        window = event.data.get("context_window", {})
+        found[event.event] |= {f"context_window.{key}" for key in window}
+    return found
+
+
+async def real_stream(ollama: FakeOllama, folder: Path) -> tuple[dict[str, Any], str]:
+    """The OpenAPI document, and a stream with every kind of event."""
+    ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 2}}])
+    ollama.reply(["The", " answer"], thinking=["Hm"])
+    ollama.reply(["The"], error="out of memory")
+    async with running_server(data_dir=folder, ollama=ollama) as server:
+        one = await server.new_session()
+        text = ""
+        for ask in ("What is 2 + 3?", "And then?"):
+            body = {"message": ask, "think": True}
+            async with server.http.post(f"{server.api}/chat/{one}/stream", json=body) as response:
+                text += await response.text()
+        return (await server.get("/openapi.json"))[1], text
+
+
+async def test_every_example_of_an_event_has_the_fields_of_a_real_one(tmp_path: Path) -> None:
+    async with FakeOllama() as ollama:
+        document, text = await real_stream(ollama, tmp_path)
+    content = document["paths"][STREAM]["post"]["responses"]["200"]["content"]
+    examples = content["text/event-stream"]["examples"].values()
+    real = fields(text)
+    assert len(real) == 8
+    for example in examples:
+        shown = fields(example["value"])
+        assert shown == {name: real[name] for name in shown}
+
+
+@pytest.mark.parametrize("place", ["context_window", "message", ""])
+async def test_the_example_of_a_reply_has_the_fields_of_a_real_one(
+    tmp_path: Path, place: str
+) -> None:
+    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
+        one = await server.new_session()
+        _, real = await server.post(f"/chat/{one}", {"message": "Hello"})
+        _, document = await server.get("/openapi.json")
+    answer = document["paths"]["/api/v1/chat/{session_id}"]["post"]["responses"]["200"]
+    shown = answer["content"]["application/json"]["example"]
+    assert set(shown[place] if place else shown) == set(real[place] if place else real)
