@@ -236,7 +236,11 @@ class SessionList(BaseModel):
 
     sessions: list[SessionLine]
     problems: list[dict[str, Any]] = Field(description="Files that cannot be read, and why.")
-    next_cursor: str | None = Field(description="For the next page; null on the last.")
+    next_cursor: str | None = Field(
+        default=None,
+        description="With `limit`: the `cursor` of the next page, null on the last. "
+        "Absent without.",
+    )
 
 
 class MessageList(BaseModel):
