@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from mochi_server.errors import JSONObject
 from mochi_server.events import (
@@ -71,7 +71,7 @@ class ChatRequest(BaseModel):
         description="Not only white space. Absent: what follows the last user message is dropped, "
         "and that one is answered again.",
     )
-    think: bool | Literal["low", "medium", "high"] = Field(
+    think: StrictBool | Literal["low", "medium", "high"] = Field(
         default=False, description="Let the model think first."
     )
 

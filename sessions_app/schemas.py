@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, model_validator
 
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.types import (
@@ -136,9 +136,13 @@ class ContextWindowPatch(BaseModel):
         json_schema_extra={"example": {"manual_override": True, "current_window": 16384}},
     )
 
-    manual_override: bool
+    manual_override: StrictBool
     current_window: int | None = Field(
-        default=None, ge=512, le=16_777_216, description="Tokens; needed for an override."
+        default=None,
+        strict=True,
+        ge=512,
+        le=16_777_216,
+        description="Tokens; needed for an override.",
     )
 
     @model_validator(mode="after")
