@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
+from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
+from mochi_server.services.system_prompts import FILENAME
 
 SUMMARY: JSONObject = {
     "filename": "helpful.md",
@@ -16,6 +20,23 @@ PROMPT: JSONObject = {
     "content": "You are a helpful assistant. Answer briefly.",
 }
 CONTENT: JSONObject = {"content": "You are a helpful assistant. Answer in one sentence."}
+
+
+# The service checks both, for every caller; here they are only told.
+FileName = Annotated[
+    str,
+    Field(
+        description="Ends with .md or .txt; no folders.",
+        json_schema_extra={"pattern": f"^{FILENAME.pattern}$"},
+    ),
+]
+Content = Annotated[
+    str,
+    Field(
+        description=f"Not only white space, shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters.",
+        json_schema_extra={"pattern": r"\S", "maxLength": SYSTEM_PROMPT_CHARACTERS - 1},
+    ),
+]
 
 
 class PromptLine(BaseModel):
@@ -50,8 +71,8 @@ class PromptCreate(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": PROMPT})
 
-    filename: str = Field(description="Ends with .md or .txt; no folders.")
-    content: str = Field(description="Not empty, shorter than 10,000 characters.")
+    filename: FileName
+    content: Content
 
 
 class PromptUpdate(BaseModel):
@@ -59,4 +80,4 @@ class PromptUpdate(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": CONTENT})
 
-    content: str = Field(description="Not empty, shorter than 10,000 characters.")
+    content: Content

@@ -133,7 +133,16 @@ class ContextWindowPatch(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"example": {"manual_override": True, "current_window": 16384}},
+        json_schema_extra={
+            "example": {"manual_override": True, "current_window": 16384},
+            "anyOf": [
+                {"properties": {"manual_override": {"const": False}}},
+                {
+                    "required": ["current_window"],
+                    "properties": {"current_window": {"type": "integer"}},
+                },
+            ],
+        },
     )
 
     manual_override: StrictBool
@@ -177,7 +186,14 @@ class SystemPromptSet(BaseModel):
     """The system prompt of a session: a text, a prompt file, or a text and where it is from."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"source_file": "helpful.md"}}
+        extra="forbid",
+        json_schema_extra={
+            "example": {"source_file": "helpful.md"},
+            "anyOf": [
+                {"required": ["content"], "properties": {"content": {"type": "string"}}},
+                {"required": ["source_file"], "properties": {"source_file": {"type": "string"}}},
+            ],
+        },
     )
 
     content: str | None = Field(default=None, pattern=r"\S")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 
@@ -36,3 +37,38 @@ async def test_what_only_looks_like_a_number_is_refused(api: Any, value: object)
     window = {"manual_override": True, "current_window": value}
     changed = await api("PATCH", f"/sessions/{one}", {"context_window": window})
     assert changed.status_code == 422
+
+
+BODIES = [
+    ("ContextWindowPatch", {"manual_override": True}, False),
+    ("ContextWindowPatch", {"manual_override": True, "current_window": None}, False),
+    ("ContextWindowPatch", {"manual_override": True, "current_window": 8192}, True),
+    ("ContextWindowPatch", {"manual_override": False}, True),
+    ("SystemPromptSet", {}, False),
+    ("SystemPromptSet", {"content": None, "source_file": None}, False),
+    ("SystemPromptSet", {"content": "Hi"}, True),
+    ("SystemPromptSet", {"source_file": "helpful.md", "content": None}, True),
+    ("PromptCreate", {"filename": "../x.md", "content": "Hi"}, False),
+    ("PromptCreate", {"filename": "x.exe", "content": "Hi"}, False),
+    ("PromptCreate", {"filename": "x.md", "content": ""}, False),
+    ("PromptCreate", {"filename": "x.md", "content": "y" * 10_000}, False),
+    ("PromptCreate", {"filename": "x.md", "content": "y" * 9_999}, True),
+    ("PromptUpdate", {"content": "  "}, False),
+    ("PromptUpdate", {"content": "Hi"}, True),
+]
+
+
+@pytest.mark.parametrize(("name", "body", "right"), BODIES)
+async def test_the_document_says_which_bodies_are_refused(
+    api: Any, name: str, body: Any, right: bool
+) -> None:
+    one = await api.new_session()
+    await api.post("/system-prompts", {"filename": "helpful.md", "content": "Be brief."})
+    method, path, sent = {
+        "ContextWindowPatch": ("PATCH", f"/sessions/{one}", {"context_window": body}),
+        "SystemPromptSet": ("PUT", f"/sessions/{one}/system-prompt", body),
+        "PromptCreate": ("POST", "/system-prompts", body),
+        "PromptUpdate": ("PUT", "/system-prompts/helpful.md", body),
+    }[name]
+    assert jsonschema_rs.validator_for(await schema_of(api, name)).is_valid(body) == right
+    assert ((await api(method, path, sent)).status_code < 300) == right
