@@ -65,14 +65,32 @@ def _frames(*names: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _event_schema(name: str) -> dict[str, Any]:
+    """One kind of event; all fields of its example are always there."""
+    data = {"type": "object", "required": list(EVENTS[name])}
+    return {
+        "title": name,
+        "properties": {
+            "event": {"const": name},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": data,
+            },
+        },
+    }
+
+
 STREAM: dict[str, Any] = {
     "text/event-stream": {
+        # Of each event: so are streams described before OpenAPI 3.2.
         "schema": {
-            "type": "string",
-            "description": "Server-sent events: "
-            + ", ".join(f"`{name}`" for name in EVENTS)
-            + ". Exactly one `done`, always last, also after `error`. Comments (`: ping`) in "
-            "silence.",
+            "type": "object",
+            "description": "One of the server-sent events. Exactly one `done`, always last, also "
+            "after `error`. Comments (`: ping`) in silence.",
+            "required": ["id", "event", "data"],
+            "properties": {"id": {"type": "string", "description": "Grows within the stream."}},
+            "oneOf": [_event_schema(name) for name in EVENTS],
         },
         "examples": {
             "reply": {"value": _frames("content_delta", "message_complete", "done")},

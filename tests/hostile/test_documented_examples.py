@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from tests.support.fake_ollama import FakeOllama
@@ -63,3 +65,20 @@ async def test_the_example_of_a_reply_has_the_fields_of_a_real_one(
     answer = document["paths"]["/api/v1/chat/{session_id}"]["post"]["responses"]["200"]
     shown = answer["content"]["application/json"]["example"]
     assert set(shown[place] if place else shown) == set(real[place] if place else real)
+
+
+async def test_every_event_of_a_stream_has_the_documented_shape(tmp_path: Path) -> None:
+    async with FakeOllama() as ollama:
+        document, text = await real_stream(ollama, tmp_path)
+    media = document["paths"][STREAM]["post"]["responses"]["200"]["content"]["text/event-stream"]
+    schema = media["schema"]
+    frame = jsonschema_rs.validator_for(schema)
+    data = {
+        choice["properties"]["event"]["const"]: choice["properties"]["data"]["contentSchema"]
+        for choice in schema["oneOf"]
+    }
+    for event in events_of(text):
+        text_of_data = json.dumps(event.data)
+        assert frame.is_valid({"id": event.id, "event": event.event, "data": text_of_data})
+        assert jsonschema_rs.validator_for(data[event.event]).is_valid(event.data)
+        assert not jsonschema_rs.validator_for(data[event.event]).is_valid({})
