@@ -41,13 +41,15 @@ class MochiASGIHandler(ASGIHandler):
         body = await read_whole_body(receive, settings.MOCHI.max_body_bytes)
         if body is None:
             return
-        set_script_prefix(get_script_prefix(scope))  # type: ignore[arg-type] # any mapping does
+        set_script_prefix(get_script_prefix(scope))
         request, response = self._start(scope, body)
         watch = _Watch(receive)
         try:
             if request is not None:
                 response = await self.get_response_async(request)
             if isinstance(response, EventStreamResponse):
+                response.forget_request()
+                del request
                 watch.follow(response)
                 await send_events(response, send)
             elif response is not None:
@@ -76,7 +78,7 @@ class MochiASGIHandler(ASGIHandler):
     async def get_response_async(self, request: Any) -> HttpResponseBase:  # noqa: ANN401
         """The response of the middleware and the view; errors are logged without a thread."""
         set_urlconf(settings.ROOT_URLCONF)
-        response: HttpResponseBase = await self._middleware_chain(request)
+        response: HttpResponseBase = await self._middleware_chain(request)  # type: ignore[attr-defined]
         response._resource_closers.append(request.close)  # type: ignore[attr-defined]  # noqa: SLF001
         if response.status_code >= 400:  # noqa: PLR2004
             logger.debug("%s %s: %s", request.method, request.path, response.status_code)

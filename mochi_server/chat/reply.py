@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import StringIO
 
 from typing_extensions import assert_never
 
@@ -11,18 +10,41 @@ from ..completions import Chunk, Finish
 from ..events import ContentDelta, Event, ThinkingDelta
 from ..messages import AssistantMessage, ToolCall
 
+BLOCK = 64
+"""Pieces that are joined at a time."""
+
+
+class Text:
+    """A text that grows by tokens, without keeping an object for each."""
+
+    __slots__ = ("_blocks", "_pieces")
+
+    def __init__(self) -> None:
+        self._blocks: list[str] = []
+        self._pieces: list[str] = []
+
+    def add(self, piece: str) -> None:
+        """Append."""
+        self._pieces.append(piece)
+        if len(self._pieces) == BLOCK:
+            self._blocks.append("".join(self._pieces))
+            self._pieces.clear()
+
+    def __str__(self) -> str:
+        return "".join([*self._blocks, *self._pieces])
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks or self._pieces)
+
 
 class Reply:
-    """Collects what a model says until it ends, or is cut off.
-
-    Text goes into growing buffers: a list of tokens would cost a hundred bytes for each.
-    """
+    """Collects what a model says until it ends, or is cut off."""
 
     __slots__ = ("_text", "_thinking", "calls", "finish")
 
     def __init__(self) -> None:
-        self._text = StringIO()
-        self._thinking = StringIO()
+        self._text = Text()
+        self._thinking = Text()
         self.calls: list[ToolCall] = []
         self.finish: Finish | None = None
 
@@ -32,10 +54,10 @@ class Reply:
         for chunk in chunks:
             match chunk:
                 case ContentDelta():
-                    self._text.write(chunk.content)
+                    self._text.add(chunk.content)
                     deltas.append(chunk)
                 case ThinkingDelta():
-                    self._thinking.write(chunk.content)
+                    self._thinking.add(chunk.content)
                     deltas.append(chunk)
                 case ToolCall():
                     self.calls.append(chunk)
@@ -48,23 +70,23 @@ class Reply:
     @property
     def is_empty(self) -> bool:
         """Whether there is neither text nor a call: nothing that a person could read."""
-        return not self.calls and not self._text.getvalue().strip()
+        return not self.calls and not str(self._text).strip()
 
     @property
     def is_blank(self) -> bool:
         """Whether nothing came at all, thinking included."""
-        return not self.calls and not self._text.tell() and not self._thinking.tell()
+        return not self.calls and not self._text and not self._thinking
 
     def message(self, model: str, *, interrupted: bool = False) -> AssistantMessage:
         """What to store."""
         finish = self.finish
         message = AssistantMessage(
-            content=self._text.getvalue(),
+            content=str(self._text),
             model=model,
             eval_count=finish.eval_count if finish else None,
             prompt_eval_count=finish.prompt_eval_count if finish else None,
         )
-        if thinking := self._thinking.getvalue():
+        if thinking := str(self._thinking):
             message.thinking = thinking
         if self.calls:
             message.tool_calls = [call.as_stored() for call in self.calls]

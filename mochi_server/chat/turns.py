@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from itertools import groupby
 from typing import Protocol
 
 from ..errors import InternalError, MochiError, ShuttingDown
@@ -18,8 +19,10 @@ from ..events import ContentDelta, Done, ErrorEvent, Event, ThinkingDelta
 
 logger = logging.getLogger(__name__)
 
-FOLD = 64
+FOLD = 32
 """Events that everybody has read are folded in blocks of this many."""
+FOLDED_TEXT = 4096
+"""Characters; a folded delta that has so many grows no more."""
 
 
 class Runnable(Protocol):
@@ -106,41 +109,23 @@ class TurnLog:
         count = min((reader.position for reader in self._readers), default=self.end) - self._first
         if count < FOLD:
             return
-        block = self._events[:count]
+        fold_into(self._folded, self._events[:count], self._first)
         del self._events[:count]
-        self._folded.extend(folded(block, self._first))
         self._first += count
 
 
-def folded(block: list[Event], first: int) -> list[tuple[int, Event]]:
-    """Neighbouring deltas of one kind as one, numbered by the last of them."""
-    result: list[tuple[int, Event]] = []
-    kind: type[ContentDelta] | type[ThinkingDelta] | None = None
-    texts: list[str] = []
-    for number, event in enumerate(block, first):
-        if isinstance(event, ContentDelta | ThinkingDelta):
-            if type(event) is kind:
-                texts.append(event.content)
-                result[-1] = (number, result[-1][1])
-                continue
-            _join(result, kind, texts)
-            kind, texts = type(event), [event.content]
-        else:
-            _join(result, kind, texts)
-            kind = None
-        result.append((number, event))
-    _join(result, kind, texts)
-    return result
-
-
-def _join(
-    result: list[tuple[int, Event]],
-    kind: type[ContentDelta] | type[ThinkingDelta] | None,
-    texts: list[str],
-) -> None:
-    """Put the collected text into the last delta of the result."""
-    if kind is not None and len(texts) > 1:
-        result[-1] = (result[-1][0], kind("".join(texts)))
+def fold_into(folded: list[tuple[int, Event]], block: list[Event], first: int) -> None:
+    """Add the events, neighbouring deltas of one kind as one, numbered by the last of them."""
+    for kind, group in groupby(enumerate(block, first), key=lambda pair: type(pair[1])):
+        pairs = list(group)
+        if not issubclass(kind, ContentDelta | ThinkingDelta):
+            folded.extend(pairs)
+            continue
+        text = "".join([event.content for _, event in pairs if isinstance(event, kind)])
+        if folded and isinstance(last := folded[-1][1], kind) and len(last.content) < FOLDED_TEXT:
+            folded.pop()
+            text = last.content + text
+        folded.append((pairs[-1][0], kind(text)))
 
 
 class LogReader:
