@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StrictBool,
+    field_validator,
+    model_validator,
+)
 
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.types import (
@@ -148,11 +156,17 @@ class ContextWindowPatch(BaseModel):
     manual_override: StrictBool
     current_window: int | None = Field(
         default=None,
-        strict=True,
         ge=512,
         le=16_777_216,
         description="Tokens; needed for an override.",
     )
+
+    @field_validator("current_window", mode="before")
+    @classmethod
+    def _is_no_text(cls, value: object) -> object:
+        if isinstance(value, str):
+            raise ValueError("must be a number, not text")  # noqa: TRY004 - pydantic's way
+        return value
 
     @model_validator(mode="after")
     def _is_complete(self) -> ContextWindowPatch:

@@ -43,6 +43,7 @@ BODIES = [
     ("ContextWindowPatch", {"manual_override": True}, False),
     ("ContextWindowPatch", {"manual_override": True, "current_window": None}, False),
     ("ContextWindowPatch", {"manual_override": True, "current_window": 8192}, True),
+    ("ContextWindowPatch", {"manual_override": True, "current_window": 8192.0}, True),
     ("ContextWindowPatch", {"manual_override": False}, True),
     ("SystemPromptSet", {}, False),
     ("SystemPromptSet", {"content": None, "source_file": None}, False),
