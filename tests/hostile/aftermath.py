@@ -1,0 +1,42 @@
+"""What must still be true of a server and its folder after whatever was done to them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mochi_server.services.system_prompts import FILENAME
+from tests.support.server import Server
+
+SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")
+FOLDERS = {"agents", "chat_sessions", "agent_chat_sessions", "models", "system_prompts", "tools"}
+TROUBLE = ("Traceback", "Unexpected error", "ERROR", "CRITICAL", "never awaited")
+
+
+def everything_below(folder: Path) -> set[Path]:
+    """Every file and folder, links not followed."""
+    return set(folder.rglob("*"))
+
+
+def strangers(data: Path) -> list[str]:
+    """What is in a data folder without being a session or a prompt."""
+    return sorted(str(path) for path in everything_below(data) if not _belongs(path, data))
+
+
+def _belongs(path: Path, data: Path) -> bool:
+    inner = path.relative_to(data).parts
+    if len(inner) == 1:
+        return inner[0] in FOLDERS
+    folder, *rest = inner
+    if folder == "system_prompts":
+        return FILENAME.fullmatch("/".join(rest)) is not None
+    # The folder of the locks stays; a lock is gone when nobody holds it.
+    return rest == [".locks"] or SESSION.fullmatch("/".join(rest)) is not None
+
+
+async def is_unharmed(server: Server) -> None:
+    """Assert that the server is alive and has nothing to complain about in its log."""
+    status, health = await server.get("/health")
+    assert (status, health["status"]) == (200, "ok")
+    assert server.process.returncode is None
+    assert [word for word in TROUBLE if word in server.log] == [], server.log

@@ -1,0 +1,104 @@
+"""Random requests, valid and not, from the OpenAPI document, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.hostile.aftermath import everything_below, is_unharmed, strangers
+from tests.support.fake_ollama import FakeOllama
+from tests.support.server import Server, environment, running_server
+
+LIMIT_SECONDS = 50
+REQUEST_SECONDS = 5
+
+# A request may have the documented shape and still be refused: a session without a message to
+# answer, an index that is out of range, a cursor that we did not give.
+CONFIG = """
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "400", "404", "409", "413", "424", "502", "503"]
+
+[[operations]]
+include-name = "GET /api/v1/sessions"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
+
+[checks.not_a_server_error]
+expected-statuses = ["2xx", "3xx", "4xx", "502", "503"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A data folder; nothing else may come to be beside it, and nothing odd in it."""
+    (tmp_path / "tool").mkdir()
+    data = tmp_path / "data"
+    data.mkdir()
+    before = everything_below(tmp_path)
+    yield data
+    new = {path for path in everything_below(tmp_path) - before if data not in path.parents}
+    assert {path for path in new if tmp_path / "tool" not in path.parents} == set()
+    assert strangers(data) == []
+
+
+async def schemathesis(server: Server, cwd: Path, *options: str) -> tuple[int, str]:
+    """Run it; the exit code and what it prints."""
+    (cwd / "schemathesis.toml").write_text(CONFIG)
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).parent / "schemathesis"),
+        "run",
+        f"{server.api}/openapi.json",
+        "--generation-deterministic",
+        "--continue-on-failure",
+        "--no-color",
+        "--no-shrink",
+        "--warnings=off",
+        f"--request-timeout={REQUEST_SECONDS}",
+        *options,
+        cwd=cwd,
+        env=environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        with anyio.fail_after(LIMIT_SECONDS):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+def requests_of(output: str) -> int:
+    """How many requests were made."""
+    found = re.search(r"(\d+) generated", output)
+    assert found, output
+    return int(found[1])
+
+
+async def test_every_answer_is_as_documented_whatever_is_asked(folder: Path) -> None:
+    async with (
+        FakeOllama(any_model=True) as ollama,
+        running_server(data_dir=folder, ollama=ollama) as server,
+    ):
+        code, output = await schemathesis(server, folder.parent / "tool", "--max-examples=20")
+        assert code == 0, output + server.log
+        assert requests_of(output) >= 700, output
+        assert len(ollama.chats) > 20
+        await is_unharmed(server)
+
+
+async def test_without_ollama_every_answer_is_as_documented_too(folder: Path) -> None:
+    async with running_server(data_dir=folder, ollama=None) as server:
+        code, output = await schemathesis(
+            server, folder.parent / "tool", "--max-examples=5", "--phases=examples,coverage"
+        )
+        assert code == 0, output + server.log
+        await is_unharmed(server)
