@@ -12,6 +12,17 @@ from .errors import JSONObject
 from .events import ContentDelta, ThinkingDelta
 from .messages import ToolCall
 
+__all__ = [
+    "Chunk",
+    "ContentDelta",
+    "Finish",
+    "ModelInfo",
+    "ModelRequest",
+    "Think",
+    "ThinkingDelta",
+    "ToolCall",
+]
+
 Think: TypeAlias = bool | Literal["low", "medium", "high", "max"]
 
 
@@ -31,8 +42,6 @@ class Finish:
     """What must be echoed back with the message."""
 
 
-TextDelta = ContentDelta
-ThoughtDelta = ThinkingDelta
 Chunk: TypeAlias = ContentDelta | ThinkingDelta | ToolCall | Finish
 """What a reply consists of. The deltas are the turn's own events: one object for each token."""
 

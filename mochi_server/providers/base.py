@@ -17,24 +17,24 @@ from pydantic import BaseModel
 
 from ..completions import (
     Chunk,
+    ContentDelta,
     Finish,
     ModelInfo,
     ModelRequest,
-    TextDelta,
     Think,
-    ThoughtDelta,
+    ThinkingDelta,
 )
 
 __all__ = [
     "Capabilities",
     "Chunk",
+    "ContentDelta",
     "Finish",
     "ModelInfo",
     "ModelRequest",
     "Provider",
-    "TextDelta",
     "Think",
-    "ThoughtDelta",
+    "ThinkingDelta",
 ]
 
 T = TypeVar("T", bound=BaseModel)

@@ -26,7 +26,7 @@ from ..errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from .base import Chunk, ModelInfo, ModelRequest, Provider, T, TextDelta
+from .base import Chunk, ContentDelta, ModelInfo, ModelRequest, Provider, T
 from .openai_wire import Assembly, to_wire
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class OpenAICompatibleProvider(Provider):
         text = ""
         async with aclosing(self.stream(asked)) as chunks:
             async for chunk in chunks:
-                if isinstance(chunk, TextDelta):
+                if isinstance(chunk, ContentDelta):
                     text += chunk.content
         try:
             return shape.model_validate_json(text)

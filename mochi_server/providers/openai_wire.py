@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from ..errors import JSONObject, ProviderError
 from ..messages import ToolCall, new_call_id
-from .base import Chunk, Finish, TextDelta, ThoughtDelta
+from .base import Chunk, ContentDelta, Finish, ThinkingDelta
 
 if TYPE_CHECKING:
     from openai.types import CompletionUsage
@@ -130,10 +130,10 @@ class Assembly:
         for field in THOUGHT_FIELDS:
             thought = getattr(delta, field, None)
             if thought:
-                yield ThoughtDelta(str(thought))
+                yield ThinkingDelta(str(thought))
                 break
         if delta.content:
-            yield TextDelta(delta.content)
+            yield ContentDelta(delta.content)
         for piece in delta.tool_calls or ():
             self._calls.setdefault(piece.index or 0, _Fragments()).add(piece)
 

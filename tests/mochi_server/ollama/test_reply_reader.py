@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mochi_server.completions import Finish, TextDelta, ThoughtDelta
+from mochi_server.completions import ContentDelta, Finish, ThinkingDelta
 from mochi_server.errors import OllamaError
 from mochi_server.messages import ToolCall
 from mochi_server.ollama import reply as module
@@ -27,10 +27,10 @@ def replies(draw):
         message: dict[str, object] = {"role": "assistant", "content": ""}
         if kind == "text":
             message["content"] = text
-            chunks.append(TextDelta(text))
+            chunks.append(ContentDelta(text))
         elif kind == "thought":
             message["thinking"] = text
-            chunks.append(ThoughtDelta(text))
+            chunks.append(ThinkingDelta(text))
         else:
             call = ToolCall(id=f"call_{number}", name="f", arguments={"x": text})
             function = {"index": 0, "name": "f", "arguments": call.arguments}
@@ -99,7 +99,7 @@ def test_no_json_makes_it_raise(value):
     reader = ReplyReader("m")
     chunks = reader.feed(json.dumps(value).encode() + b"\n")
     assert reader.error or all(
-        isinstance(chunk, (TextDelta, ThoughtDelta, ToolCall, Finish)) for chunk in chunks
+        isinstance(chunk, (ContentDelta, ThinkingDelta, ToolCall, Finish)) for chunk in chunks
     )
 
 

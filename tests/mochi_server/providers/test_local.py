@@ -25,7 +25,7 @@ from mochi_server.errors import (
     ProviderError,
     ProviderNotConfigured,
 )
-from mochi_server.providers.base import Chunk, Finish, ModelRequest, TextDelta
+from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
 from mochi_server.providers.local import SLOTS, LocalProvider
 from tests.support.local_model import MODEL, folder_with_model, until
 
@@ -48,7 +48,7 @@ async def answer(provider: LocalProvider, request: ModelRequest) -> tuple[str, F
             chunks = [chunk async for chunk in stream]
     *texts, finish = chunks
     assert isinstance(finish, Finish)
-    return "".join(text.content for text in texts if isinstance(text, TextDelta)), finish
+    return "".join(text.content for text in texts if isinstance(text, ContentDelta)), finish
 
 
 def running_folder(folder: Path) -> Path:
@@ -90,7 +90,7 @@ async def test_it_streams_an_answer_about_the_capital_of_france(provider):
     with anyio.fail_after(40):
         async with aclosing(provider.stream(ask("What is the capital of France?"))) as stream:
             chunks = [chunk async for chunk in stream]
-    texts = [chunk.content for chunk in chunks[:-1] if isinstance(chunk, TextDelta)]
+    texts = [chunk.content for chunk in chunks[:-1] if isinstance(chunk, ContentDelta)]
     assert "Paris" in "".join(texts)
     assert len(texts) > 2, "it must come in pieces"
     finish = chunks[-1]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mochi_server.completions import Finish, ModelRequest, TextDelta, ThoughtDelta
+from mochi_server.completions import ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.errors import MochiError
 from mochi_server.messages import ToolCall
 from mochi_server.providers.ollama import OllamaProvider
 from tests.support.fake_ollama import FIXTURES, FakeOllama
 
-T, H = TextDelta, ThoughtDelta
+T, H = ContentDelta, ThinkingDelta
 LOADED = 0.001334875
 END = Finish(reason="stop", eval_count=282, prompt_eval_count=26, load_seconds=LOADED)
 PARIS = ToolCall(id="call_a1b2c3d4", name="get_weather", arguments={"city": "Paris"})

@@ -11,7 +11,7 @@ import anyio
 import orjson
 import pytest
 
-from mochi_server.completions import Finish, ModelRequest, TextDelta
+from mochi_server.completions import ContentDelta, Finish, ModelRequest
 from mochi_server.errors import MochiError, OllamaError, OllamaUnreachable
 from mochi_server.messages import ToolCall
 from mochi_server.providers.ollama import OllamaProvider
@@ -45,7 +45,7 @@ async def collect(provider, request=REQUEST):
 async def text_of(provider, request=REQUEST):
     chunks = await collect(provider, request)
     assert isinstance(chunks[-1], Finish)
-    return "".join(chunk.content for chunk in chunks if isinstance(chunk, TextDelta))
+    return "".join(chunk.content for chunk in chunks if isinstance(chunk, ContentDelta))
 
 
 async def failure(provider):
@@ -263,10 +263,13 @@ async def test_150_streams_at_once_all_begin(provider, ollama):
     streams = [provider.stream(REQUEST) for _ in range(150)]
     with anyio.fail_after(5):
         first = await asyncio.gather(*(anext(stream) for stream in streams))
-    assert first == [TextDelta("a")] * 150
+    assert first == [ContentDelta("a")] * 150
     gate.set()
     for stream in streams:
-        assert [type(chunk) for chunk in [chunk async for chunk in stream]] == [TextDelta, Finish]
+        assert [type(chunk) for chunk in [chunk async for chunk in stream]] == [
+            ContentDelta,
+            Finish,
+        ]
 
 
 async def test_a_connection_is_used_again_and_after_an_error(ollama, provider):

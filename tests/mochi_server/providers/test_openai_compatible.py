@@ -21,7 +21,7 @@ from mochi_server.errors import (
     ProviderUnreachable,
 )
 from mochi_server.messages import ToolCall
-from mochi_server.providers.base import Chunk, Finish, ModelRequest, TextDelta, ThoughtDelta
+from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from tests.support.fake_openai import (
     JSON,
@@ -70,8 +70,8 @@ async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
         )
     ]
     assert await reply(provider, temperature=0.5, max_tokens=9) == [
-        TextDelta("Hel"),
-        TextDelta("lo"),
+        ContentDelta("Hel"),
+        ContentDelta("lo"),
         Finish(reason="length", eval_count=2, prompt_eval_count=7),
     ]
     assert fake.paths == ["POST /v1/chat/completions"]
@@ -89,7 +89,7 @@ async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_thinking_is_told_apart_from_text(provider, fake, field):
     fake.answers = [stream(delta(**{field: "Hm."}), delta(content="Yes"), finished())]
-    assert (await reply(provider))[:2] == [ThoughtDelta("Hm."), TextDelta("Yes")]
+    assert (await reply(provider))[:2] == [ThinkingDelta("Hm."), ContentDelta("Yes")]
 
 
 async def test_fragments_of_two_calls_become_two_whole_calls(provider, fake):
@@ -207,7 +207,7 @@ async def test_a_connection_dropped_without_a_response_is_tried_once_more(provid
     """llama.cpp's server closes kept connections while the next request is on its way."""
     dropped = Answer(pieces=[], then="drop")
     fake.answers = [dropped, stream(delta(content="a"), finished())]
-    assert await reply(provider) == [TextDelta("a"), Finish(reason="stop")]
+    assert await reply(provider) == [ContentDelta("a"), Finish(reason="stop")]
     fake.answers = [dropped, dropped]
     with pytest.raises(ProviderUnreachable):
         await reply(provider)
@@ -241,7 +241,7 @@ async def test_no_key_is_not_configured():
 async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
     fake.answers = [stream(delta(content="a"), done=False, then="hold")]
     chunks = provider.stream(ModelRequest(model="m", messages=HELLO))
-    assert await chunks.__anext__() == TextDelta("a")
+    assert await chunks.__anext__() == ContentDelta("a")
     assert not fake.client_gone.is_set()
     with anyio.fail_after(2):
         await chunks.aclose()
