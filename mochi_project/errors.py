@@ -38,7 +38,9 @@ def error_body(error: MochiError) -> bytes:
 
 def error_response(error: MochiError) -> HttpResponse:
     """The answer for an error."""
-    response = HttpResponse(error_body(error), status=error.status, content_type="application/json")
+    body = error_body(error)
+    response = HttpResponse(body, status=error.status, content_type="application/json")
+    response["Content-Length"] = str(len(body))
     if error.retry_after is not None:
         response["Retry-After"] = str(error.retry_after)
     return response
