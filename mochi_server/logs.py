@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
+
+
+class NoRefusedSockets(logging.Filter):
+    """Drops a wrong complaint of uvicorn's, so that nobody can fill the log with it.
+
+    After each WebSocket that is refused with a whole HTTP response it logs that the handshake was
+    not completed (https://github.com/Kludex/uvicorn/pull/3138).
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is about anything else."""
+        return "returned without completing handshake" not in str(record.msg)
 
 
 def logging_config(level: str) -> dict[str, Any]:
@@ -18,6 +31,7 @@ def logging_config(level: str) -> dict[str, Any]:
         "formatters": {
             "plain": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"},
         },
+        "filters": {"refused sockets": {"()": NoRefusedSockets}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
         "root": {"level": level, "handlers": ["stderr"]},
         "loggers": {
@@ -26,6 +40,7 @@ def logging_config(level: str) -> dict[str, Any]:
             "django.server": {"level": quiet, "handlers": [], "propagate": True},
             "django.request": {"level": "ERROR", "propagate": True},
             "asyncio": {"level": "WARNING"},
+            "uvicorn.error": {"filters": ["refused sockets"]},
             "httpx": {"level": quiet},
             "httpx2": {"level": quiet},
             "httpcore": {"level": "INFO"},
@@ -41,5 +56,6 @@ def command_logging_config(level: str) -> dict[str, Any]:
     """
     config = logging_config(level)
     quiet = {"level": "INFO" if level == "DEBUG" else "WARNING"}
-    config["loggers"] |= {"uvicorn.error": quiet, "uvicorn.access": quiet}
+    config["loggers"]["uvicorn.error"] |= quiet
+    config["loggers"]["uvicorn.access"] = quiet
     return config
