@@ -141,20 +141,6 @@ class ChatSession:
         self._lines += [encode(message.as_stored()) for message in messages]
         self._changed_messages()
 
-    def replace_last(self, message: Message) -> None:
-        """Put another message in the place of the last one.
-
-        Raises:
-            InvalidMessageIndex: there is none.
-        """
-        if not self._lines:
-            raise InvalidMessageIndex(
-                f"Session {self.session_id!r} has no messages.",
-                details={"session_id": self.session_id},
-            )
-        self._lines[-1] = encode(message.as_stored())
-        self._changed_messages()
-
     def edit_user_message(self, index: int, content: str) -> None:
         """Give a user message another text and time, and drop everything behind it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import stat
 import time
 from pathlib import Path
@@ -13,6 +14,9 @@ from ...errors import StorageError
 from .base import SESSION_ID, Entry
 
 logger = logging.getLogger(__name__)
+
+LEFTOVER = re.compile(rf"\.{SESSION_ID.pattern}\.[0-9a-f]{{16}}\.tmp")
+"""How ``files.replace_file`` names the temporary file of a session; other files are not ours."""
 
 LEFTOVER_SECONDS = 600
 """A temporary file this old belongs to a process that crashed."""
@@ -35,7 +39,7 @@ def scan(folder: Path) -> list[Entry]:
             for item in listing:
                 if item.name.endswith(".json") and not item.name.startswith("."):
                     found.append(_entry(item))
-                elif item.name.startswith(".") and item.name.endswith(".tmp"):
+                elif LEFTOVER.fullmatch(item.name):
                     _remove_leftover(item)
     except FileNotFoundError:
         return []

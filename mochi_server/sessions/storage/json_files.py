@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import random
 import stat
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,14 +14,12 @@ import anyio
 
 from ...aio import finish_in_thread, in_thread
 from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
+from ...files import NOT_PLAIN, PLAIN, flush_folder, replace_file
 from .base import Entry, Hold, SessionStorage, check_session_id
 from .folder import scan, signature_of
 from .locks import KeyedLocks, give_back, take
 
 _HEADS_AT_ONCE = 500
-
-_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
-"""What file systems answer that cannot flush a folder; they have nothing better to offer."""
 
 
 class JSONFileStorage(SessionStorage):
@@ -64,7 +60,7 @@ class JSONFileStorage(SessionStorage):
         return heads
 
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """By a temporary file, flushed to disk and renamed; the folder is flushed as well."""
+        """By a temporary file, flushed to disk and renamed; mode and group of the file stay."""
         return await finish_in_thread(_write, session_id, self._path(session_id), parts)
 
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -178,7 +174,7 @@ def _named(session_id: str) -> Iterator[None]:
 
 def _in_our_words(session_id: str, error: OSError) -> MochiError:
     """A link, a folder or a socket of a session's name is no session."""
-    if error.errno in {errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO}:
+    if error.errno in NOT_PLAIN:
         return SessionNotFound(session_id=session_id)
     reason = error.strerror or str(error)
     message = f"The file of session {session_id!r} cannot be used: {reason}"
@@ -193,12 +189,8 @@ def _signature_at(session_id: str, path: Path) -> tuple[int, ...]:
     return signature_of(status)
 
 
-_PLAIN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Opens no link, and does not wait for a pipe."""
-
-
 def _read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
-    with _named(session_id), open(os.open(path, _PLAIN), "rb") as file:  # noqa: PTH123
+    with _named(session_id), open(os.open(path, PLAIN), "rb") as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise SessionNotFound(session_id=session_id)
@@ -211,7 +203,7 @@ def _read_head(session_id: str, path: str, size: int) -> bytes:
 
 
 def _head(path: str, size: int) -> bytes:
-    handle = os.open(path, _PLAIN)
+    handle = os.open(path, PLAIN)
     try:
         return os.read(handle, size)
     finally:
@@ -232,23 +224,11 @@ def _head_or_error(folder: str, session_id: str, size: int) -> bytes | MochiErro
 
 
 def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
-    temporary = path.parent / f".{session_id}.{random.getrandbits(64):016x}.tmp"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-            status = os.fstat(file.fileno())
-        temporary.replace(path)
-        _flush_folder(path.parent)
+        return signature_of(replace_file(path, parts))
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(session_id=session_id, reason=reason) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    return signature_of(status)
 
 
 def _create(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -261,19 +241,7 @@ def _delete(session_id: str, path: Path) -> None:
     _signature_at(session_id, path)
     with _named(session_id):
         path.unlink()
-        _flush_folder(path.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Without this, a power cut may undo a rename that was reported as done."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in _NO_FOLDER_SYNC:
-            raise
-    finally:
-        os.close(handle)
+        flush_folder(path.parent)
 
 
 def _take(session_id: str, path: Path, lock: Path, taken: list[_Taken]) -> None:

@@ -150,14 +150,6 @@ def test_the_system_prompt_is_always_first_and_there_is_one():
     assert prompted.stored_messages() == [FIRST]
 
 
-def test_the_last_message_can_be_replaced():
-    replaced = session(FIRST, REPLY)
-    replaced.replace_last(AssistantMessage(content="Better"))
-    assert [message.content for message in replaced.messages] == ["Hi", "Better"]
-    with pytest.raises(InvalidMessageIndex):
-        session().replace_last(UserMessage(content="x"))
-
-
 @pytest.mark.parametrize(
     ("content", "preview"),
     [("x" * 100, "x" * 100), ("x" * 101, "x" * 100 + "..."), ("", ""), (None, ""), (7, "")],

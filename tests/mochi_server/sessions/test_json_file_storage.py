@@ -1,6 +1,7 @@
 """Session files among everything else that may lie in a folder."""
 
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -49,14 +50,77 @@ async def test_links_folders_and_pipes_are_shown_as_problems_and_hide_no_session
 async def test_temporary_files_of_crashed_processes_are_swept_away(tmp_path: Path):
     storage = JSONFileStorage(tmp_path)
     await storage.write("one", [b"x"])
-    old, fresh = tmp_path / ".one.0123.tmp", tmp_path / ".one.4567.tmp"
-    for path in (old, fresh):
+    old, fresh = tmp_path / f".one.{7:016x}.tmp", tmp_path / f".one.{8:016x}.tmp"
+    others = [tmp_path / name for name in (".notes.tmp", ".one.0123.tmp", f".a b.{7:016x}.tmp")]
+    for path in (old, fresh, *others):
         path.write_bytes(b'{"metadata": {')
     long_ago = time.time() - LEFTOVER_SECONDS - 5
-    os.utime(old, (long_ago, long_ago))
+    for path in (old, *others):
+        os.utime(path, (long_ago, long_ago))
 
     assert [entry.session_id for entry in await storage.entries()] == ["one"]
     assert (old.exists(), fresh.exists()) == (False, True)
+    assert all(path.exists() for path in others)
+
+
+async def test_what_a_killed_writer_leaves_is_swept_away(tmp_path: Path):
+    """The name that is written is the name that is looked for."""
+    storage = JSONFileStorage(tmp_path)
+    seen: list[str] = []
+
+    def parts():
+        yield b"half"
+        seen.extend(path.name for path in tmp_path.iterdir())
+        yield b"the rest"
+
+    await storage.write("one", parts())
+    (tmp_path / seen[0]).write_bytes(b"half")
+    os.utime(tmp_path / seen[0], (0, 0))
+    await storage.entries()
+    assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o640])
+async def test_a_session_keeps_the_rights_that_its_owner_gave_it(tmp_path: Path, mode: int):
+    manager = SessionManager(sessions_dir=tmp_path)
+    await manager.create("m", session_id="one")
+    (tmp_path / "one.json").chmod(mode)
+    async with manager.edit("one") as session:
+        session.metadata.model = "other"
+    assert stat.S_IMODE((tmp_path / "one.json").stat().st_mode) == mode
+
+
+async def test_nobody_reads_a_private_session_while_it_is_saved(tmp_path: Path):
+    storage = JSONFileStorage(tmp_path)
+    await storage.write("one", [b"old"])
+    (tmp_path / "one.json").chmod(0o600)
+    modes: set[int] = set()
+
+    def parts():
+        yield b"secret"
+        modes.update(stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob(".one.*"))
+
+    await storage.write("one", parts())
+    assert modes == {0o600}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give any group")
+async def test_a_session_keeps_its_group(tmp_path: Path):
+    storage = JSONFileStorage(tmp_path)
+    await storage.write("one", [b"old"])
+    os.chown(tmp_path / "one.json", -1, 12345)
+    await storage.write("one", [b"new"])
+    assert (tmp_path / "one.json").stat().st_gid == 12345
+
+
+async def test_a_new_session_follows_the_umask(tmp_path: Path):
+    storage = JSONFileStorage(tmp_path)
+    before = os.umask(0o027)
+    try:
+        await storage.create("one", [b"new"])
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "one.json").stat().st_mode) == 0o640
 
 
 async def test_a_refused_write_leaves_the_old_content_and_no_litter(tmp_path: Path):

@@ -1,0 +1,101 @@
+"""Blocking steps with files that we share with their owner; for a thread, never for the loop."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+PLAIN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Opens no link, and does not wait for a pipe."""
+
+NOT_PLAIN = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO})
+"""What ``open`` with ``PLAIN`` says when there is nothing, a link, a folder or a socket."""
+
+_NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
+"""What file systems answer that cannot flush a folder; they have nothing better to offer."""
+
+
+def replace_file(path: Path, parts: Iterable[bytes], *, new: bool = False) -> os.stat_result:
+    """Put the content at the path in one step, durably; its status. The folder is made if needed.
+
+    A file that was there hands on its mode and, where the system allows it, its group; a new one
+    follows the umask. A crash at any instant leaves the old or the new content, and perhaps
+    ``.{stem}.{16 hexadecimal digits}.tmp`` beside it.
+
+    Args:
+        path: where.
+        parts: the content.
+        new: only where nothing is.
+
+    Raises:
+        FileExistsError: something is there, and it had to be new.
+        OSError: the disk refused; what was there still is.
+    """
+    temporary = path.parent / f".{path.stem}.{random.getrandbits(64):016x}.tmp"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    old = None if new else _plain_status(path)
+    try:
+        status = _write(temporary, parts, old)
+        if new:
+            path.hardlink_to(temporary)
+        else:
+            temporary.replace(path)
+        flush_folder(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return status
+
+
+def _write(path: Path, parts: Iterable[bytes], old: os.stat_result | None) -> os.stat_result:
+    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor
+        file.writelines(parts)
+        file.flush()
+        os.fsync(handle)
+        status = os.fstat(handle)
+        if old is not None and _access(status) != _access(old):
+            _hand_on(handle, status, old)
+    return status
+
+
+def _plain_status(path: Path) -> os.stat_result | None:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _access(status: os.stat_result) -> tuple[int, int]:
+    return stat.S_IMODE(status.st_mode), status.st_gid
+
+
+def _hand_on(handle: int, status: os.stat_result, old: os.stat_result) -> None:
+    """Mode and group of the old file; another group gets no more than everybody."""
+    mode = stat.S_IMODE(old.st_mode)
+    if status.st_gid != old.st_gid:
+        try:
+            os.fchown(handle, -1, old.st_gid)
+        except OSError:
+            mode = (mode & ~0o070) | ((mode & 0o007) << 3)
+    with contextlib.suppress(OSError):  # a file system without modes
+        os.fchmod(handle, mode)
+
+
+def flush_folder(folder: Path) -> None:
+    """Without this, a power cut may undo a rename that was reported as done."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(handle)

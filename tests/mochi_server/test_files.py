@@ -1,0 +1,55 @@
+"""Files that are replaced in one step."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mochi_server.files import flush_folder, replace_file
+
+
+def test_a_new_file_never_replaces_one(tmp_path: Path):
+    replace_file(tmp_path / "a.md", [b"mine"], new=True)
+    with pytest.raises(FileExistsError):
+        replace_file(tmp_path / "a.md", [b"yours"], new=True)
+    assert (tmp_path / "a.md").read_bytes() == b"mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.md"]
+
+
+def test_a_group_that_cannot_be_kept_leaves_the_new_one_no_more_than_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As the owner of a file of a group that one does not belong to; root may give any group."""
+
+    def refuse(handle: int, uid: int, gid: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    os.chown(path, -1, _another_group(path))
+    path.chmod(0o664)
+    monkeypatch.setattr(os, "fchown", refuse)
+    replace_file(path, [b"new"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def _another_group(path: Path) -> int:
+    mine = path.stat().st_gid
+    others = [54321] if os.geteuid() == 0 else [gid for gid in os.getgroups() if gid != mine]
+    if not others:
+        pytest.skip("no second group")
+    return others[0]
+
+
+def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path: Path):
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "a.json").symlink_to(tmp_path / "precious")
+    replace_file(tmp_path / "a.json", [b"new"])
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    assert (tmp_path / "a.json").read_bytes() == b"new"
+
+
+def test_a_file_system_that_cannot_flush_a_folder_does_no_harm():
+    flush_folder(Path("/proc"))  # says EINVAL
