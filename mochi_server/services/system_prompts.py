@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,16 +88,16 @@ class SystemPromptService:
 
     def _read(self, path: Path) -> str:
         try:
-            return path.read_text(encoding="utf-8", errors="replace")
+            return read_file(path)
         except (FileNotFoundError, IsADirectoryError) as error:
             raise PromptNotFound(filename=path.name) from error
         except OSError as error:
             raise _storage_error(path.name, error) from error
 
     def _write(self, path: Path, content: str, *, new: bool) -> None:
-        if not new and not path.is_file():
-            raise PromptNotFound(filename=path.name)
         try:
+            if not new and not path.is_file():
+                raise PromptNotFound(filename=path.name)
             replace_file(path, content.encode(), new=new)
         except FileExistsError as error:
             if not self.folder.is_dir():
@@ -161,6 +162,23 @@ def summarize(filename: str, content: str) -> PromptSummary:
     line = " ".join(words)
     cut = line[:PREVIEW_CHARACTERS] + ("..." if len(line) > PREVIEW_CHARACTERS else "")
     return PromptSummary(filename=filename, preview=cut, word_count=len(words))
+
+
+def read_file(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        FileNotFoundError: nothing is there, or something that might never end (a pipe).
+        OSError: it cannot be read.
+    """
+    with open(path, encoding="utf-8", errors="replace", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileNotFoundError(path)
+        return file.read()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def replace_file(path: Path, content: bytes, *, new: bool) -> None:
