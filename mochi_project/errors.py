@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
@@ -29,6 +29,9 @@ from mochi_server.errors import (
 )
 
 logger = logging.getLogger(__name__)
+
+NAMED_PROBLEMS = 20
+"""How many wrong fields an answer names; the others are counted."""
 
 
 def error_body(error: MochiError) -> bytes:
@@ -62,12 +65,15 @@ def payload_too_large() -> PayloadTooLarge:
     return PayloadTooLarge(limit_mb=settings.MOCHI.max_body_mb)
 
 
-def invalid_request(problems: Iterable[Mapping[str, Any]]) -> InvalidRequest:
-    """The 422 for what pydantic found: one entry for each field, in ``details.errors``."""
-    errors: list[Any] = [_problem(problem) for problem in problems]
+def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
+    """The 422 for what pydantic found: one entry for each field, in ``details.errors``.
+
+    No more than :data:`NAMED_PROBLEMS`: a body can have a million wrong keys.
+    """
+    errors: list[Any] = [_problem(problem) for problem in problems[:NAMED_PROBLEMS]]
     first = errors[0]
     message = f"{first['field']}: {first['message']}" if first["field"] else first["message"]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return InvalidRequest(f"The request is not valid. {message}{more}", details={"errors": errors})
 
 

@@ -73,3 +73,13 @@ async def test_the_document_says_which_bodies_are_refused(
     }[name]
     assert jsonschema_rs.validator_for(await schema_of(api, name)).is_valid(body) == right
     assert ((await api(method, path, sent)).status_code < 300) == right
+
+
+async def test_a_body_of_wrong_keys_is_not_answered_with_a_longer_one(api: Any) -> None:
+    body = {f"k{number}": 1 for number in range(10_000)}
+    answer = await api.post("/sessions", body)
+    error = answer.json()["error"]
+    assert answer.status_code == 422
+    assert len(answer.content) < 10_000
+    assert len(error["details"]["errors"]) == 20
+    assert "(and 10000 more)" in error["message"]  # model is missing as well
