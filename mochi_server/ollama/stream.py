@@ -62,7 +62,7 @@ async def stream_chat(
     watch = _Watch(response, transport.limits.idle)
     try:
         if response.status != HTTPStatus.OK:
-            raise transport.refusal(response, await response.read(), model=model)
+            raise await transport.read_refusal(response, model=model)
         reader = ReplyReader(model)
         read, clock = response.content.readany, asyncio.get_running_loop().time
         while True:

@@ -7,6 +7,7 @@ each open reply holds one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -21,6 +22,8 @@ from .per_loop import PerLoop
 
 ANSWER_SECONDS = 30.0
 """Longest wait for an answer that needs no model."""
+REFUSAL_BYTES = 2**16
+"""Most bytes that are read of an error's text."""
 READ_BUFFER = 2**16
 """Bytes; aiohttp stops reading the socket at twice this."""
 
@@ -90,6 +93,22 @@ class Transport:
         if response.status != HTTPStatus.OK:
             raise self.refusal(response, answer, model=model)
         return _object(answer, self.host)
+
+    async def read_refusal(
+        self, response: aiohttp.ClientResponse, *, model: str | None
+    ) -> Exception:
+        """The error of an answer whose status is not 200 and whose body has not been read.
+
+        The status is told whatever becomes of the body: what came of it in time is used.
+        """
+        body = b""
+        with (
+            contextlib.suppress(aiohttp.ClientError, OSError),
+            anyio.move_on_after(min(self.limits.idle, ANSWER_SECONDS)),
+        ):
+            while len(body) < REFUSAL_BYTES and (data := await response.content.readany()):
+                body += data
+        return self.refusal(response, body[:REFUSAL_BYTES], model=model)
 
     def refusal(
         self, response: aiohttp.ClientResponse, answer: bytes, *, model: str | None

@@ -306,3 +306,38 @@ async def test_a_compressed_stream_is_read(ollama, provider):
     headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
     ollama.play_raw([data[:10], data[10:]], headers=headers)
     assert await text_of(provider) == "Hi"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [(b"", "status 500"), (b"the runner is g", "the runner is g")],
+)
+async def test_a_refusal_that_falls_silent_is_told_with_what_came(body, words):
+    head = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 100\r\n\r\n"
+    gone = asyncio.Event()
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head + body)
+        while await reader.read(2**16):
+            pass
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    provider = OllamaProvider("ollama", host=host, idle_timeout=0.1)
+    with anyio.fail_after(5), pytest.raises(OllamaError, match=words) as caught:
+        await collect(provider)
+    assert caught.value.details["status"] == 500
+    with anyio.fail_after(5):
+        await gone.wait()
+    await provider.aclose()
+    server.close()
+
+
+async def test_of_an_endless_refusal_only_the_beginning_is_read(ollama, provider):
+    ollama.play_raw([b"x" * 4096], status=500, end="repeat")
+    with anyio.fail_after(5), pytest.raises(OllamaError, match="status 500"):
+        await collect(provider)
+    await ollama.disconnected()
