@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from chat.api.chat import router as chat_router
 from chat.api.models import router as models_router
 from mochi_server import __version__
+from mochi_server.errors import InvalidRequest
+from mochi_server.nesting import REQUEST_LEVELS, is_too_deep, may_be_too_deep
 from prompts_app.api import router as prompts_router
 from sessions_app.api import router as sessions_router
 
@@ -37,8 +39,29 @@ class ORJSONParser(Parser):
     """Strict JSON: no NaN, no halves of surrogate pairs, no bottomless nesting."""
 
     def parse_body(self, request: HttpRequest) -> Any:  # noqa: ANN401 - any JSON
-        """The body's JSON."""
-        return orjson.loads(request.body)
+        """The body's JSON.
+
+        Raises:
+            InvalidRequest: it is nested too deeply.
+        """
+        body = request.body
+        deep = may_be_too_deep(body, REQUEST_LEVELS)
+        try:
+            content = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            if deep and "depth limit" in str(error):
+                raise _too_deep() from error
+            raise
+        if deep and is_too_deep(content, REQUEST_LEVELS):
+            raise _too_deep()
+        return content
+
+
+def _too_deep() -> InvalidRequest:
+    return InvalidRequest(
+        f"The request is nested more than {REQUEST_LEVELS} levels deep.",
+        details={"levels": REQUEST_LEVELS},
+    )
 
 
 class MochiAPI(NinjaAPI):

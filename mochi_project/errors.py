@@ -98,6 +98,8 @@ def translate(error: Exception) -> MochiError:  # noqa: PLR0911 - one for each k
             return invalid_request(error.errors)
         case RequestDataTooBig():
             return payload_too_large()
+        case HttpError(status_code=400, __context__=InvalidRequest() as cause):
+            return cause  # ninja covers up what a parser raises
         case HttpError(status_code=400) | BadRequest() | SuspiciousOperation():
             return InvalidJSON()
         case UnreadablePostError() | RawPostDataException():

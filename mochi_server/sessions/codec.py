@@ -27,6 +27,7 @@ from typing import TypeGuard
 import orjson
 
 from ..errors import JSONObject
+from ..nesting import STORED_LEVELS, is_too_deep, may_be_too_deep
 
 _START = b'{\n  "metadata": {'
 _MESSAGES = b'\n  },\n  "messages": ['
@@ -45,6 +46,9 @@ def breathe() -> None:
     it, because each offer restarts the 5 ms after which it may insist.
     """
     time.sleep(0)
+
+
+TOO_DEEP = f"nested more than {STORED_LEVELS} levels deep"
 
 
 class NotASession(ValueError):
@@ -127,9 +131,18 @@ def _by_lines(data: bytes) -> Document | None:
     return _checked(Document(head, lines, rest))
 
 
+def is_bottomless(encoded: bytes) -> bool:
+    """Whether it is nested so deeply that it could not be encoded anew."""
+    if not may_be_too_deep(encoded, STORED_LEVELS):
+        return False
+    return is_too_deep(orjson.loads(encoded), STORED_LEVELS)
+
+
 def _checked(document: Document) -> Document | None:
     try:
         if not isinstance(orjson.loads(document.head), dict):
+            return None
+        if is_bottomless(document.head) or is_bottomless(document.rest):
             return None
         if not orjson.loads(document.rest).keys().isdisjoint({"metadata", "messages"}):
             return None
@@ -152,8 +165,10 @@ def _as_a_whole(data: bytes) -> Document:
     messages = content.pop("messages", [])
     if not isinstance(messages, list):
         raise NotASession("'messages' is not a list")
-    head = encode(content.pop("metadata"))
-    return Document(head, [encode(message) for message in messages], encode(content))
+    metadata = content.pop("metadata")
+    if any(is_too_deep(part, STORED_LEVELS) for part in (metadata, content, *messages)):
+        raise NotASession(TOO_DEEP)
+    return Document(encode(metadata), [encode(message) for message in messages], encode(content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +188,10 @@ def open_prefix(data: bytes) -> Opening | None:
     if head_end < 0 or not data.startswith(_START):
         return None
     try:
-        head = orjson.loads(data[len(_START) - 1 : head_end + 4])
+        encoded = data[len(_START) - 1 : head_end + 4]
+        if is_bottomless(encoded):
+            return None
+        head = orjson.loads(encoded)
         if data.startswith(b"]", start := head_end + len(_MESSAGES)):
             return Opening(head, None)
         return _first_user(head, data, start)

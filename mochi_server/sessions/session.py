@@ -11,7 +11,16 @@ from pydantic import JsonValue, ValidationError
 from ..constants import FORMAT_VERSION, PREVIEW_CHARACTERS
 from ..errors import EmptyHistory, InvalidMessageIndex, JSONObject, SessionUnreadable
 from ..messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
-from .codec import Document, NotASession, assemble, disassemble, encode, is_user
+from .codec import (
+    TOO_DEEP,
+    Document,
+    NotASession,
+    assemble,
+    disassemble,
+    encode,
+    is_bottomless,
+    is_user,
+)
 from .migration import NotMetadata, read_metadata
 from .types import SessionMetadata
 
@@ -148,10 +157,14 @@ class ChatSession:
 
         Raises:
             InvalidMessageIndex: out of range (negative ones are), or not a user message.
+            SessionUnreadable: it is nested so deeply that it cannot be written anew.
         """
         message = self.stored(index) if 0 <= index < len(self._lines) else None
         if not is_user(message):
             raise InvalidMessageIndex(index=index, session_id=self.session_id)
+        if is_bottomless(self._lines[index]):
+            reason = f"message {index} is {TOO_DEEP}"
+            raise SessionUnreadable(session_id=self.session_id, reason=reason)
         self._lines[index:] = [encode({**message, "content": content, "timestamp": now()})]
         self._changed_messages()
 

@@ -90,7 +90,7 @@ async def test_a_wrong_body_is_refused_by_the_name_of_the_field(api, body, field
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"\xff", b'{"model": NaN}', b'{"model": "\\ud800"}', b"[" * 5000]
+    "body", [b"{", b"\xff", b'{"model": NaN}', b'{"model": "\\ud800"}', b"[" * 60]
 )
 async def test_a_body_that_is_no_json_says_so(api, body):
     response = await api.post("/sessions", body)
@@ -316,3 +316,51 @@ async def test_answers_are_what_is_stored(api, mochi):
     stored = orjson.loads((mochi.sessions_path / f"{session_id}.json").read_bytes())
     detail = (await api.get(f"/sessions/{session_id}")).json()
     assert detail == {**stored["metadata"], "messages": stored["messages"]}
+
+
+@pytest.mark.parametrize("levels", [63, 300, 2000])
+async def test_a_body_that_is_nested_too_deeply_is_refused(api, levels):
+    deep = b'{"a":' * levels + b"1" + b"}" * levels
+    settings = b'"agent_settings":{"enabled_agents":[],"selection_metadata":' + deep + b"}}"
+    session_id = await api.new_session()
+    for method, path, start in (
+        ("POST", "/sessions", b'{"model":"qwen3:14b",'),
+        ("PATCH", f"/sessions/{session_id}", b"{"),
+        ("POST", f"/chat/{session_id}", b'{"message":"Hi",'),
+    ):
+        response = await api(method, path, start + settings)
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+        assert "64 levels" in response.json()["error"]["message"]
+    assert len((await api.get("/sessions")).json()["sessions"]) == 1
+
+
+async def test_settings_as_deep_as_a_body_may_be_are_kept(api):
+    value: object = 1
+    for _ in range(62):
+        value = {"a": value}
+    settings = {"enabled_agents": [], "selection_metadata": value}
+    session_id = await api.new_session(agent_settings=settings)
+    patched = await api.patch(f"/sessions/{session_id}", {"agent_settings": settings})
+    assert patched.status_code == 200
+    assert patched.json()["agent_settings"]["selection_metadata"] == value
+    assert (await api.get(f"/sessions/{session_id}")).json()["agent_settings"] == settings
+
+
+async def test_a_stored_session_that_is_nested_too_deeply_is_unreadable(api, mochi):
+    session_id = await api.new_session()
+    path = mochi.sessions_path / f"{session_id}.json"
+    stored = orjson.loads(path.read_bytes())
+    deep = b'{"a":' * 300 + b"1" + b"}" * 300
+    stored["metadata"]["agent_settings"] = {"selection_metadata": "DEEP"}
+    path.write_bytes(orjson.dumps(stored).replace(b'"DEEP"', deep))
+    for method, route, body in (
+        ("GET", "", None),
+        ("GET", "/messages", None),
+        ("GET", "/status", None),
+        ("PATCH", "", {"tool_settings": None}),
+        ("PUT", "/system-prompt", {"content": "x"}),
+    ):
+        response = await api(method, f"/sessions/{session_id}{route}", body)
+        assert response.json()["error"]["code"] == "SESSION_UNREADABLE", (method, route)
+    (problem,) = (await api.get("/sessions")).json()["problems"]
+    assert problem["session_id"] == session_id
