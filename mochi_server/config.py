@@ -7,6 +7,7 @@ docs/reference/settings.md is the table of all of them.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +18,10 @@ from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "MOCHI_"
+
+_PORT = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
+"""Where a network location has a port or none; the standard library's error shows what else it
+has there, which may be a password with a slash in it."""
 
 CommaList = Annotated[list[str], NoDecode]
 
@@ -228,7 +233,13 @@ class MochiServerSettings(BaseSettings):
         if "//" not in text:
             text = f"http://{text}"
         parts = urlsplit(text)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        if (
+            parts.scheme not in {"http", "https"}
+            or not parts.hostname
+            or parts.query
+            or parts.fragment
+            or not _PORT.fullmatch(parts.netloc)
+        ):
             raise ValueError("must be an address such as http://localhost:11434")
         if parts.port is None and parts.scheme == "http" and "//" not in value:
             text = f"{text}:11434"
@@ -325,6 +336,8 @@ def _explain(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
     variable = name if name.isupper() else variable_of(name)
     text = str(problem["msg"]).removeprefix("Value error, ")
     given = os.environ.get(variable)
+    if given and "@" in given and name.endswith(("_host", "_url")):
+        given = f"…@{given.rpartition('@')[2]}"
     shown = f"={given!r}" if given is not None and "key" not in name and "token" not in name else ""
     return f"{variable}{shown}: {text[:1].lower()}{text[1:]}"
 

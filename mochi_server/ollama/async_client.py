@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..completions import ModelInfo, Think
 from ..errors import OllamaError, ProviderError
+from .address import Address, address_of
 from .at_once import for_each
 from .client import DEFAULT_HOST
 from .failures import incomplete
@@ -37,9 +38,10 @@ class AsyncOllamaClient:
     """
 
     def __init__(self, host: str = DEFAULT_HOST, *, limits: Limits | None = None) -> None:
-        self.host = host
-        options = client_options(limits or Limits())
-        self._clients = PerLoop(lambda: ollama.AsyncClient(host, **options))
+        address = address_of(host)
+        self.host = address.url
+        options = client_options(address, limits or Limits())
+        self._clients = PerLoop(lambda: ollama.AsyncClient(address.url, **options))
 
     async def list_models(self) -> list[ModelInfo]:
         """The models that can chat, most recently changed first."""
@@ -137,15 +139,16 @@ class AsyncInstructorOllamaClient:
 
     def __init__(
         self,
-        host: str = DEFAULT_HOST,
+        host: str | Address = DEFAULT_HOST,
         *,
         limits: Limits | None = None,
         keep_alive: str | None = None,
     ) -> None:
-        self.host = host
+        address = host if isinstance(host, Address) else address_of(host)
+        self.host = address.url
         self._keep_alive = None if keep_alive is None else as_duration(keep_alive)
-        options = client_options(limits or Limits())
-        self._clients = PerLoop(lambda: _Instructor(host, **options))
+        options = client_options(address, limits or Limits())
+        self._clients = PerLoop(lambda: _Instructor(address.url, **options))
 
     async def structured_response(
         self,

@@ -10,6 +10,7 @@ import ollama
 
 from ..completions import ModelInfo, Think
 from ..errors import ModelNotFound, OllamaError, ProviderError
+from .address import address_of
 from .failures import incomplete
 from .library import client_options, info_from_library, translated
 from .requests import chat_messages, chat_options
@@ -34,8 +35,9 @@ class OllamaClient:
     """
 
     def __init__(self, host: str = DEFAULT_HOST, *, limits: Limits | None = None) -> None:
-        self.host = host
-        self._client = ollama.Client(host, **client_options(limits or Limits()))
+        address = address_of(host)
+        self.host = address.url
+        self._client = ollama.Client(address.url, **client_options(address, limits or Limits()))
 
     def list_models(self) -> list[ModelInfo]:
         """The models that can chat, most recently changed first."""

@@ -12,6 +12,7 @@ from ollama import ListResponse, ResponseError, ShowResponse
 
 from ..completions import ModelInfo
 from ..errors import MochiError, OllamaError, OllamaUnreachable
+from .address import Address
 from .failures import failure_of_answer, failure_of_line, incomplete
 from .transport import Limits
 from .types import info_of
@@ -19,13 +20,14 @@ from .types import info_of
 CONNECTIONS_KEPT = 20
 
 
-def client_options(limits: Limits) -> dict[str, Any]:
-    """Arguments for httpx: finite waits, any number of connections, no proxies.
+def client_options(address: Address, limits: Limits) -> dict[str, Any]:
+    """Arguments for httpx: the login, finite waits, any number of connections, no proxies.
 
     By default httpx waits in silence for one of 100 connections, and would send requests for
     localhost to ``HTTP_PROXY``.
     """
     return {
+        "headers": address.headers,
         "timeout": httpx.Timeout(limits.first_byte, connect=limits.connect, pool=None),
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS_KEPT),
         "trust_env": False,

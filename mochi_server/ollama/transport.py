@@ -17,6 +17,7 @@ import anyio
 import orjson
 
 from ..errors import JSONObject, OllamaError, OllamaUnreachable
+from .address import address_of
 from .failures import failure_of_answer
 from .per_loop import PerLoop
 
@@ -43,7 +44,8 @@ class Transport:
     """Requests to one server; every failure is one of this project's errors."""
 
     def __init__(self, host: str, limits: Limits) -> None:
-        self.host = host.rstrip("/")
+        self.address = address_of(host)
+        self.host = self.address.url
         self.limits = limits
         self._sessions = PerLoop(self._new_session)
 
@@ -53,7 +55,7 @@ class Transport:
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, connect=connect, sock_connect=connect),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json", **self.address.headers},
             trust_env=False,
             read_bufsize=READ_BUFFER,
         )

@@ -142,7 +142,7 @@ class OllamaProvider(Provider):
             module = await in_thread(import_module, "mochi_server.ollama.async_client")
         if self._instructor is None:  # nobody else has made it meanwhile
             self._instructor = module.AsyncInstructorOllamaClient(
-                self._transport.host, limits=self._transport.limits, keep_alive=self._keep_alive
+                self._transport.address, limits=self._transport.limits, keep_alive=self._keep_alive
             )
         return await self._instructor.structured_result(
             request.model,

@@ -60,6 +60,27 @@ def test_a_wrong_value_is_one_line_and_code_2(  # noqa: PLR0917
     assert allowed in line
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ftp://me:s3cret@host",
+        "http://me:s3cret@",
+        "http://me:s3cret@host:port",
+        "http://me:s3cret/x@host",
+        "http://me:1#s3cret@host",
+        "http://me:1?s3cret@host",
+        "me:s3cret@host:port",
+    ],
+)
+def test_a_wrong_address_is_told_without_its_password(monkeypatch, capsys, address):
+    monkeypatch.setenv("MOCHI_OLLAMA_HOST", address)
+    assert main(["pull", "nothing"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "MOCHI_OLLAMA_HOST" in line
+    assert "must be an address such as http://localhost:11434" in line
+    assert "s3cret" not in line
+
+
 async def test_a_process_with_a_wrong_value_ends_with_code_2(tmp_path):
     ended = await run_command(cwd=tmp_path, env=environment(port="x"))
     assert (ended.code, ended.out) == (2, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import subprocess
 import sys
 from contextlib import aclosing
@@ -11,8 +12,10 @@ import pytest
 from pydantic import BaseModel
 
 import mochi_server.ollama
+from mochi_server.completions import ModelRequest
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama import AsyncInstructorOllamaClient, AsyncOllamaClient, OllamaClient
+from mochi_server.ollama.address import address_of
 from mochi_server.ollama.transport import Limits
 from mochi_server.providers.ollama import OllamaProvider
 from tests.support.fake_ollama import FakeOllama
@@ -207,3 +210,74 @@ def test_importing_the_package_imports_no_library():
     assert done.stdout.strip() == "[]"
     with pytest.raises(AttributeError, match="no attribute 'Nope'"):
         mochi_server.ollama.Nope  # noqa: B018
+
+
+SECRET = "s3cret/x"
+USERINFO = f"me:{SECRET.replace('/', '%2F')}@"
+BASIC = "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
+
+
+def with_password(url):
+    return url.replace("//", f"//{USERINFO}")
+
+
+async def test_a_password_in_the_address_is_sent_with_every_request(ollama, make):
+    client = make(with_password(ollama.url))
+    await client.list_models()
+    await client.chat(MODEL, MESSAGES)
+    instructor = AsyncInstructorOllamaClient(with_password(ollama.url))
+    await instructor.structured_result(MODEL, MESSAGES, Answer)
+    await instructor.aclose()
+    provider = OllamaProvider("ollama", host=with_password(ollama.url))
+    await provider.list_models()
+    request = ModelRequest(model=MODEL, messages=MESSAGES)
+    async for _ in provider.stream(request):
+        pass
+    await provider.structured(request, Answer)
+    await provider.aclose()
+    assert len(ollama.requests) >= 8
+    assert {request.headers.get("authorization") for request in ollama.requests} == {BASIC}
+
+
+async def test_a_password_in_the_address_is_never_shown(ollama, make):
+    provider = OllamaProvider("ollama", host=with_password("http://127.0.0.1:1"))
+    here = OllamaProvider("ollama", host=with_password(ollama.url))
+    ollama.play_body(b"<html>", content_type="text/html", path="/api/tags")
+    ollama.play_body(b"<html>", status=500, content_type="text/html")
+    request = ModelRequest(model=MODEL, messages=MESSAGES)
+    errors = []
+    for wait in (
+        make(with_password("http://127.0.0.1:1")).list_models(),
+        provider.list_models(),
+        anext(provider.stream(request)),
+        provider.structured(request, Answer),
+        here.list_models(),
+        anext(here.stream(request)),
+    ):
+        with pytest.raises(MochiError) as caught:
+            await wait
+        errors.append(str(caught.value.as_json()))
+    assert all("127.0.0.1" in error for error in errors), errors
+    shown = [*errors, provider.describe(), here.describe(), AsyncOllamaClient("me:p@c").host]
+    for text in shown:
+        assert not any(part in text for part in (SECRET, "s3cret", "me:", "@")), text
+    await provider.aclose()
+    await here.aclose()
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "login"),
+    [
+        ("http://localhost:11434/", "http://localhost:11434", None),
+        ("http://token@h/ollama", "http://h/ollama", "token:"),
+        ("u:p@h:1", "h:1", "u:p"),
+        ("https://u:p%40x@[::1]:1", "https://[::1]:1", "u:p@x"),
+    ],
+)
+def test_an_address_is_split_into_what_is_shown_and_what_is_sent(host, url, login):
+    address = address_of(host)
+    assert address.url == url
+    expected = {}
+    if login is not None:
+        expected = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
+    assert address.headers == expected
