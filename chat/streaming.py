@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
 
 from django.http import StreamingHttpResponse
 
@@ -21,6 +23,9 @@ HEADERS = {
     # No middleware or proxy may compress: each event would wait for the next one.
     "Content-Encoding": "identity",
 }
+
+
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class EventStreamResponse(StreamingHttpResponse):
@@ -71,6 +76,15 @@ class EventStreamResponse(StreamingHttpResponse):
         finally:
             self.end()
 
+    async def send_to(self, send: Send) -> None:
+        """Send the head, and the parts as they come."""
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in self.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async with aclosing(self.body) as parts:
+            async for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send a sign of life after silence; give up on a client that does not read."""
         self._timer = None
@@ -85,8 +99,10 @@ class EventStreamResponse(StreamingHttpResponse):
         self._timer = loop.call_later(min(wait, self._stall), self._tick, loop)
 
     def _give_up(self, silent: float) -> None:
+        """Close the connection, not the turn: it goes on to its end and is stored whole."""
         logger.warning("A client has not read its stream for %.0f s; closing it", silent)
         self.stalled = True
+        self._reader.leave(abandon=False)
         if self._task is not None:
             self._task.cancel()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
 from io import BytesIO
 from typing import Any
 
@@ -51,7 +50,7 @@ class MochiASGIHandler(ASGIHandler):
                 response.forget_request()
                 del request
                 watch.follow(response)
-                await send_events(response, send)
+                await response.send_to(send)
             elif response is not None:
                 await self.send_response(response, send)
         except asyncio.CancelledError:
@@ -146,16 +145,6 @@ async def read_whole_body(receive: Receive, limit: int) -> bytes | bytearray | N
         if not message.get("more_body", False):
             break
     return body
-
-
-async def send_events(response: EventStreamResponse, send: Send) -> None:
-    """Send the parts of a stream as they come."""
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in response.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    async with aclosing(response.body) as parts:
-        async for part in parts:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def drop_connection(send: Send) -> None:

@@ -96,10 +96,12 @@ class TurnLog:
         found.extend(enumerate(self._events, self._first))
         return found
 
-    def forget_reader(self, reader: LogReader) -> None:
+    def forget_reader(self, reader: LogReader, *, abandon: bool) -> None:
         """The reader has left; without any reader the turn is not wanted any more."""
         self._readers.remove(reader)
-        if not self._readers and self.on_abandoned is not None:
+        if not abandon:
+            self.on_abandoned = None
+        elif not self._readers and self.on_abandoned is not None:
             cancel_once_begun(self.on_abandoned)
 
     def fold(self) -> None:
@@ -144,10 +146,8 @@ class LogReader:
     def wake(self) -> None:
         """Let a waiting ``next()`` look again."""
         waiter = self._waiter
-        if waiter is not None:
-            self._waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def poke(self) -> None:
         """Let ``next()`` return with nothing, so that its caller can send a sign of life."""
@@ -169,17 +169,23 @@ class LogReader:
                 self._poked = False
                 return []
             self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         batch = log.since(self.position)
         self.position = log.end
         log.fold()
         return batch
 
-    def leave(self) -> None:
-        """Stop reading; the last reader that leaves cancels the turn. May be called again."""
+    def leave(self, *, abandon: bool = True) -> None:
+        """Stop reading; may be called again.
+
+        The last reader that leaves cancels the turn, unless it does not ``abandon`` it.
+        """
         if not self._left:
             self._left = True
-            self._log.forget_reader(self)
+            self._log.forget_reader(self, abandon=abandon)
             self.wake()
 
 
