@@ -15,8 +15,8 @@ import pytest
 
 from tests.hostile import garbage
 from tests.hostile.aftermath import everything_below, is_unharmed, strangers
-from tests.hostile.garbage import ONE
 from tests.hostile.raw_http import Hostile, attack, exchange, request, statuses_of
+from tests.hostile.targets import ONE, ROUTES, WITH_BODY
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
 
@@ -94,7 +94,7 @@ async def test_nothing_hostile_gets_through(under_attack, kind):
 async def test_a_body_over_the_limit_is_refused_before_it_is_whole(under_attack, told):
     size = int(BODY_MB * 1_000_000)
     hostiles = []
-    for method, path in garbage.WITH_BODY:
+    for method, path in WITH_BODY:
         start = request(method, path, headers=[] if told else [b"Transfer-Encoding: chunked"])
         if told:
             start = start.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % (size + 1))
@@ -112,7 +112,7 @@ async def test_nothing_but_health_is_reached_without_the_token(under_attack):
     wrong = [b"", b"Bearer", b"Bearer \xff", b"Basic a-long-token", b"Bearer a-long-toke"]
     places = ["/../v1/sessions", "/health/../sessions", "/health/%2e%2e/sessions", "/health%00"]
     places += ["/health;/sessions", "//sessions", "/health/", "/sessions?token=a-long-token"]
-    places += [path for path in garbage.ROUTES if path != "/health"]
+    places += [path for path in ROUTES if path != "/health"]
     hostiles = [
         Hostile(request(method, place, headers=[b"Authorization: " + given]))
         for place in places
