@@ -23,6 +23,15 @@ _PORT = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
 """Where a network location has a port or none; the standard library's error shows what else it
 has there, which may be a password with a slash in it."""
 
+_DURATION = re.compile(r"-?([0-9]+|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)")
+"""Whole seconds, or a duration as Go writes it."""
+
+_SECRET = re.compile(
+    r"((^|_)(KEY|TOKEN)|SECRET|PASSWORD|PASSWD|^MOCHI_REDIS_URL|^MOCHI_OLLAMA_HOST)(_FILE)?$",
+    re.IGNORECASE,
+)
+_WITH_LOGIN = re.compile(r"://[^/]*@")
+
 CommaList = Annotated[list[str], NoDecode]
 
 
@@ -42,6 +51,7 @@ class MochiServerSettings(BaseSettings):
         env_prefix=PREFIX,
         env_file=".env",
         env_file_encoding="utf-8",
+        env_ignore_empty=True,
         extra="ignore",
         populate_by_name=True,
         validate_default=True,
@@ -248,7 +258,7 @@ class MochiServerSettings(BaseSettings):
     @field_validator("ollama_keep_alive")
     @classmethod
     def _is_duration(cls, value: str | None) -> str | None:
-        if value is None or value.lstrip("-").isdigit() or value[-1:] in "smh":
+        if value is None or _DURATION.fullmatch(value):
             return value
         raise ValueError("must be seconds (300), or a duration such as 5m, 1h, -1m")
 
@@ -300,18 +310,20 @@ def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
     """Values of ``NAME_FILE`` variables, for keys that are mounted as files.
 
     Raises:
-        SettingsError: a named file cannot be read.
+        SettingsError: a named file cannot be read, or is no text.
     """
     found: dict[str, str] = {}
     for field in ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key"):
         for name in (variable_of(field), field.upper()):
             path = environ.get(f"{name}_FILE")
-            if not path or name in environ:
+            if not path or environ.get(name):
                 continue
             try:
                 found[field] = Path(path).read_text(encoding="utf-8").strip()
             except OSError as error:
                 raise SettingsError(f"{name}_FILE={path}: {error.strerror}") from error
+            except UnicodeDecodeError as error:
+                raise SettingsError(f"{name}_FILE={path} is not UTF-8 text.") from error
             break
     return found
 
@@ -320,11 +332,16 @@ def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - check
     """The settings of the environment, with the given values before everything else.
 
     Raises:
-        SettingsError: some value is not allowed; one line names each variable.
+        SettingsError: some value is not allowed, one line names each variable; or a file that
+            holds settings cannot be read.
     """
     given = {**_secret_files(os.environ), **values}
     try:
         return MochiServerSettings(**given)
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{Path('.env').absolute()} is not UTF-8 text.") from error
+    except OSError as error:
+        raise SettingsError(f"{Path('.env').absolute()}: {error.strerror}") from error
     except ValidationError as error:
         lines = [_explain(problem) for problem in error.errors()]
         raise SettingsError("\n".join(lines)) from error
@@ -362,9 +379,12 @@ def export(values: Mapping[str, object]) -> None:
 
 
 def child_environment(**values: str) -> dict[str, str]:
-    """This process's environment with some values more, without keys and tokens."""
-    secret = ("_API_KEY", "_API_TOKEN")
-    return {n: v for n, v in os.environ.items() if not n.endswith(secret)} | values
+    """This process's environment with some values more, without keys, tokens and passwords."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not _SECRET.search(name) and not _WITH_LOGIN.search(value)
+    } | values
 
 
 def unknown_variables() -> list[str]:

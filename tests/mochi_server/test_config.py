@@ -1,0 +1,118 @@
+"""Settings: what counts as set, what is refused, and what a child process may see."""
+
+from __future__ import annotations
+
+import pytest
+
+from mochi_server.__main__ import main
+from mochi_server.config import MochiServerSettings, child_environment, load_settings, variable_of
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "value", ["0", "-1", "300", "5m", "1h30m", "-1m", "1.5h", ".5s", "100ms", "10us", "10µs", "1ns"]
+)
+def test_a_keep_alive_that_ollama_takes_is_accepted(monkeypatch, value):
+    monkeypatch.setenv("MOCHI_OLLAMA_KEEP_ALIVE", value)
+    assert load_settings().ollama_keep_alive == value
+
+
+@pytest.mark.parametrize(
+    "value", ["s", "forever", "5 m", "m5", "1d", "--1", "5m3", "1.5", "1e3", "٣", "h", "5M", "5m\n"]
+)
+def test_a_keep_alive_that_ollama_refuses_is_one_line(monkeypatch, capsys, value):
+    monkeypatch.setenv("MOCHI_OLLAMA_KEEP_ALIVE", value)
+    assert main(["pull", "nothing"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "MOCHI_OLLAMA_KEEP_ALIVE" in line
+    assert "a duration such as 5m" in line
+
+
+def test_an_empty_value_is_no_value(monkeypatch):
+    defaults = load_settings()
+    for field in MochiServerSettings.model_fields:
+        monkeypatch.setenv(variable_of(field), "")
+    assert load_settings() == defaults
+
+
+def test_an_empty_value_in_the_file_is_no_value(tmp_path):
+    defaults = load_settings()
+    lines = [f"{variable_of(field)}=" for field in MochiServerSettings.model_fields]
+    (tmp_path / ".env").write_text("\n".join(lines))
+    assert load_settings() == defaults
+
+
+def test_a_secret_file_counts_where_the_variable_is_empty(monkeypatch, tmp_path):
+    (tmp_path / "token").write_text("from the file\n")
+    monkeypatch.setenv("MOCHI_API_TOKEN", "")
+    monkeypatch.setenv("MOCHI_API_TOKEN_FILE", str(tmp_path / "token"))
+    token = load_settings().api_token
+    assert token is not None
+    assert token.get_secret_value() == "from the file"
+
+
+def test_a_settings_file_that_is_no_text_is_one_line(tmp_path, capsys):
+    (tmp_path / ".env").write_bytes(b"MOCHI_LOG_LEVEL=\xff\xfeinfo\n")
+    assert main([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(".env is not UTF-8 text.")
+
+
+def test_a_settings_file_that_cannot_be_read_is_one_line(tmp_path, capsys):
+    (tmp_path / ".env").symlink_to(tmp_path / ("x" * 300))
+    assert main([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ".env" in line
+    assert "File name too long" in line
+
+
+def test_a_secret_file_that_is_no_text_is_one_line(monkeypatch, tmp_path, capsys):
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    monkeypatch.setenv("MOCHI_API_TOKEN_FILE", str(tmp_path / "token"))
+    assert main([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "MOCHI_API_TOKEN_FILE" in line
+    assert "is not UTF-8 text" in line
+
+
+SECRETS = (
+    "OPENAI_API_KEY",
+    "MOCHI_API_TOKEN",
+    "MOCHI_API_TOKEN_FILE",
+    "MOCHI_REDIS_URL",
+    "MOCHI_REDIS_URL_FILE",
+    "MOCHI_OLLAMA_HOST",
+    "AWS_SECRET_ACCESS_KEY",
+    "GITHUB_TOKEN",
+    "github_token",
+    "Client_Secret",
+    "PGPASSWORD",
+    "DB_PASSWORD_FILE",
+    "my_api_key_file",
+    "TOKEN",
+)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_child_gets_no_secrets(monkeypatch, name):
+    monkeypatch.setenv(name, "s3cret")
+    assert name not in child_environment()
+
+
+def test_a_child_gets_no_address_with_a_password(monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cret@proxy:3128")
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
+    found = child_environment(OMP_WAIT_POLICY="passive")
+    assert "HTTPS_PROXY" not in found
+    assert found["HTTP_PROXY"] == "http://proxy:3128"
+    assert found["OMP_WAIT_POLICY"] == "passive"
+
+
+@pytest.mark.parametrize("name", ["PATH", "LD_LIBRARY_PATH", "TOKENIZERS_PARALLELISM", "KEYMAP"])
+def test_a_child_gets_what_is_no_secret(monkeypatch, name):
+    monkeypatch.setenv(name, "plain")
+    assert child_environment()[name] == "plain"
