@@ -5,12 +5,17 @@ They look at settings and folders and never at the network.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
+
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
+from mochi_server.errors import PromptNotFound, StorageError
+from mochi_server.services.system_prompts import read_prompt
 from mochi_server.startup import folder_problem, is_public
 
 from .backends import HANDLERS, InvalidBackend
@@ -61,14 +66,21 @@ def check_exposure(**_: object) -> list[CheckMessage]:
 
 @register
 def check_prompts(**_: object) -> list[CheckMessage]:
-    """``prompts.W001``: prompt files are as short as the API wants them."""
+    """``prompts.W001``: prompt files can be used by sessions."""
     found: list[CheckMessage] = []
+    hint = f"Keep it readable and shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters."
     for path in sorted(settings.MOCHI.system_prompts_path.glob("*.*")):
-        if path.suffix not in {".md", ".txt"} or not path.is_file():
+        if path.suffix not in {".md", ".txt"}:
             continue
-        length = len(path.read_text(encoding="utf-8", errors="replace"))
-        if length >= SYSTEM_PROMPT_CHARACTERS:
-            text = f"{path} has {length:,} characters."
-            hint = f"Keep it shorter than {SYSTEM_PROMPT_CHARACTERS:,}."
-            found.append(checks.Warning(text, hint=hint, id="prompts.W001"))
+        with suppress(PromptNotFound):  # a folder, a pipe
+            if (problem := _prompt_problem(path)) is not None:
+                found.append(checks.Warning(problem, hint=hint, id="prompts.W001"))
     return found
+
+
+def _prompt_problem(path: Path) -> str | None:
+    try:
+        length = len(read_prompt(path))
+    except StorageError as error:
+        return f"{path}: {error.message}"
+    return f"{path} has {length:,} characters." if length >= SYSTEM_PROMPT_CHARACTERS else None

@@ -9,7 +9,7 @@ PREVIEW_CHARACTERS: Final = 100
 """Longest preview of a session in the list, without the "..." of a cut one."""
 
 SYSTEM_PROMPT_CHARACTERS: Final = 10_000
-"""A system prompt file must be shorter than this."""
+"""A system prompt must be shorter than this, wherever it comes from."""
 
 CHARACTERS_PER_TOKEN: Final = 4.0
 """First estimate, before a model's own counts have calibrated it."""

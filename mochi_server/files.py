@@ -20,6 +20,33 @@ _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 """What file systems answer that cannot flush a folder; they have nothing better to offer."""
 
 
+def read_plain(path: Path, limit: int = -1) -> tuple[bytes, os.stat_result]:
+    """What a plain file has, at most ``limit`` bytes of it, and its status.
+
+    Raises:
+        OSError: it cannot be read; with a number of ``NOT_PLAIN`` when there is no plain file.
+    """
+    handle = os.open(path, PLAIN)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "not a plain file", os.fspath(path))
+        with open(handle, "rb", closefd=False) as file:
+            return file.read(limit), status
+    finally:
+        os.close(handle)
+
+
+def check_plain(path: Path) -> None:
+    """Be sure that a plain file is there.
+
+    Raises:
+        OSError: with a number of ``NOT_PLAIN`` when there is none.
+    """
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise FileNotFoundError(errno.ENOENT, "not a plain file", os.fspath(path))
+
+
 def replace_file(path: Path, parts: Iterable[bytes], *, new: bool = False) -> os.stat_result:
     """Put the content at the path in one step, durably; its status. The folder is made if needed.
 

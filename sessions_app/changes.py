@@ -21,10 +21,12 @@ async def prompt_text(
     """The text of a system prompt; the named file's where only that is given.
 
     Raises:
+        InvalidRequest: the file's text is empty or too long.
         PromptNotFound: there is no such file.
+        StorageError: it cannot be read.
     """
     if content is None and source_file is not None:
-        return await prompts.read(source_file)
+        return await prompts.text_for_session(source_file)
     return content
 
 

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.types import (
     AgentSettings,
@@ -22,6 +23,14 @@ from mochi_server.sessions.types import (
 )
 
 ModelName = Annotated[str, Field(min_length=1, max_length=512, description="As in `/models`.")]
+SystemPrompt = Annotated[
+    str,
+    Field(
+        pattern=r"\S",
+        max_length=SYSTEM_PROMPT_CHARACTERS - 1,
+        description=f"Not only white space, shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters.",
+    ),
+]
 
 TOOLS: JSONObject = {
     "tools": ["add_numbers", "get_current_time"],
@@ -128,7 +137,7 @@ class SessionCreate(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": CREATE})
 
     model: ModelName
-    system_prompt: str | None = Field(default=None, min_length=1)
+    system_prompt: SystemPrompt | None = None
     system_prompt_source_file: str | None = Field(
         default=None, description="Where the text came from; alone, this file is loaded."
     )
@@ -210,7 +219,7 @@ class SystemPromptSet(BaseModel):
         },
     )
 
-    content: str | None = Field(default=None, pattern=r"\S")
+    content: SystemPrompt | None = None
     source_file: str | None = Field(
         default=None, description="Where the text came from; alone, this file is loaded."
     )

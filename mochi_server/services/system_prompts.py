@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import stat
-import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..aio import in_thread
 from ..constants import PREVIEW_CHARACTERS, SYSTEM_PROMPT_CHARACTERS
 from ..errors import InvalidRequest, PromptExists, PromptNotFound, StorageError
+from ..files import NOT_PLAIN, check_plain, read_plain, replace_file
 
 FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,123}\.(?:md|txt)")
 """What a prompt file may be called; anything else never reaches the file system."""
+
+LARGEST_FILE = 1_000_000
+"""Bytes; of a larger file nothing but its beginning is read, for the list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +45,20 @@ class SystemPromptService:
 
         Raises:
             PromptNotFound: there is no such file, or it could not be a prompt's name.
-            StorageError: it cannot be read.
+            StorageError: it cannot be read, or is larger than ``LARGEST_FILE``.
         """
-        return await in_thread(self._read, self._path(filename))
+        return await in_thread(read_prompt, self._path(filename))
+
+    async def text_for_session(self, filename: str) -> str:
+        """The text of a file, if a session may have it: the rule for texts that are written here.
+
+        Raises:
+            InvalidRequest: it is empty or too long.
+            PromptNotFound, StorageError.
+        """
+        content = await self.read(filename)
+        check_content(content, f"System prompt {filename!r}")
+        return content
 
     async def create(self, filename: str, content: str) -> None:
         """Write a new file.
@@ -86,49 +101,34 @@ class SystemPromptService:
             raise PromptNotFound(filename=filename)
         return self.folder / filename
 
-    def _read(self, path: Path) -> str:
-        try:
-            return read_file(path)
-        except (FileNotFoundError, IsADirectoryError) as error:
-            raise PromptNotFound(filename=path.name) from error
-        except OSError as error:
-            raise _storage_error(path.name, error) from error
-
     def _write(self, path: Path, content: str, *, new: bool) -> None:
         try:
-            if not new and not path.is_file():
-                raise PromptNotFound(filename=path.name)
-            replace_file(path, content.encode(), new=new)
+            with _named(path.name):
+                if not new:
+                    check_plain(path)
+                replace_file(path, [content.encode()], new=new)
         except FileExistsError as error:
             if not self.folder.is_dir():
                 raise _storage_error(self.folder.name, error) from error
             raise PromptExists(filename=path.name) from error
-        except OSError as error:
-            raise _storage_error(path.name, error) from error
 
     def _delete(self, path: Path) -> None:
-        try:
+        with _named(path.name):
+            check_plain(path)
             path.unlink()
-        except (FileNotFoundError, IsADirectoryError) as error:
-            raise PromptNotFound(filename=path.name) from error
-        except OSError as error:
-            raise _storage_error(path.name, error) from error
 
     def _list(self) -> list[PromptSummary]:
         try:
-            names = sorted(entry.name for entry in self.folder.iterdir() if entry.is_file())
+            with os.scandir(self.folder) as entries:
+                names = [each.name for each in entries if each.is_file(follow_symlinks=False)]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise _storage_error(self.folder.name, error) from error
         found = []
-        for name in names:
-            if FILENAME.fullmatch(name) is None:
-                continue
-            try:
-                found.append(summarize(name, self._read(self.folder / name)))
-            except PromptNotFound:
-                continue  # removed since we looked
+        for name in sorted(filter(FILENAME.fullmatch, names)):
+            with contextlib.suppress(PromptNotFound):  # removed since we looked
+                found.append(_summary_of(self.folder / name))
         return found
 
     async def list(self) -> list[PromptSummary]:
@@ -140,17 +140,17 @@ class SystemPromptService:
         return await in_thread(self._list)
 
 
-def check_content(content: str) -> None:
+def check_content(content: str, name: str = "A system prompt") -> None:
     """Refuse an empty or excessively long prompt.
 
     Raises:
         InvalidRequest: it is one of these.
     """
     if not content.strip():
-        raise InvalidRequest("A system prompt must not be empty.", details={"field": "content"})
+        raise InvalidRequest(f"{name} must not be empty.", details={"field": "content"})
     if len(content) >= SYSTEM_PROMPT_CHARACTERS:
         raise InvalidRequest(
-            f"A system prompt must be shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters; "
+            f"{name} must be shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters; "
             f"this one has {len(content):,}.",
             details={"field": "content", "characters": len(content)},
         )
@@ -164,44 +164,51 @@ def summarize(filename: str, content: str) -> PromptSummary:
     return PromptSummary(filename=filename, preview=cut, word_count=len(words))
 
 
-def read_file(path: Path) -> str:
-    """The text of a file.
-
-    Raises:
-        FileNotFoundError: nothing is there, or something that might never end (a pipe).
-        OSError: it cannot be read.
-    """
-    with open(path, encoding="utf-8", errors="replace", opener=_open_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FileNotFoundError(path)
-        return file.read()
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def replace_file(path: Path, content: bytes, *, new: bool) -> None:
-    """Put the content at the path in one step; with ``new``, only where nothing is.
-
-    Raises:
-        FileExistsError: something is there, and it had to be new.
-        OSError: the disk refused; what was there still is.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    temporary = Path(name)
+def _summary_of(path: Path) -> PromptSummary:
+    """Of what of it can be read: a prompt that cannot be used should be seen as well."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            os.link(temporary, path)
-        else:
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        content = _beginning(path)
+    except StorageError:
+        content = b""
+    return summarize(path.name, _text(content[:LARGEST_FILE]))
+
+
+def read_prompt(path: Path) -> str:
+    """The text of a prompt file; blocks.
+
+    Raises:
+        PromptNotFound: there is no plain file.
+        StorageError: it cannot be read, or is larger than ``LARGEST_FILE``.
+    """
+    content = _beginning(path)
+    if len(content) > LARGEST_FILE:
+        raise StorageError(
+            f"System prompt {path.name!r} is too large: more than {LARGEST_FILE:,} bytes.",
+            details={"filename": path.name},
+        )
+    return _text(content)
+
+
+def _beginning(path: Path) -> bytes:
+    with _named(path.name):
+        return read_plain(path, LARGEST_FILE + 1)[0]
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def _named(filename: str) -> Iterator[None]:
+    """What the system says, as errors of ours; but that something is there is passed on."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno in NOT_PLAIN:
+            raise PromptNotFound(filename=filename) from error
+        raise _storage_error(filename, error) from error
 
 
 def _storage_error(name: str, error: OSError) -> StorageError:

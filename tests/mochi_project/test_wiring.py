@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from django.core.checks import run_checks
 
@@ -119,4 +121,13 @@ def test_a_prompt_that_is_too_long_is_a_warning(mochi):
     assert ids() == set()
     (mochi.system_prompts_path / "long.md").write_text("x" * 10_000)
     (mochi.system_prompts_path / "long.py").write_text("x" * 10_000)
+    assert ids() == {"prompts.W001"}
+
+
+def test_a_pipe_or_a_huge_file_among_the_prompts_holds_up_no_check(mochi):
+    mochi.system_prompts_path.mkdir(parents=True)
+    os.mkfifo(mochi.system_prompts_path / "pipe.md")
+    assert ids() == set()
+    with (mochi.system_prompts_path / "huge.md").open("wb") as file:
+        file.truncate(50 * 1024**3)
     assert ids() == {"prompts.W001"}

@@ -364,3 +364,28 @@ async def test_a_stored_session_that_is_nested_too_deeply_is_unreadable(api, moc
         assert response.json()["error"]["code"] == "SESSION_UNREADABLE", (method, route)
     (problem,) = (await api.get("/sessions")).json()["problems"]
     assert problem["session_id"] == session_id
+
+
+@pytest.mark.parametrize("text", ["", " \n", "x" * 10_000])
+async def test_every_way_to_a_system_prompt_has_the_same_rule(api, mochi, text):
+    session_id = await api.new_session()
+    mochi.system_prompts_path.mkdir(parents=True)
+    (mochi.system_prompts_path / "a.md").write_text(text)
+    for method, path, body in (
+        ("POST", "/sessions", {"model": "qwen3:14b", "system_prompt": text}),
+        ("POST", "/sessions", {"model": "qwen3:14b", "system_prompt_source_file": "a.md"}),
+        ("PUT", f"/sessions/{session_id}/system-prompt", {"content": text}),
+        ("PUT", f"/sessions/{session_id}/system-prompt", {"source_file": "a.md"}),
+        ("POST", "/system-prompts", {"filename": "b.md", "content": text}),
+        ("PUT", "/system-prompts/a.md", {"content": text}),
+    ):
+        response = await api(method, path, body)
+        assert error_of(response) == (422, "VALIDATION_ERROR"), (method, path)
+    assert (await api.get(f"/sessions/{session_id}")).json()["message_count"] == 0
+    assert len((await api.get("/sessions")).json()["sessions"]) == 1
+
+
+async def test_the_longest_system_prompt_is_accepted(api):
+    session_id = await api.new_session(system_prompt="x" * 9_999)
+    response = await api.put(f"/sessions/{session_id}/system-prompt", {"content": "y" * 9_999})
+    assert response.status_code == 200

@@ -14,7 +14,7 @@ import anyio
 
 from ...aio import finish_in_thread, in_thread
 from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
-from ...files import NOT_PLAIN, PLAIN, flush_folder, replace_file
+from ...files import NOT_PLAIN, PLAIN, flush_folder, read_plain, replace_file
 from .base import Entry, Hold, SessionStorage, check_session_id
 from .folder import scan, signature_of
 from .locks import KeyedLocks, give_back, take
@@ -190,11 +190,9 @@ def _signature_at(session_id: str, path: Path) -> tuple[int, ...]:
 
 
 def _read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
-    with _named(session_id), open(os.open(path, PLAIN), "rb") as file:  # noqa: PTH123
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise SessionNotFound(session_id=session_id)
-        return file.read(), signature_of(status)
+    with _named(session_id):
+        content, status = read_plain(path)
+    return content, signature_of(status)
 
 
 def _read_head(session_id: str, path: str, size: int) -> bytes:

@@ -1,12 +1,24 @@
 from __future__ import annotations
 
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mochi_server.errors import InvalidRequest, PromptExists, PromptNotFound, StorageError
-from mochi_server.services.system_prompts import FILENAME, SystemPromptService, summarize
+from mochi_server.services.system_prompts import (
+    FILENAME,
+    LARGEST_FILE,
+    SystemPromptService,
+    summarize,
+)
 
 
 @pytest.fixture
@@ -91,3 +103,119 @@ def test_no_accepted_name_leads_anywhere_else(name):
         assert "\0" not in name
         assert not name.startswith(".")
         assert len(name) <= 128
+
+
+@pytest.fixture
+def strange(prompts, tmp_path):
+    """Names that lead to no plain file."""
+    prompts.folder.mkdir()
+    (tmp_path / "secret.md").write_text("secret")
+    (prompts.folder / "link.md").symlink_to(tmp_path / "secret.md")
+    (prompts.folder / "loop.md").symlink_to("loop.md")
+    (prompts.folder / "folder.md").mkdir()
+    os.mkfifo(prompts.folder / "pipe.md")
+    (prompts.folder / "good.md").write_text("Be brief.")
+    return ["link.md", "loop.md", "folder.md", "pipe.md"]
+
+
+async def test_only_plain_files_are_prompts(prompts, strange, tmp_path):
+    with anyio.fail_after(5):
+        assert [prompt.filename for prompt in await prompts.list()] == ["good.md"]
+        for name in strange:
+            with pytest.raises(PromptNotFound):
+                await prompts.read(name)
+            with pytest.raises(PromptNotFound):
+                await prompts.update(name, "text")
+            with pytest.raises(PromptNotFound):
+                await prompts.delete(name)
+            with pytest.raises(PromptExists):
+                await prompts.create(name, "text")
+    assert sorted(path.name for path in prompts.folder.iterdir()) == sorted([*strange, "good.md"])
+    assert (tmp_path / "secret.md").read_text() == "secret"
+
+
+async def test_of_a_huge_file_only_the_beginning_is_read(prompts):
+    prompts.folder.mkdir()
+    with (prompts.folder / "huge.md").open("wb") as file:
+        file.write(b"Once upon a time ")
+        file.truncate(50 * 1024**3)
+    with anyio.fail_after(5):
+        (listed,) = await prompts.list()
+        assert listed.preview.startswith("Once upon a time")
+        with pytest.raises(StorageError, match="too large"):
+            await prompts.read("huge.md")
+
+
+async def test_a_prompt_of_any_length_is_read_but_only_a_short_one_is_for_a_session(prompts):
+    """Whoever wrote it by hand may read it here; the rule for texts holds where they are used."""
+    prompts.folder.mkdir()
+    for name, text in (("long.md", "x" * 10_000), ("empty.md", " \n"), ("ok.md", "x" * 9_999)):
+        (prompts.folder / name).write_text(text)
+        assert await prompts.read(name) == text
+    (prompts.folder / "largest.md").write_text("x" * LARGEST_FILE)
+    assert len(await prompts.read("largest.md")) == LARGEST_FILE
+    assert len(await prompts.text_for_session("ok.md")) == 9_999
+    with pytest.raises(InvalidRequest, match=r"'long.md'.*10,000"):
+        await prompts.text_for_session("long.md")
+    with pytest.raises(InvalidRequest, match=r"'empty.md'.*empty"):
+        await prompts.text_for_session("empty.md")
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o600, 0o640])
+async def test_a_prompt_keeps_the_rights_that_its_owner_gave_it(prompts, mode):
+    await prompts.create("a.md", "first")
+    (prompts.folder / "a.md").chmod(mode)
+    await prompts.update("a.md", "second")
+    assert stat.S_IMODE((prompts.folder / "a.md").stat().st_mode) == mode
+    assert await prompts.read("a.md") == "second"
+
+
+@contextmanager
+def not_root() -> Iterator[Path]:
+    """A folder for somebody to whom rights apply."""
+    root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as name:
+        if root:
+            os.chown(name, 65534, 65534)
+            os.seteuid(65534)
+        try:
+            yield Path(name)
+        finally:
+            if root:
+                os.seteuid(0)
+
+
+async def test_a_prompt_that_may_not_be_read_is_named_and_hides_no_other():
+    with not_root() as folder:
+        prompts = SystemPromptService(folder)
+        await prompts.create("mine.md", "Be brief.")
+        await prompts.create("secret.md", "Be brief.")
+        (folder / "secret.md").chmod(0)
+        with pytest.raises(StorageError, match=r"'secret.md'.*Permission denied"):
+            await prompts.read("secret.md")
+        listed = await prompts.list()
+        assert [(prompt.filename, prompt.word_count) for prompt in listed] == [
+            ("mine.md", 2),
+            ("secret.md", 0),
+        ]
+        await prompts.update("secret.md", "Be kind.")
+
+
+async def test_a_folder_that_may_not_be_read_is_named():
+    with not_root() as folder:
+        prompts = SystemPromptService(folder)
+        await prompts.create("a.md", "Be brief.")
+        folder.chmod(0)
+        try:
+            with pytest.raises(StorageError, match="Permission denied"):
+                await prompts.list()
+            for work in (
+                prompts.read("a.md"),
+                prompts.update("a.md", "x"),
+                prompts.create("b.md", "x"),
+                prompts.delete("a.md"),
+            ):
+                with pytest.raises(StorageError, match="Permission denied"):
+                    await work
+        finally:
+            folder.chmod(0o700)

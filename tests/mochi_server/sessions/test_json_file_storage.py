@@ -203,3 +203,13 @@ async def test_a_folder_in_the_place_of_the_lock_folder_or_a_link_is_an_error(tm
         async with storage.claim("one"):
             pytest.fail("followed a link")
     assert target.read_text() == "precious"
+
+
+async def test_a_folder_of_a_sessions_name_costs_no_handle(tmp_path: Path):
+    (tmp_path / "one.json").mkdir()
+    storage = JSONFileStorage(tmp_path)
+    for _ in range(2):
+        handles = len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(SessionNotFound):
+            await storage.read("one")
+    assert len(list(Path("/proc/self/fd").iterdir())) == handles
