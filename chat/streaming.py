@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -60,15 +59,19 @@ class EventStreamResponse(StreamingHttpResponse):
         """The parts themselves: a wrapper would keep them open when ``send`` is cancelled."""
         return self.body
 
-    async def _parts(self) -> AsyncGenerator[bytes, None]:
+    def _begin(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._moment = loop.time()
         self._timer = loop.call_later(min(self._heartbeat, self._stall), self._tick, loop)
-        read = self._reader.next
+        return loop
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        """The body for those who take it as an iterator."""
+        loop = self._begin()
         try:
             yield sse.RETRY
-            while (batch := await read()) is not None:
+            while (batch := await self._reader.next()) is not None:
                 self._moment = loop.time()
                 self._sending = True
                 yield sse.encode_all(batch) if batch else sse.PING
@@ -77,13 +80,22 @@ class EventStreamResponse(StreamingHttpResponse):
             self.end()
 
     async def send_to(self, send: Send) -> None:
-        """Send the head, and the parts as they come."""
+        """Send the response: each step through a generator would cost something for each token."""
         headers = [(name.encode(), value.encode("latin-1")) for name, value in self.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async with aclosing(self.body) as parts:
-            async for part in parts:
+        loop = self._begin()
+        read = self._reader.next
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": sse.RETRY, "more_body": True})
+            while (batch := await read()) is not None:
+                self._moment = loop.time()
+                self._sending = True
+                part = sse.encode_all(batch) if batch else sse.PING
                 await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                self._sending = False
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self.end()
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send a sign of life after silence; give up on a client that does not read."""

@@ -32,10 +32,6 @@ class MochiASGIHandler(ASGIHandler):
     """Serves HTTP requests from one task each."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        await self.handle(scope, receive, send)
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body, get the response, send it; stop as soon as the client has left."""
         body = await read_whole_body(receive, settings.MOCHI.max_body_bytes)
         if body is None:

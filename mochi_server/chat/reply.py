@@ -52,7 +52,7 @@ class Reply:
         """The next chunks; those that are events as well are handed back."""
         deltas: list[Event] = []
         for chunk in chunks:
-            match chunk:
+            match chunk:  # the commonest first: this runs for each token
                 case ContentDelta():
                     self._text.add(chunk.content)
                     deltas.append(chunk)

@@ -74,49 +74,40 @@ class Turn:
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """The turn; events that come together are handed on together.
 
+        A prompt that turns out too long is tried once more, with a larger window or less history.
+
         Closing it, or cancelling its task, keeps what came so far.
 
         Raises:
             MochiError: the turn failed; what came so far is kept.
         """
         rounds = 0
+        retried = False
         while True:
             reply = Reply()
+            request = await self._request()
             try:
-                async with aclosing(self._reply(reply)) as batches:
-                    async for events in batches:
-                        yield events
-            except BaseException:
+                async with aclosing(self.provider.batches(request)) as batches:
+                    del request  # it may be long, and a stream lives long
+                    async for chunks in batches:
+                        if deltas := reply.add(chunks):
+                            yield deltas
+            except BaseException as error:
+                if isinstance(error, ContextOverflow) and reply.is_blank and not retried:
+                    self._make_room(error)
+                    retried = True
+                    continue
                 await self._keep_partial(reply)
                 raise
+            retried = False
             exhausted = rounds >= self.limits.max_tool_rounds
             if not reply.calls or exhausted:
                 yield [await self._finish(reply, exhausted=exhausted)]
                 return
             rounds += 1
-            async with aclosing(self._run_calls(reply)) as batches:
-                async for events in batches:
+            async with aclosing(self._run_calls(reply)) as steps:
+                async for events in steps:
                     yield events
-
-    async def _reply(self, reply: Reply) -> AsyncGenerator[list[Event], None]:
-        """One reply of the model, folded into ``reply`` and told as deltas.
-
-        A prompt that turns out too long is tried once more, with a larger window or less history.
-        """
-        first = True
-        while True:
-            try:
-                async with aclosing(self.provider.batches(await self._request())) as batches:
-                    async for chunks in batches:
-                        if deltas := reply.add(chunks):
-                            yield deltas
-            except ContextOverflow as overflow:  # noqa: PERF203 - two rounds at most
-                if not (first and reply.is_blank):
-                    raise
-                self._make_room(overflow)
-                first = False
-            else:
-                return
 
     async def _request(self) -> ModelRequest:
         """What to ask the model, with the history fitted to the window."""

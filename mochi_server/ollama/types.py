@@ -24,7 +24,7 @@ def info_of(
 ) -> ModelInfo:
     """What the entry in ``/api/tags`` and the answer of ``/api/show`` tell; one is enough."""
     listed, shown = listed or {}, shown or {}
-    details = {**(shown.get("details") or {}), **(listed.get("details") or {})}
+    details = {**(shown.get("details") or {}), **_filled(listed.get("details") or {})}
     size = listed.get("size")
     return ModelInfo(
         name=name,
@@ -37,16 +37,28 @@ def info_of(
     )
 
 
+def _filled(details: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in details.items() if value}
+
+
+def tells_abilities(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry in ``/api/tags``, or an answer of ``/api/show``, says what it can do."""
+    return bool(entry.get("capabilities")) and isinstance(entry["capabilities"], list)
+
+
 def tells_enough(listed: Mapping[str, Any]) -> bool:
     """Whether the entry in ``/api/tags`` needs no ``/api/show`` (servers since 0.30)."""
-    return isinstance(listed.get("capabilities"), list)
+    if not tells_abilities(listed):
+        return False
+    length = (listed.get("details") or {}).get("context_length")
+    return bool(length) or "completion" not in listed["capabilities"]
 
 
 def capabilities_of(listed: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
     """What the model can do; servers before 0.6.4 do not say, the template does."""
     for source in (listed, shown):
-        if isinstance(found := source.get("capabilities"), list):
-            return [str(item) for item in found]
+        if tells_abilities(source):
+            return [str(item) for item in source["capabilities"]]
     return ["completion", "tools"] if ".Tools" in (shown.get("template") or "") else ["completion"]
 
 

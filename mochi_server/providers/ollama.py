@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from ..aio import in_thread
-from ..errors import JSONObject, MochiError
+from ..errors import JSONObject, MochiError, ModelNotFound
 from ..ollama.at_once import for_each
 from ..ollama.requests import chat_body
 from ..ollama.stream import stream_chat
 from ..ollama.transport import Limits, Transport
-from ..ollama.types import can_chat, full_name, info_of, tells_enough
+from ..ollama.types import can_chat, full_name, info_of, tells_abilities, tells_enough
 from .base import Capabilities, Chunk, ModelInfo, ModelRequest, Provider
 
 if TYPE_CHECKING:
@@ -68,29 +69,37 @@ class OllamaProvider(Provider):
         Raises:
             OllamaUnreachable, OllamaError.
         """
-        answer = await self._transport.fetch("/api/tags")
-        entries = [entry for entry in answer.get("models") or [] if entry.get("name")]
-        await self._show_all([entry for entry in entries if not tells_enough(entry)])
-        found = [
-            info_of(
-                entry["name"],
-                listed=entry,
-                shown=self._shown.get(entry.get("digest", "")),
-                provider=self.alias,
-            )
-            for entry in entries
-        ]
-        for model in found:
-            self._remember(model)
+        entries = await self._entries()
+        await self._show_all(entries)
+        found = [self._remember(self._info(entry)) for entry in entries]
         return [model for model in found if can_chat(model)]
 
+    async def _entries(self) -> list[dict[str, Any]]:
+        answer = await self._transport.fetch("/api/tags")
+        return [entry for entry in answer.get("models") or [] if entry.get("name")]
+
+    def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
+        shown = self._shown.get(_weights(entry))
+        return info_of(entry["name"], listed=entry, shown=shown, provider=self.alias)
+
     async def _show_all(self, entries: list[dict[str, Any]]) -> None:
-        """Ask for the models that we have not seen; one that fails is left without details."""
+        """Ask for what the list does not tell; a model that fails is left without details.
 
-        async def show(entry: Mapping[str, Any]) -> None:
-            self._shown[entry.get("digest", "")] = await self._show(entry["name"])
+        Raises:
+            OllamaError, OllamaUnreachable: nothing is known of any model.
+        """
+        missing = [entry for entry in entries if self._is_missing(entry)]
+        try:
+            await for_each(self._complete, missing)
+        except MochiError:
+            if len(missing) == len(entries) and not any(map(tells_abilities, missing)):
+                raise
 
-        await for_each(show, [e for e in entries if e.get("digest") not in self._shown])
+    def _is_missing(self, entry: Mapping[str, Any]) -> bool:
+        return not tells_enough(entry) and _weights(entry) not in self._shown
+
+    async def _complete(self, entry: Mapping[str, Any]) -> None:
+        self._shown[_weights(entry)] = await self._show(entry["name"])
 
     async def _show(self, name: str) -> JSONObject:
         shown = await self._transport.fetch("/api/show", {"model": name}, model=name)
@@ -98,20 +107,40 @@ class OllamaProvider(Provider):
             shown.pop(bulky, None)
         return shown
 
-    def _remember(self, model: ModelInfo) -> None:
+    def _remember(self, model: ModelInfo) -> ModelInfo:
+        """Keep what is known, and do not unlearn a length that the server failed to tell now."""
+        _, known = self._known.get(full_name(model.name), (0.0, None))
+        if known is not None and model.context_length is None:
+            model = replace(model, context_length=known.context_length)
         self._known[full_name(model.name)] = (time.monotonic() + MODEL_SECONDS, model)
+        return model
 
     async def show_model(self, name: str) -> ModelInfo:
         """One model, at most 30 seconds old; ``name`` without a tag means ``:latest``.
 
         Raises:
-            ModelNotFound, OllamaUnreachable, OllamaError.
+            ModelNotFound: it is not there, or cannot chat.
+            OllamaUnreachable, OllamaError.
         """
         until, model = self._known.get(full_name(name), (0.0, None))
         if model is None or until < time.monotonic():
-            model = info_of(name, shown=await self._show(name), provider=self.alias)
-            self._remember(model)
+            model = self._remember(await self._ask(name))
+        if not can_chat(model):
+            raise ModelNotFound(
+                f"Model {name!r} cannot chat: it is for {', '.join(model.capabilities)}.",
+                details={"model": name, "capabilities": list[JsonValue](model.capabilities)},
+            )
         return model
+
+    async def _ask(self, name: str) -> ModelInfo:
+        """What the list and the description tell together, as in the list of models."""
+        wanted = full_name(name)
+        for entry in await self._entries():
+            if full_name(entry["name"]) == wanted:
+                if self._is_missing(entry):
+                    await self._complete(entry)
+                return self._info(entry)
+        return info_of(name, shown=await self._show(name), provider=self.alias)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """The reply, as it is generated; see ``batches``."""
@@ -187,3 +216,8 @@ class OllamaProvider(Provider):
         if self._instructor is not None:
             await self._instructor.aclose()
             self._instructor = None
+
+
+def _weights(entry: Mapping[str, Any]) -> str:
+    """What stays the same as long as the model does."""
+    return str(entry.get("digest") or entry["name"])

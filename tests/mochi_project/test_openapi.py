@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import urljoin
 
 import pytest
 
@@ -95,13 +96,19 @@ async def test_every_reference_leads_somewhere(document):
         assert name in document["components"]["schemas"], name
 
 
-async def test_the_page_needs_nothing_from_elsewhere(api):
-    page = await api.get("/docs")
+@pytest.mark.parametrize("place", ["/docs", "/docs/", "/docs//"])
+async def test_the_page_needs_nothing_from_elsewhere(api, place):
+    page = await api.get(place)
     text = page.content.decode()
     assert page.status_code == 200
     assert "//" not in re.sub(r"<!--.*?-->", "", text)
-    for name in re.findall(r'(?:src|href)="docs/([^"]+)"', text):
-        asset = await api.get(f"/docs/{name}")
-        assert asset.status_code == 200, name
+    links = re.findall(r'(?:src|href)="([^"]+)"', text)
+    assert len(links) == 4
+    for link in links:
+        asset = await api.client.get(urljoin(f"/api/v1{place}", link))
+        assert asset.status_code == 200, link
         assert len(asset.content) > 100
+    (settings,) = re.findall(r'id="swagger-settings">(.*?)</script>', text)
+    document = urljoin(f"/api/v1{place}", json.loads(settings)["url"])
+    assert document == "/api/v1/openapi.json"
     assert (await api.get("/docs/settings.py")).status_code == 404

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import anyio
+import orjson
 import pytest
 from pydantic import BaseModel
 
@@ -80,6 +81,27 @@ async def test_a_broken_model_does_not_hide_the_others():
         await provider.aclose()
 
 
+async def test_a_model_that_stays_broken_never_hides_the_others():
+    """Also when it is the only one that is asked for again."""
+    async with FakeOllama(old=True) as ollama:
+        provider = OllamaProvider("ollama", host=ollama.url)
+        ollama.play("err_load_failed", path="/api/show")
+        first = [model.name for model in await provider.list_models()]
+        ollama.play("err_load_failed", path="/api/show")
+        assert [model.name for model in await provider.list_models()] == first
+        await provider.aclose()
+
+
+async def test_two_models_without_a_digest_are_not_mixed_up():
+    async with FakeOllama(old=True) as ollama:
+        for name, length in (("a:1", 1000), ("b:1", 2000)):
+            ollama.add_model(name, context_length=length).digest = ""
+        provider = OllamaProvider("ollama", host=ollama.url)
+        found = {model.name: model.context_length for model in await provider.list_models()}
+        assert (found["a:1"], found["b:1"]) == (1000, 2000)
+        await provider.aclose()
+
+
 async def test_a_server_that_shows_no_model_is_an_error():
     async with FakeOllama(old=True) as ollama:
         provider = OllamaProvider("ollama", host=ollama.url)
@@ -100,20 +122,74 @@ async def test_recorded_lists_are_read(ollama, provider):
 
 
 async def test_a_model_without_a_tag_is_the_latest(ollama, provider):
-    model = await provider.show_model("nomic-embed-text")
-    assert (model.context_length, model.capabilities) == (2048, ["embedding"])
-    assert await provider.show_model("nomic-embed-text:latest") == model
-    assert paths(ollama) == ["/api/show"]
+    ollama.add_model("mine:latest", context_length=2048)
+    model = await provider.show_model("mine")
+    assert model.context_length == 2048
+    assert await provider.show_model("mine:latest") == model
+    assert paths(ollama) == ["/api/tags"]
 
 
 async def test_what_is_known_of_a_model_is_asked_again_later(ollama, provider, monkeypatch):
     await provider.show_model("qwen3:14b")
     await provider.show_model("qwen3:14b")
-    assert paths(ollama) == ["/api/show"]
+    assert paths(ollama) == ["/api/tags"]
     monkeypatch.setattr(module, "MODEL_SECONDS", -1)
     await provider.list_models()
     await provider.show_model("qwen3:14b")
-    assert paths(ollama) == ["/api/show", "/api/tags", "/api/show"]
+    assert paths(ollama) == ["/api/tags"] * 3
+
+
+@pytest.mark.parametrize("old", [True, False])
+async def test_one_model_is_the_same_cold_and_after_the_list(old):
+    async with FakeOllama(old=old) as ollama:
+        cold = OllamaProvider("ollama", host=ollama.url)
+        warm = OllamaProvider("ollama", host=ollama.url)
+        await warm.list_models()
+        found = await cold.show_model("qwen3:14b")
+        assert found == QWEN == await warm.show_model("qwen3:14b")
+        await cold.aclose()
+        await warm.aclose()
+
+
+async def test_a_list_without_context_lengths_is_completed(ollama, provider):
+    """A server between two versions, or something else that speaks like one."""
+    entry = ollama.models["qwen3:14b"].listed(new=True)
+    del entry["details"]["context_length"]
+    body = orjson.dumps({"models": [entry]})
+    ollama.play_body(body, content_type="application/json", path="/api/tags")
+    assert await provider.list_models() == [QWEN]
+
+
+async def test_a_known_context_length_does_not_get_lost(ollama, provider):
+    await provider.list_models()
+    entry = ollama.models["qwen3:14b"].listed(new=True)
+    del entry["details"]["context_length"]
+    body = orjson.dumps({"models": [entry]})
+    ollama.play_body(body, content_type="application/json", path="/api/tags")
+    ollama.play("err_load_failed", path="/api/show")
+    assert await provider.list_models() == [QWEN]
+    assert await provider.show_model("qwen3:14b") == QWEN
+
+
+async def test_a_model_that_no_list_has_is_shown(ollama, provider):
+    ollama.play("tags_empty", path="/api/tags")
+    model = await provider.show_model("qwen3:14b")
+    assert (model.size_mb, model.context_length) == (None, 40960)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_a_model_that_cannot_chat_is_not_found(ollama, provider, listed):
+    if listed:
+        await provider.list_models()
+    for _ in range(2):
+        with pytest.raises(ModelNotFound, match="cannot chat") as caught:
+            await provider.show_model("nomic-embed-text")
+        assert caught.value.details["capabilities"] == ["embedding"]
+
+
+async def test_a_model_that_does_not_say_what_it_can_counts_as_able(ollama, provider):
+    ollama.add_model("mine:1", capabilities=[])
+    assert (await provider.show_model("mine:1")).capabilities == ["completion"]
 
 
 async def test_the_list_answers_for_each_of_its_models(ollama, provider):
@@ -127,7 +203,7 @@ async def test_a_missing_model_is_not_found_each_time(ollama, provider):
         with pytest.raises(ModelNotFound, match="model 'nope:latest' not found") as caught:
             await provider.show_model("nope")
         assert caught.value.details["model"] == "nope"
-    assert paths(ollama) == ["/api/show"] * 2
+    assert paths(ollama) == ["/api/tags", "/api/show"] * 2
 
 
 async def test_the_context_length_is_that_of_the_architecture(ollama, provider):
@@ -139,14 +215,19 @@ async def test_the_context_length_is_that_of_the_architecture(ollama, provider):
     ("name", "length", "capabilities"),
     [
         ("show", 40960, ["completion", "tools", "thinking"]),
-        ("show_embedding", 2048, ["embedding"]),
-        ("show_no_model_info", None, ["image"]),
     ],
 )
 async def test_recorded_descriptions_are_read(ollama, provider, name, length, capabilities):
     ollama.play(name, path="/api/show")
     model = await provider.show_model("any")
     assert (model.context_length, model.capabilities) == (length, capabilities)
+
+
+@pytest.mark.parametrize("name", ["show_embedding", "show_no_model_info"])
+async def test_recorded_descriptions_of_models_that_cannot_chat(ollama, provider, name):
+    ollama.play(name, path="/api/show")
+    with pytest.raises(ModelNotFound, match="cannot chat"):
+        await provider.show_model("any")
 
 
 async def test_the_loaded_window_is_that_of_the_server(ollama, provider):
