@@ -33,14 +33,14 @@ PAGE = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
-<link rel="stylesheet" href="docs/swagger-ui.css">
-<link rel="icon" href="docs/favicon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="{up}docs/swagger-ui.css">
+<link rel="icon" href="{up}docs/favicon.svg" type="image/svg+xml">
 </head>
 <body data-csrf-token="" data-api-csrf="">
 <script type="application/json" id="swagger-settings">{settings}</script>
 <div id="swagger-ui"></div>
-<script src="docs/swagger-ui-bundle.js"></script>
-<script src="docs/swagger-ui-init.js"></script>
+<script src="{up}docs/swagger-ui-bundle.js"></script>
+<script src="{up}docs/swagger-ui-init.js"></script>
 </body>
 </html>
 """
@@ -50,10 +50,11 @@ class OfflineSwagger(DocsBase):
     """Swagger UI from our own address."""
 
     def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: object) -> HttpResponse:  # noqa: ARG002
-        """The page."""
-        settings = {"url": "openapi.json", "layout": "BaseLayout", "deepLinking": True}
+        """The page; its links work behind any prefix, and with slashes at the end of the path."""
+        up = "../" * (len(request.path) - len(request.path.rstrip("/")))
+        settings = {"url": f"{up}openapi.json", "layout": "BaseLayout", "deepLinking": True}
         return HttpResponse(
-            PAGE.format(title=escape(api.title), settings=json.dumps(settings)),
+            PAGE.format(title=escape(api.title), up=up, settings=json.dumps(settings)),
         )
 
 

@@ -96,7 +96,7 @@ async def test_every_reference_leads_somewhere(document):
         assert name in document["components"]["schemas"], name
 
 
-@pytest.mark.parametrize("place", ["/docs", "/docs/", "/docs//"])
+@pytest.mark.parametrize("place", ["/docs", "/docs/"])
 async def test_the_page_needs_nothing_from_elsewhere(api, place):
     page = await api.get(place)
     text = page.content.decode()
