@@ -29,6 +29,18 @@ async def test_an_unknown_model_is_not_found(api):
     assert error_of(await api.get("/models/nobody:1b")) == (404, "MODEL_NOT_FOUND")
 
 
+async def test_a_model_that_cannot_chat_is_not_there(api):
+    name = "nomic-embed-text:latest"
+    assert error_of(await api.get(f"/models/{name}")) == (404, "MODEL_NOT_FOUND")
+    assert error_of(await api.post("/sessions", {"model": name})) == (404, "MODEL_NOT_FOUND")
+
+
+async def test_one_model_is_shown_as_in_the_list_before_and_after_it(api):
+    before = (await api.get("/models/qwen3:14b")).json()
+    (listed,) = (m for m in (await api.get("/models")).json()["models"] if m["name"] == "qwen3:14b")
+    assert before == listed == (await api.get("/models/qwen3:14b")).json()
+
+
 async def test_where_nobody_answers_the_list_is_an_error(api, ollama):
     await ollama.__aexit__(None, None, None)
     assert error_of(await api.get("/models")) == (502, "OLLAMA_UNREACHABLE")

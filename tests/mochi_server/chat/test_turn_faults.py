@@ -380,10 +380,10 @@ async def test_a_client_that_leaves_while_the_checks_run_gives_the_session_back(
     engine: Bench, ollama: FakeOllama
 ) -> None:
     """An Ollama that hangs at its first question must not lock the session."""
-    ollama.play_raw([b"{}"], path="/api/show", first_byte_ms=60_000)
+    ollama.play_raw([b"{}"], path="/api/tags", first_byte_ms=60_000)
     session = await engine.session()
     opening = asyncio.ensure_future(engine.chat.open_turn(session, message="Hello"))
-    await ollama.requested(path="/api/show")
+    await ollama.requested(path="/api/tags")
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening

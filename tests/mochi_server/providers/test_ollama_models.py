@@ -94,8 +94,12 @@ async def test_a_model_that_stays_broken_never_hides_the_others():
 
 async def test_two_models_without_a_digest_are_not_mixed_up():
     async with FakeOllama(old=True) as ollama:
+        entries = []
         for name, length in (("a:1", 1000), ("b:1", 2000)):
-            ollama.add_model(name, context_length=length).digest = ""
+            model = ollama.add_model(name, context_length=length)
+            entries.append(model.listed(new=False) | {"digest": ""})
+        body = orjson.dumps({"models": entries})
+        ollama.play_body(body, content_type="application/json", path="/api/tags")
         provider = OllamaProvider("ollama", host=ollama.url)
         found = {model.name: model.context_length for model in await provider.list_models()}
         assert (found["a:1"], found["b:1"]) == (1000, 2000)
