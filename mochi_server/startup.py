@@ -18,6 +18,7 @@ from typing import Any
 
 from . import __version__
 from .config import MochiServerSettings
+from .errors import ProviderNotConfigured
 
 READY_SECONDS = 60.0
 """Longest wait for the first answer of our own server."""
@@ -137,8 +138,8 @@ class Announcement:
             self._say("  sessions: in memory, gone when the server stops")
         if self.settings.api_token is None and is_public(self.settings.host):
             self._say("  WARNING: open to the network without a token; set MOCHI_API_TOKEN")
-        models = self._models()
-        for line in provider_lines(health, models):
+        models, problems = self._models()
+        for line in provider_lines(health, models, problems):
             self._say(f"  {line}")
         for line in self._invitation(models):
             self._say(line)
@@ -155,12 +156,14 @@ class Announcement:
             time.sleep(0.05)
         return None
 
-    def _models(self) -> list[dict[str, Any]]:
+    def _models(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The models, and the problems of providers without one."""
         try:
             answer = self._get("/api/v1/models", MODELS_SECONDS)
         except (OSError, http.client.HTTPException, ValueError):
-            return []
-        return list(answer.get("models", []))
+            return [], []
+        details = answer.get("error", {}).get("details", {})
+        return answer.get("models", []), answer.get("problems", details.get("problems", []))
 
     def _get(self, path: str, seconds: float) -> dict[str, Any]:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
@@ -187,12 +190,21 @@ class Announcement:
         yield f'  curl -N{token} {api}/chat/$({new})/stream -d \'{{"message": "Hello!"}}\''
 
 
-def provider_lines(health: dict[str, Any], models: list[dict[str, Any]]) -> Iterator[str]:
-    """One line for each provider: whether it answers, and how many models it has."""
+def provider_lines(
+    health: dict[str, Any], models: list[dict[str, Any]], problems: list[dict[str, Any]]
+) -> Iterator[str]:
+    """One line for each provider: how many models it has, or why it has none."""
     count = Counter(model.get("provider") for model in models)
+    reasons = {
+        problem["provider"]: problem["message"]
+        for problem in problems
+        if problem["code"] == ProviderNotConfigured.code
+    }
     for alias, state in health.get("providers", {}).items():
         where = f" at {health.get('ollama_host')}" if alias == "ollama" else ""
-        if state.get("reachable") or count[alias]:
+        if alias in reasons:
+            yield f"{alias}{where}: {reasons[alias]}"
+        elif state.get("reachable") or count[alias]:
             noun = "model" if count[alias] == 1 else "models"
             yield f"{alias}{where}: {count[alias]} {noun}"
         else:

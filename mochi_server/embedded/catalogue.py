@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -101,7 +102,16 @@ def name_of(path: Path) -> str:
 
 
 def weights_in(folder: Path) -> dict[str, Path]:
-    """Every GGUF file of the models folder by model name; nothing where there is no folder."""
-    if not folder.is_dir():
+    """Everything in the models folder that is named ``*.gguf``, by model name.
+
+    Nothing where there is no folder.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.name.endswith(".gguf"))
+    except FileNotFoundError:
         return {}
-    return {name_of(path): path for path in sorted(folder.glob("*.gguf")) if path.is_file()}
+    return {name_of(folder / name): folder / name for name in names}

@@ -99,6 +99,10 @@ class Provider(ABC):
     async def check(self) -> bool:
         """Whether the provider answers now; never raises for one that does not."""
 
+    async def problem(self) -> str | None:
+        """Why there is no model, and what to do about it, in one line; None for nothing to say."""
+        return None
+
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
         """A reply that validates as ``shape``.
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 from pydantic import JsonValue
@@ -54,7 +55,7 @@ _NO_LOOPS: Final[JSONObject] = {
 _TINY_TEMPERATURE: Final = 0.0
 _TEMPERATURE: Final = 0.6
 
-PULL_HINT: Final = "no model is there yet: run 'mochi-server pull'"
+PULL_HINT: Final = "no model (run: mochi-server pull)"
 
 
 class _LlamaServer(OpenAICompatibleProvider):
@@ -99,12 +100,10 @@ class LocalProvider(Provider):
         self._preloading = BackgroundTasks()
         self._clients: dict[Endpoint, _LlamaServer] = {}
 
-    def problem(self) -> str | None:
+    async def problem(self) -> str | None:
         """Why it has no model, and what to do about it, in one line; None when it has one."""
-        missing = missing_requirement()
-        if missing is not None:
-            return missing
-        return None if self._read() else PULL_HINT
+        _, problem = await in_thread(self._look)
+        return problem
 
     def describe(self) -> str:
         """The models folder."""
@@ -112,13 +111,11 @@ class LocalProvider(Provider):
 
     async def check(self) -> bool:
         """Whether there is a model that can run."""
-        return await in_thread(self.problem) is None
+        return await self.problem() is None
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models of the folder; none where the engine's package is missing."""
-        if missing_requirement() is not None:
-            return []
-        found = await in_thread(self._read)
+        """The models of the folder; none where ``problem`` says why."""
+        found, _ = await in_thread(self._look)
         return [self._describe(name, path, header) for name, (path, header) in found.items()]
 
     async def show_model(self, name: str) -> ModelInfo:
@@ -164,14 +161,11 @@ class LocalProvider(Provider):
         await asyncio.gather(*(engine.aclose() for engine in engines))
 
     async def _find(self, name: str) -> tuple[Path, GGUFHeader]:
-        missing = missing_requirement()
-        if missing is not None:
-            raise self._not_configured(missing)
-        found = await in_thread(self._read)
+        found, problem = await in_thread(self._look)
         if name in found:
             return found[name]
-        if not found:
-            raise self._not_configured(PULL_HINT)
+        if problem is not None:
+            raise self._not_configured(problem)
         raise ModelNotFound(model=name, details={"available": list[JsonValue](found)})
 
     def _not_configured(self, reason: str) -> ProviderNotConfigured:
@@ -179,21 +173,39 @@ class LocalProvider(Provider):
             f"The built-in model cannot run: {reason}.", details={"provider": self.alias}
         )
 
-    def _read(self) -> dict[str, tuple[Path, GGUFHeader]]:
-        """The folder's models that can chat; damaged files and other kinds are left out."""
+    def _look(self) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
+        """The models that can run here, by name; where there is none, the reason."""
+        missing = missing_requirement()
+        if missing is not None:
+            return {}, missing
+        try:
+            files = weights_in(self._folder)
+        except OSError as error:
+            return {}, f"the models folder {self._folder} cannot be read: {error.strerror}"
+        return self._read(files)
+
+    def _read(
+        self, files: Mapping[str, Path]
+    ) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
+        """Those that can chat; damaged files and other kinds are left out."""
         found: dict[str, tuple[Path, GGUFHeader]] = {}
-        for name, path in weights_in(self._folder).items():
+        problem = PULL_HINT
+        for name, path in files.items():
             try:
                 header = self._header(path)
-            except (NotGGUF, OSError):
+            except (NotGGUF, OSError) as error:
+                reason = error.strerror if isinstance(error, OSError) else error
+                problem = f"{path} cannot be used: {reason}" if problem == PULL_HINT else problem
                 continue
             if header.can_chat:
                 found[name] = (path, header)
-        return found
+        return found, None if found else problem
 
     def _header(self, path: Path) -> GGUFHeader:
         """The file's header, read again only after a change of the file."""
         stat = path.stat()
+        if not S_ISREG(stat.st_mode):  # opening a pipe would wait
+            raise NotGGUF("not a file")
         version = (stat.st_mtime_ns, stat.st_size)
         known = self._headers.get(path)
         if known is None or known[0] != version:

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..errors import JSONObject, MochiError
+from pydantic import JsonValue
+
+from ..errors import JSONObject, MochiError, ProviderNotConfigured
 from .base import ModelInfo, Provider
 
 
@@ -17,7 +19,8 @@ class ModelList:
     models: list[ModelInfo]
     """Names as requests use them, the default provider's first."""
     problems: list[JSONObject] = field(default_factory=list)
-    """``{"provider", "code", "message"}`` of each provider that did not answer."""
+    """``{"provider", "code", "message"}`` of each provider that did not answer, or has no model
+    and knows why."""
 
 
 class ProviderRegistry:
@@ -67,30 +70,33 @@ class ProviderRegistry:
         """Every model of every provider that answers, asked all at once.
 
         Raises:
-            ProviderError: no provider has a model, and this is why the first one has none.
+            ProviderError: no provider has a model, and this is why the first one has none;
+                ``details["problems"]`` has every provider's reason.
         """
         answers = await asyncio.gather(*(self._of(alias) for alias in self._providers))
-        models = [model for found, _ in answers for model in found]
-        errors = [error for _, error in answers if error is not None]
-        if errors and not models:
-            raise errors[0]
-        problems: list[JSONObject] = [
-            {"provider": alias, "code": error.code, "message": error.message}
-            for alias, (_, error) in zip(self._providers, answers, strict=True)
-            if error is not None
-        ]
+        models = [model for found, _, _ in answers for model in found]
+        problems = [problem for _, problem, _ in answers if problem is not None]
+        error = next((error for _, _, error in answers if error is not None), None)
+        if error is not None and not models:
+            error.details["problems"] = list[JsonValue](problems)
+            raise error
         return ModelList(models=models, problems=problems)
 
-    async def _of(self, alias: str) -> tuple[list[ModelInfo], MochiError | None]:
+    async def _of(self, alias: str) -> tuple[list[ModelInfo], JSONObject | None, MochiError | None]:
+        """The models of a provider, else its problem, and the error if it is one."""
+        provider = self._providers[alias]
         try:
-            found = await self._providers[alias].list_models()
+            found = await provider.list_models()
+            reason = None if found else await provider.problem()
         except MochiError as error:
-            return [], error
+            return [], _problem(alias, error.code, error.message), error
+        if reason is not None:
+            return [], _problem(alias, ProviderNotConfigured.code, reason), None
         named = [
             replace(model, name=self.full_name(alias, model.name), provider=alias)
             for model in found
         ]
-        return named, None
+        return named, None, None
 
     async def aclose(self) -> None:
         """Close every provider, also when one of them fails to."""
@@ -100,3 +106,7 @@ class ProviderRegistry:
         for outcome in closed:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+
+def _problem(alias: str, code: str, message: str) -> JSONObject:
+    return {"provider": alias, "code": code, "message": message}

@@ -41,7 +41,32 @@ async def test_one_model_is_shown_as_in_the_list_before_and_after_it(api):
     assert before == listed == (await api.get("/models/qwen3:14b")).json()
 
 
-async def test_where_nobody_answers_the_list_is_an_error(api, ollama):
+NO_MODEL = {
+    "provider": "local",
+    "code": "PROVIDER_NOT_CONFIGURED",
+    "message": "no model (run: mochi-server pull)",
+}
+
+
+async def test_a_provider_without_a_model_says_why(api):
+    assert (await api.get("/models")).json()["problems"] == [NO_MODEL]
+
+
+async def test_a_models_folder_that_cannot_be_read_is_a_problem_and_no_crash(api, mochi):
+    mochi.models_path.write_text("not a folder")
+    body = (await api.get("/models")).json()
+    assert "qwen3:14b" in [model["name"] for model in body["models"]]
+    assert body["problems"][0]["message"].endswith("cannot be read: Not a directory")
+    health = await api.get("/health")
+    assert health.status_code == 200
+    assert health.json()["providers"]["local"] == {"reachable": False}
+
+
+async def test_where_nobody_answers_the_list_is_an_error_that_names_every_problem(api, ollama):
     await ollama.__aexit__(None, None, None)
-    assert error_of(await api.get("/models")) == (502, "OLLAMA_UNREACHABLE")
+    response = await api.get("/models")
+    assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
+    problems = response.json()["error"]["details"]["problems"]
+    assert [problem["provider"] for problem in problems] == ["ollama", "local"]
+    assert problems[1] == NO_MODEL
     assert error_of(await api.get("/models/qwen3:14b")) == (502, "OLLAMA_UNREACHABLE")

@@ -136,7 +136,7 @@ async def test_the_start_tells_where_what_and_how(tmp_path, ollama, server_of):
         )
         assert str(tmp_path / "chat_sessions") in log
         assert f"ollama at {ollama.url}: 2 models" in log
-        assert "local: " in log
+        assert re.search(r"^  local: no model \(run: mochi-server pull\)$", log, re.MULTILINE)
         assert log.count("listens on") == 1
         assert "WARNING" not in log
         command = next(line for line in log.splitlines() if "curl" in line)
@@ -152,8 +152,10 @@ async def test_the_start_tells_where_what_and_how(tmp_path, ollama, server_of):
 async def test_without_any_model_the_start_says_what_to_run(server_of):
     async with server_of() as server:
         await server.saw("ollama pull")
-        assert "mochi-server pull" in server.log
-        assert "does not answer" in server.log
+        assert re.search(r"^  ollama at \S+: does not answer$", server.log, re.MULTILINE)
+        assert re.search(
+            r"^  local: no model \(run: mochi-server pull\)$", server.log, re.MULTILINE
+        )
 
 
 async def test_a_public_server_without_a_token_and_a_misspelt_variable_are_warned_about(server_of):

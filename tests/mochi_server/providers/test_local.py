@@ -187,7 +187,7 @@ async def test_the_model_is_described_by_its_file(provider):
     assert (info.parameter_size, info.quantization_level) == ("134.52M", "Q4_1")
     assert info.size_mb == 98.4
     assert info.capabilities == ["completion"]
-    assert provider.problem() is None
+    assert await provider.problem() is None
     assert await provider.check() is True
 
 
@@ -199,10 +199,46 @@ async def test_an_unknown_model_is_not_found(provider):
 async def test_without_weights_it_says_what_to_run(tmp_path):
     provider = local(tmp_path / "nothing")
     assert await provider.list_models() == []
-    assert "mochi-server pull" in (provider.problem() or "")
+    assert await provider.problem() == "no model (run: mochi-server pull)"
     assert await provider.check() is False
     with pytest.raises(ProviderNotConfigured, match="mochi-server pull"):
         await answer(provider, ask("Hi"))
+    await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("x" * 300, "File name too long"), ("file", "Not a directory")]
+)
+async def test_a_folder_that_cannot_be_read_is_a_problem_and_no_crash(tmp_path, name, reason):
+    (tmp_path / "file").touch()
+    provider = local(tmp_path / name)
+    assert await provider.list_models() == []
+    assert await provider.check() is False
+    problem = await provider.problem()
+    assert problem is not None
+    assert problem.startswith(f"the models folder {tmp_path / name} cannot be read: {reason}")
+    with pytest.raises(ProviderNotConfigured, match=reason):
+        await provider.show_model(MODEL)
+    await provider.aclose()
+
+
+async def test_where_no_file_is_a_model_the_first_one_says_why(tmp_path):
+    (tmp_path / "text.gguf").write_text("Hello")
+    provider = local(tmp_path)
+    assert await provider.problem() == f"{tmp_path / 'text.gguf'} cannot be used: not a GGUF file"
+    await provider.aclose()
+
+
+async def test_things_that_only_look_like_models_hide_no_model(own_folder):
+    (own_folder / "a.gguf").mkdir()
+    os.mkfifo(own_folder / "b.gguf")
+    (own_folder / "c.gguf").symlink_to("c.gguf")
+    (own_folder / "d.gguf").symlink_to("nowhere")
+    (own_folder / "e.gguf").touch()
+    provider = local(own_folder)
+    with anyio.fail_after(5):
+        assert [model.name for model in await provider.list_models()] == [MODEL]
+    assert await provider.problem() is None
     await provider.aclose()
 
 
