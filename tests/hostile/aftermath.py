@@ -9,6 +9,7 @@ from mochi_server.services.system_prompts import FILENAME
 from tests.support.server import Server
 
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")
+LOCK = re.compile(r"[A-Za-z0-9_-]{1,64}\.(lock|claim)")
 FOLDERS = {"agents", "chat_sessions", "agent_chat_sessions", "models", "system_prompts", "tools"}
 TROUBLE = ("Traceback", "Unexpected error", "ERROR", "CRITICAL", "never awaited")
 
@@ -30,8 +31,9 @@ def _belongs(path: Path, data: Path) -> bool:
     folder, *rest = inner
     if folder == "system_prompts":
         return FILENAME.fullmatch("/".join(rest)) is not None
-    # The folder of the locks stays; a lock is gone when nobody holds it.
-    return rest == [".locks"] or SESSION.fullmatch("/".join(rest)) is not None
+    if rest[:1] == [".locks"]:
+        return len(rest) == 1 or LOCK.fullmatch(rest[1]) is not None
+    return SESSION.fullmatch("/".join(rest)) is not None
 
 
 async def is_unharmed(server: Server) -> None:

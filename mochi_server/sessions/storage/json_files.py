@@ -17,7 +17,7 @@ from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, S
 from ...files import NOT_PLAIN, PLAIN, flush_folder, read_plain, replace_file
 from .base import Entry, Hold, SessionStorage, check_session_id
 from .folder import scan, signature_of
-from .locks import KeyedLocks, give_back, take
+from .locks import KeyedLocks, remove, remove_idle, take
 
 _HEADS_AT_ONCE = 500
 
@@ -26,7 +26,7 @@ class JSONFileStorage(SessionStorage):
     """Sessions in a folder, which other processes may use at the same time. POSIX only.
 
     The folder is made at the first write. Symbolic links are not followed. Locks lie in
-    ``.locks`` below the folder and are gone when nobody holds them.
+    ``.locks`` below the folder; ``aclose`` removes those that nobody holds.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -71,7 +71,8 @@ class JSONFileStorage(SessionStorage):
 
     async def delete(self, session_id: str) -> None:
         """See the base class."""
-        await finish_in_thread(_delete, session_id, self._path(session_id))
+        locks = [self._lock_path(session_id, kind) for kind in ("lock", "claim")]
+        await finish_in_thread(_delete, session_id, self._path(session_id), locks)
 
     async def entries(self) -> list[Entry]:
         """See the base class; temporary files of crashed processes are removed on the way."""
@@ -80,6 +81,10 @@ class JSONFileStorage(SessionStorage):
     async def generation(self) -> object | None:
         """The folder's time of change: every rename moves it."""
         return await in_thread(_generation, self.folder)
+
+    async def aclose(self) -> None:
+        """Remove the lock files that nobody holds."""
+        await finish_in_thread(remove_idle, self.folder / ".locks")
 
     @asynccontextmanager
     async def _lock(self, session_id: str) -> AsyncIterator[Hold]:
@@ -108,7 +113,7 @@ class JSONFileStorage(SessionStorage):
         try:
             yield taken.signature
         finally:
-            await finish_in_thread(give_back, taken.handle, path)
+            await _let_go(taken, path)
 
     def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
         """See the base class."""
@@ -124,7 +129,7 @@ class JSONFileStorage(SessionStorage):
             await finish_in_thread(_take, session_id, self._path(session_id), path, taken)
         except BaseException:
             for each in taken:
-                give_back(each.handle, path)
+                remove(each.handle, path)
             raise
         return taken[0] if taken else None
 
@@ -137,6 +142,17 @@ class _Taken(NamedTuple):
     """Of the session, as it is now."""
 
 
+async def _let_go(taken: _Taken, path: Path) -> None:
+    """Give a lock file back; closing it touches no disk.
+
+    That of a session stays for the next time: a file system takes long to make what was just removed.
+    """
+    if taken.signature is None:
+        await finish_in_thread(remove, taken.handle, path)
+    else:
+        os.close(taken.handle)
+
+
 class _FileHold(Hold):
     """Writes and gives the lock back in one step of a thread: each step costs a switch."""
 
@@ -146,21 +162,21 @@ class _FileHold(Hold):
         super().__init__(storage, session_id, taken.signature)
         self._path = storage.folder / f"{session_id}.json"
         self._lock = lock
-        self._handle: int | None = taken.handle
+        self._taken: _Taken | None = taken
 
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
-        handle, self._handle = self._handle, None
-        if handle is None:
+        taken, self._taken = self._taken, None
+        if taken is None:
             raise RuntimeError("The hold has ended.")
         return await finish_in_thread(
-            _write_and_give_back, self.session_id, self._path, parts, handle, self._lock
+            _write_and_let_go, self.session_id, self._path, parts, taken, self._lock
         )
 
     async def give_back(self) -> None:
         """End the hold, unless a write has."""
-        if self._handle is not None:
-            handle, self._handle = self._handle, None
-            await finish_in_thread(give_back, handle, self._lock)
+        if self._taken is not None:
+            taken, self._taken = self._taken, None
+            await _let_go(taken, self._lock)
 
 
 @contextlib.contextmanager
@@ -235,22 +251,31 @@ def _create(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, .
     return _write(session_id, path, parts)
 
 
-def _delete(session_id: str, path: Path) -> None:
+def _delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
     _signature_at(session_id, path)
     with _named(session_id):
         path.unlink()
+        for lock in locks:  # held by who deletes, or by nobody
+            lock.unlink(missing_ok=True)
         flush_folder(path.parent)
 
 
 def _take(session_id: str, path: Path, lock: Path, taken: list[_Taken]) -> None:
     try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        handle = take(lock)
+        handle = _take_at(lock)
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(session_id=session_id, reason=reason) from error
     if handle is not None:
         taken.append(_Taken(handle, _known(path)))
+
+
+def _take_at(lock: Path) -> int | None:
+    try:
+        return take(lock)
+    except FileNotFoundError:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        return take(lock)
 
 
 def _known(path: Path) -> tuple[int, ...] | None:
@@ -262,13 +287,16 @@ def _known(path: Path) -> tuple[int, ...] | None:
     return signature_of(status) if stat.S_ISREG(status.st_mode) else None
 
 
-def _write_and_give_back(
-    session_id: str, path: Path, parts: Iterable[bytes], handle: int, lock: Path
+def _write_and_let_go(
+    session_id: str, path: Path, parts: Iterable[bytes], taken: _Taken, lock: Path
 ) -> tuple[int, ...]:
     try:
         return _write(session_id, path, parts)
     finally:
-        give_back(handle, lock)
+        if taken.signature is None:
+            remove(taken.handle, lock)
+        else:
+            os.close(taken.handle)
 
 
 def _generation(folder: Path) -> object | None:

@@ -55,17 +55,26 @@ def take(path: Path) -> int | None:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Whether the file still has its name: the holder before us took it away at the end."""
+    """Whether the file still has its name: the holder before us may have taken it away."""
     try:
         return path.stat().st_ino == os.fstat(handle).st_ino
     except FileNotFoundError:
         return False
 
 
-def give_back(handle: int, path: Path) -> None:
+def remove(handle: int, path: Path) -> None:
     """Remove the lock file while it is still held, then let it go."""
     try:
         with suppress(FileNotFoundError):
             path.unlink()
     finally:
         os.close(handle)
+
+
+def remove_idle(folder: Path) -> None:
+    """Remove the lock files of this folder that nobody holds, in any process."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in folder.iterdir():
+            with suppress(OSError):
+                if (handle := take(path)) is not None:
+                    remove(handle, path)

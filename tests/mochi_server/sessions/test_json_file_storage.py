@@ -160,6 +160,7 @@ async def test_an_abandoned_lock_file_hinders_nobody(tmp_path: Path):
     with anyio.fail_after(5):
         async with storage.claim("one"), storage.lock("one"):
             pass
+    await storage.aclose()
     assert list((tmp_path / ".locks").iterdir()) == []
 
 
@@ -188,6 +189,7 @@ async def test_who_is_cancelled_at_any_moment_leaves_no_lock_and_no_handle_behin
             async with storage.claim("one"), storage.lock("one"):
                 pass
     assert len(list(Path("/proc/self/fd").iterdir())) == handles
+    await storage.aclose()
     assert list((tmp_path / ".locks").iterdir()) == []
 
 

@@ -84,6 +84,7 @@ async def test_two_processes_edit_one_session_and_lose_nothing(tmp_path: Path):
         mine = [text for text in texts if text.startswith(name)]
         assert mine == [f"{name} {number}" for number in range(200)]
     assert (await manager.list()).entries[0]["message_count"] == 400
+    await manager.aclose()
     assert list((tmp_path / ".locks").iterdir()) == []
 
 
