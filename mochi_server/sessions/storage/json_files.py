@@ -145,7 +145,7 @@ class _Taken(NamedTuple):
 async def _let_go(taken: _Taken, path: Path) -> None:
     """Give a lock file back; closing it touches no disk.
 
-    That of a session stays for the next time: a file system takes long to make what was just removed.
+    That of a session stays for the next time: making again what was just removed takes long.
     """
     if taken.signature is None:
         await finish_in_thread(remove, taken.handle, path)
