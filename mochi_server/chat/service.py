@@ -75,9 +75,12 @@ class ChatService:
             info = await provider.show_model(name)
             check_thinking(model, info, think)
             await self._learn_window(model, provider, name)
-            async with self._sessions.edit(session_id) as session:
+
+            def change(session: ChatSession) -> None:
                 check_length(model, info, session, message)
                 prepare(session, message)
+
+            session = await self._sessions.update(session_id, change)
             return Turn(
                 session_id=session_id,
                 model=model,

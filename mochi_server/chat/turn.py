@@ -245,11 +245,13 @@ class Turn:
         await finish(self._append(messages))
 
     async def _append(self, messages: tuple[AssistantMessage | ToolMessage, ...]) -> None:
-        async with self.sessions.edit(self.session_id) as session:
+        def change(session: ChatSession) -> None:
             session.append(*messages)
             if self.window is not None:
                 metadata = session.metadata
                 metadata.context_window_config = record(metadata.context_window_config, self.window)
+
+        await self.sessions.update(self.session_id, change)
 
 
 def objects(messages: Iterable[JsonValue]) -> Iterator[JSONObject]:

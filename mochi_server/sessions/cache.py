@@ -30,6 +30,11 @@ class DocumentCache:
         self._kept.move_to_end(session_id)
         return kept[1]
 
+    def last(self, session_id: str) -> tuple[Signature, Document] | None:
+        """The document as it was last seen here, with the signature that it had."""
+        kept = self._kept.get(session_id)
+        return None if kept is None else kept[:2]
+
     def __contains__(self, session_id: str) -> bool:
         return session_id in self._kept
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import orjson
 
 from ..aio import finish, in_thread
-from ..errors import InvalidRequest, JSONObject, SessionExists, SessionNotFound, SessionUnreadable
+from ..errors import (
+    InvalidRequest,
+    JSONObject,
+    MochiError,
+    SessionExists,
+    SessionNotFound,
+    SessionUnreadable,
+)
 from ..messages import now
 from .cache import DocumentCache
 from .codec import Document, NotASession, assemble, breathe, disassemble
 from .index import Page, SessionIndex, Table
 from .listing import Key, SessionList, read_cursor, row_of_session, write_cursor
 from .session import ChatSession
-from .storage.base import SessionStorage
+from .storage.base import SessionChanged, SessionStorage
 from .storage.json_files import JSONFileStorage
 from .types import AgentSettings, ContextWindowConfig, SessionMetadata, ToolSettings
 
@@ -144,6 +151,29 @@ class SessionManager:
                 session.touch()
                 await finish(self._write(session, hold.write))
                 session.saved()
+
+    async def update(self, session_id: str, change: Callable[[ChatSession], None]) -> ChatSession:
+        """``edit`` for a change that may be made twice; the session as it was saved.
+
+        It is made on what was seen last. When the session has changed since, which is seen under
+        the lock, it is made again by ``edit``.
+
+        Raises:
+            MochiError: what ``edit`` raises, and what the change raises on the present session.
+        """
+        if (kept := self._cache.last(session_id)) is not None:
+            session = ChatSession.from_document(kept[1], session_id)
+            write = partial(self.storage.replace, session_id, kept[0])
+            with suppress(MochiError, SessionChanged):
+                change(session)
+                if session.changed:
+                    session.touch()
+                    await finish(self._write(session, write))
+                    session.saved()
+                    return session
+        async with self.edit(session_id) as session:
+            change(session)
+        return session
 
     @asynccontextmanager
     async def claim(self, session_id: str) -> AsyncIterator[ChatSession]:

@@ -9,6 +9,7 @@ import pytest
 
 from mochi_server.errors import SessionBusy, SessionExists, SessionNotFound
 from mochi_server.sessions import JSONFileStorage, MemoryStorage, SessionStorage
+from mochi_server.sessions.storage.base import SessionChanged
 
 HOSTILE = [
     "",
@@ -214,3 +215,19 @@ def test_a_storage_serves_one_event_loop_after_another(tmp_path: Path):
     for storage in (JSONFileStorage(tmp_path), MemoryStorage()):
         for _ in range(3):
             asyncio.run(contend(storage))
+
+
+async def test_replace_writes_only_over_what_it_knows(storage: SessionStorage):
+    seen = await storage.write("one", [b"old"])
+    newer = await storage.replace("one", seen, [b"new"])
+    assert await storage.read("one") == (b"new", newer)
+    with pytest.raises(SessionChanged):
+        await storage.replace("one", seen, [b"late"])
+    with pytest.raises(SessionChanged):
+        await storage.replace("two", seen, [b"never there"])
+    assert await storage.read("one") == (b"new", newer)
+    with pytest.raises(SessionNotFound):
+        await storage.read("two")
+    with anyio.fail_after(5):
+        async with storage.lock("one"):
+            pass

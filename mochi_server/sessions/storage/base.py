@@ -36,6 +36,10 @@ class Entry(NamedTuple):
     """Why this is no session, although it looks like one: such an entry is shown, never read."""
 
 
+class SessionChanged(Exception):
+    """A session is not as it was, or somebody holds it: look again."""
+
+
 class Hold:
     """A session that ``lock`` holds."""
 
@@ -131,6 +135,20 @@ class SessionStorage(ABC):
         """
 
     # Subclasses may override these.
+
+    async def replace(
+        self, session_id: str, signature: tuple[int, ...], parts: Iterable[bytes]
+    ) -> tuple[int, ...]:
+        """``lock``, see that the session is still the one of this signature, ``write``.
+
+        Raises:
+            SessionChanged: it is not, or it is held; nothing was written.
+            StorageError: the disk refused; the old content is still there.
+        """
+        async with self.lock(session_id) as hold:
+            if hold.signature != signature:
+                raise SessionChanged
+            return await hold.write(parts)
 
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         """``read_head`` of many; what one of them raised stands in its place."""

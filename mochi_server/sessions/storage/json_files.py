@@ -15,7 +15,7 @@ import anyio
 from ...aio import finish_in_thread, in_thread
 from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
 from ...files import NOT_PLAIN, PLAIN, flush_folder, read_plain, replace_file
-from .base import Entry, Hold, SessionStorage, check_session_id
+from .base import Entry, Hold, SessionChanged, SessionStorage, check_session_id
 from .folder import scan, signature_of
 from .locks import KeyedLocks, remove, remove_idle, take
 
@@ -62,6 +62,13 @@ class JSONFileStorage(SessionStorage):
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """By a temporary file, flushed to disk and renamed; mode and group of the file stay."""
         return await finish_in_thread(_write, session_id, self._path(session_id), parts)
+
+    async def replace(
+        self, session_id: str, signature: tuple[int, ...], parts: Iterable[bytes]
+    ) -> tuple[int, ...]:
+        """In one step of a thread; each step costs a switch."""
+        path, lock = self._path(session_id), self._lock_path(session_id, "lock")
+        return await finish_in_thread(_replace, session_id, path, lock, signature, parts)
 
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """See the base class."""
@@ -285,6 +292,19 @@ def _known(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return signature_of(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def _replace(
+    session_id: str, path: Path, lock: Path, signature: tuple[int, ...], parts: Iterable[bytes]
+) -> tuple[int, ...]:
+    taken: list[_Taken] = []
+    _take(session_id, path, lock, taken)
+    if not taken:
+        raise SessionChanged
+    if taken[0].signature != signature:
+        os.close(taken[0].handle)
+        raise SessionChanged
+    return _write_and_let_go(session_id, path, parts, taken[0], lock)
 
 
 def _write_and_let_go(

@@ -10,6 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from mochi_server.errors import (
+    EmptyHistory,
     InvalidRequest,
     SessionBusy,
     SessionExists,
@@ -455,3 +456,43 @@ async def test_long_files_of_any_layout_are_listed_and_read(tmp_path: Path):
     assert (await again.list()).entries[0]["preview"] == "700"
     assert (await again.get("pretty")).stored_messages()[:-1] == content["messages"]
     assert len(json.loads(await again.list_json(limit=1))["sessions"]) == 1
+
+
+async def test_an_update_is_made_again_on_what_another_process_has_stored(tmp_path: Path):
+    """The second manager stands for another process: nothing of either change is lost."""
+    mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
+    await mine.create("m", session_id="one")
+    for number in range(3):
+        for manager, name in ((mine, "mine"), (yours, "yours")):
+            text = f"{name} {number}"
+            saved = await manager.update("one", lambda s, t=text: s.append(UserMessage(content=t)))
+            assert saved.messages[-1].content == text
+    found = [message.content for message in (await mine.get("one")).messages]
+    assert found == [f"{name} {number}" for number in range(3) for name in ("mine", "yours")]
+
+
+async def test_an_update_waits_for_an_edit_of_another_process(tmp_path: Path):
+    mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
+    await mine.create("m", session_id="one")
+    await yours.get("one")
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group, mine.edit("one") as session:
+            session.append(UserMessage(content="first"))
+            group.start_soon(
+                yours.update, "one", lambda session: session.append(UserMessage(content="second"))
+            )
+            await anyio.sleep(0.02)
+    found = [message.content for message in (await mine.get("one")).messages]
+    assert found == ["first", "second"]
+
+
+async def test_an_update_that_fails_on_an_old_copy_is_judged_by_the_new_one(tmp_path: Path):
+    mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
+    await mine.create("m", session_id="one")
+    async with yours.edit("one") as session:
+        session.append(UserMessage(content="Asked elsewhere"), AssistantMessage(content="Yes"))
+    saved = await mine.update("one", lambda session: session.truncate_after_last_user())
+    assert [message.content for message in saved.messages] == ["Asked elsewhere"]
+    await mine.create("m", session_id="two")
+    with pytest.raises(EmptyHistory):
+        await mine.update("two", lambda session: session.truncate_after_last_user())
