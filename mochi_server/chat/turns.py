@@ -24,6 +24,9 @@ FOLD = 32
 FOLDED_TEXT = 4096
 """Characters; a folded delta that has so many grows no more."""
 
+SAVE_SECONDS = 3.0
+"""For the saves of turns that were ended, on top of any limit."""
+
 
 class Runnable(Protocol):
     """What the registry runs: a generator of events, and what to give back after it."""
@@ -245,10 +248,10 @@ class TurnRegistry:
             self.stop(session_id, ShuttingDown())
 
     async def wait_closed(self, seconds: float) -> None:
-        """Wait until no turn runs, at most that long."""
+        """Wait until no turn runs, at most that long and ``SAVE_SECONDS``."""
         tasks = [task for task, _ in self._running.values()]
         if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
+            await asyncio.wait(tasks, timeout=seconds + SAVE_SECONDS)
 
     async def _run(self, turn: Runnable, log: TurnLog) -> None:
         """Everything that can happen to a turn ends in its log."""

@@ -13,6 +13,8 @@ import anyio
 import pytest
 from aiohttp import WSServerHandshakeError
 
+from mochi_server.sessions import JSONFileStorage
+
 ORIGIN = "http://localhost:3000"
 
 
@@ -116,31 +118,22 @@ async def test_a_turn_that_runs_at_the_end_is_kept(server_of, ollama, tmp_path):
 async def test_without_time_to_shut_down_a_partial_reply_is_kept_all_the_same(
     server_of, ollama, tmp_path
 ):
-    for _ in range(20):
-        ollama.reply(["Hal", "lo"], gate=asyncio.Event(), pause_after=1)
+    """Also when its save takes longer than the server waits for connections: here somebody else
+    is just editing the session."""
+    ollama.reply(["Hal", "lo"], gate=asyncio.Event(), pause_after=1)
     async with server_of(ollama=ollama, shutdown_seconds=0) as server:
-        sessions = [await server.new_session() for _ in range(20)]
-        gone = []
-
-        async def read(session_id):
-            with contextlib.suppress(aiohttp.ClientError):
-                async for _ in server.stream(f"/chat/{session_id}/stream", {"message": "Hi"}):
-                    gone.append(session_id)
-                    print("GOT", len(gone), _, flush=True)
-                    if len(gone) == len(sessions):
-                        os.kill(server.pid, signal.SIGTERM)
-
-        with anyio.fail_after(20):
-            async with anyio.create_task_group() as clients:
-                for session_id in sessions:
-                    clients.start_soon(read, session_id)
-            print("EXIT", gone)
+        session_id = await server.new_session()
+        with anyio.fail_after(20), contextlib.suppress(aiohttp.ClientError):
+            async for _ in server.stream(f"/chat/{session_id}/stream", {"message": "Hi"}):
+                async with JSONFileStorage(tmp_path / "chat_sessions").lock(session_id):
+                    os.kill(server.pid, signal.SIGTERM)
+                    await server.saw("graceful shutdown exceeded")
+                    await anyio.sleep(0.2)  # nothing is printed where it would end too early
+        with anyio.fail_after(5):
             assert await server.process.wait() == 0
-    for session_id in sessions:
-        stored = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())
-        assert [message["content"] for message in stored["messages"]] == ["Hi", "Hal"]
-        assert stored["messages"][1]["interrupted"] is True
-    assert "Traceback" not in server.log, server.log
+    stored = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())
+    assert [message["content"] for message in stored["messages"]] == ["Hi", "Hal"]
+    assert stored["messages"][1]["interrupted"] is True
 
 
 async def test_with_a_token_only_who_has_it_gets_in(server_of, ollama):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mochi_server.chat import LogReader, TurnLog, TurnRegistry
+from mochi_server.aio import finish
+from mochi_server.chat import LogReader, TurnLog, TurnRegistry, turns
 from mochi_server.errors import InternalError, ShuttingDown
 from mochi_server.events import (
     ContentDelta,
@@ -170,3 +171,43 @@ async def test_a_turn_is_over_for_the_registry_before_its_readers_see_the_end() 
             assert registry.log_of("scripted") is None
     reader.leave()
     assert not registry.stop("scripted", ShuttingDown())
+
+
+async def test_a_turn_that_was_ended_gets_the_time_to_save_whatever_the_limit_was() -> None:
+    """Asked to be quick, a server still keeps what it has."""
+    saved = asyncio.Event()
+
+    class Saving(Script):
+        async def release(self) -> None:
+            await finish(saved.wait())
+
+    registry = TurnRegistry()
+    registry.start(Saving())
+    registry.stop_all()
+    closing = asyncio.ensure_future(registry.wait_closed(0))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    saved.set()
+    await asyncio.wait_for(closing, 5)
+    assert not len(registry)
+
+
+async def test_a_turn_that_never_ends_holds_up_no_shutdown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time to save has an end as well."""
+    monkeypatch.setattr(turns, "SAVE_SECONDS", 0.01)
+    never = asyncio.Event()
+
+    class Stuck(Script):
+        async def release(self) -> None:
+            await finish(never.wait())
+
+    registry = TurnRegistry()
+    registry.start(Stuck())
+    registry.stop_all()
+    await asyncio.wait_for(registry.wait_closed(0), 5)
+    assert len(registry) == 1
+    never.set()
+    await registry.wait_closed(5)
