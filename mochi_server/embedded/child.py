@@ -1,6 +1,6 @@
 """The child process: llama.cpp's server on loopback, for as long as somebody needs it.
 
-Run as ``python -m mochi_server.embedded.child MODEL FOLDER …``; :mod:`.engine` does. It ends by
+Run with ``MODEL FOLDER …`` by :mod:`.engine`. It ends by
 itself: when it finds that no process holds ``users.lock`` any more (the kernel gives back the locks
 of a killed process), and when nobody held ``busy.lock`` for the idle time.
 """
@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from importlib import import_module
@@ -110,7 +109,3 @@ def _watch(folder: Path, idle_seconds: float) -> None:
             if time.time() - (folder / "busy.lock").stat().st_mtime > idle_seconds:
                 return
             busy.release()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -31,15 +31,22 @@ from typing import Final
 
 import anyio
 
-from ..aio import in_thread
+from ..aio import finish_in_thread, in_thread
 from ..config import child_environment
 from ..errors import ProviderError, ProviderUnreachable
 from .locks import TAKEN, FileLock, is_held
+from .places import run_folder
 
 logger = logging.getLogger(__name__)
 
 START_SECONDS: Final = 120.0
 """Longest wait for a model to load."""
+
+_RUN_CHILD: Final = (
+    "import sys; sys.path = [path for path in sys.path if path] + [sys.argv.pop(1)]; "
+    "from mochi_server.embedded.child import main; main(sys.argv[1:])"
+)
+"""``-m`` would look for modules in the working directory first, which is the user's."""
 
 POLL_SECONDS: Final = 0.02
 EXIT_SECONDS: Final = 5.0
@@ -50,12 +57,12 @@ def missing_requirement() -> str | None:
     """Why no model can run on this machine, in one line; None when one can."""
     for package in ("xllamacpp", "openai"):
         if importlib.util.find_spec(package) is None:
-            return f"package {package} is missing: pip install 'mochi-server[local]'"
+            return f"package {package} is missing (run: pip install 'mochi-server[local]')"
     if sys.platform == "linux":
         try:
             ctypes.CDLL("libgomp.so.1")
         except OSError:
-            return "system library libgomp.so.1 is missing: install libgomp1 (or gcc's libgomp)"
+            return "system library libgomp.so.1 is missing (install libgomp1, or gcc's libgomp)"
     return None
 
 
@@ -81,7 +88,7 @@ class Engine:
         threads: int,
         idle_seconds: float,
     ) -> None:
-        self._model = model
+        self._model = model.absolute()
         self._options = {
             "--context": context,
             "--slots": slots,
@@ -89,6 +96,9 @@ class Engine:
             "--idle-seconds": idle_seconds,
         }
         self.folder = folder
+        self.uses = 0
+        """Requests of this process that hold the child."""
+        self._left = False
         self._users = FileLock(self.folder / "users.lock")
         self._attaching = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,11 +110,11 @@ class Engine:
         """The folder where the users of this very file meet: a replaced one has another child.
 
         Raises:
-            FileNotFoundError: the file is gone.
+            OSError: the file is gone, or no folder can be written.
         """
         stat = model.stat()
         text = f"{model.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{context}"
-        return model.parent / ".run" / hashlib.sha256(text.encode()).hexdigest()[:16]
+        return run_folder(model.absolute().parent) / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[Endpoint, None]:
@@ -115,12 +125,28 @@ class Engine:
             ProviderUnreachable: it does not come up in time.
         """
         busy = FileLock(self.folder / "busy.lock")
+        self.uses += 1
         try:
             yield await self._reach(busy)
         finally:
             if busy.held:
                 busy.touch()
                 busy.release()
+            self.uses -= 1
+            await self._detach_unused()
+
+    async def leave(self) -> None:
+        """Be no user any more once the present requests are done; the child ends by itself."""
+        self._left = True
+        await self._detach_unused()
+
+    async def _detach_unused(self) -> None:
+        if self._left and not self.uses:
+            await finish_in_thread(self._detach)
+
+    def _detach(self) -> None:
+        with self._attaching:
+            self._users.release()
 
     async def _reach(self, busy: FileLock) -> Endpoint:
         """The child, after as many looks as it takes."""
@@ -194,7 +220,7 @@ class Engine:
         return next((line for line in lines if " E " in line), (lines or ["no reason given"])[-1])
 
     def _spawn(self) -> None:
-        arguments = [sys.executable, "-m", "mochi_server.embedded.child"]
+        arguments = [sys.executable, "-c", _RUN_CHILD, str(Path(__file__).parents[2])]
         arguments += [str(self._model), str(self.folder)]
         arguments += [text for pair in self._options.items() for text in map(str, pair)]
         self._served = False
@@ -207,6 +233,7 @@ class Engine:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                cwd=self.folder,
                 env=child_environment(OMP_WAIT_POLICY="passive"),
             )
         finally:

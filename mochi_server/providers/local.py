@@ -20,11 +20,12 @@ from pydantic import JsonValue
 
 from ..aio import BackgroundTasks, in_thread
 from ..embedded.catalogue import weights_in
-from ..embedded.engine import EXIT_SECONDS, Endpoint, Engine, missing_requirement
+from ..embedded.engine import EXIT_SECONDS, Engine, missing_requirement
 from ..embedded.gguf import GGUFHeader, NotGGUF, read_header
-from ..errors import JSONObject, ModelNotFound, ProviderNotConfigured
+from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
 from .base import Capabilities, Chunk, Finish, ModelInfo, ModelRequest, Provider, T
-from .openai_compatible import OpenAICompatibleProvider, load_sdk
+from .llama import LlamaServer, ServedModel
+from .openai_compatible import load_sdk
 
 SLOTS: Final = 2
 """Requests that run at the same time; further ones wait in llama.cpp's queue."""
@@ -58,23 +59,6 @@ _TEMPERATURE: Final = 0.6
 PULL_HINT: Final = "no model (run: mochi-server pull)"
 
 
-class _LlamaServer(OpenAICompatibleProvider):
-    """llama.cpp's dialect: sampling beyond OpenAI's, and templates that can think."""
-
-    def __init__(self, alias: str, endpoint: Endpoint, sampling: JSONObject) -> None:
-        # Kept connections save nothing on loopback, and llama.cpp closes them at will.
-        super().__init__(
-            alias, base_url=endpoint.base_url, api_key=endpoint.api_key, keep_alive=False
-        )
-        self._sampling = sampling
-
-    def extra_body(self, request: ModelRequest) -> JSONObject:
-        extra = dict(self._sampling)
-        if not isinstance(request.think, str):
-            extra["chat_template_kwargs"] = {"enable_thinking": request.think}
-        return extra
-
-
 class LocalProvider(Provider):
     """Every GGUF file of a folder; each used one has one child process on this machine."""
 
@@ -92,13 +76,14 @@ class LocalProvider(Provider):
             threads: threads of each model; None: every core that this process may use.
         """
         super().__init__(alias)
-        self._folder = models_path
+        self._folder = models_path.absolute()
         self._idle_seconds = idle_seconds
         self._threads = threads or _usable_cores()
         self._headers: dict[Path, tuple[tuple[int, int], GGUFHeader]] = {}
-        self._engines: dict[Path, Engine] = {}
+        self._models: dict[Path, ServedModel] = {}
+        self._left: list[ServedModel] = []
+        """Of replaced files; some may still have requests."""
         self._preloading = BackgroundTasks()
-        self._clients: dict[Endpoint, _LlamaServer] = {}
 
     async def problem(self) -> str | None:
         """Why it has no model, and what to do about it, in one line; None when it has one."""
@@ -131,12 +116,11 @@ class LocalProvider(Provider):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """The reply; loads the model first where that has not happened."""
         path, header = await self._find(request.model)
-        engine = await self._engine(path, header)
+        model = await self._model(path, header)
         self._preload_sdk()
         began = time.monotonic()
-        async with engine.use() as endpoint:
+        async with model.use() as client:
             waited = time.monotonic() - began
-            client = self._client(endpoint, header)
             async with aclosing(client.stream(_adapted(request, header))) as chunks:
                 async for chunk in chunks:
                     yield (
@@ -146,19 +130,17 @@ class LocalProvider(Provider):
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
         """A reply that validates as ``shape``: llama.cpp allows no other tokens."""
         path, header = await self._find(request.model)
-        engine = await self._engine(path, header)
-        async with engine.use() as endpoint:
-            client = self._client(endpoint, header)
+        model = await self._model(path, header)
+        async with model.use() as client:
             asked = replace(request, schema=shape.model_json_schema())
             return await client.structured(_adapted(asked, header), shape)
 
     async def aclose(self) -> None:
         """Leave the child processes; those that nobody else uses end now."""
         await self._preloading.drain(EXIT_SECONDS)
-        clients, self._clients = list(self._clients.values()), {}
-        engines, self._engines = list(self._engines.values()), {}
-        await asyncio.gather(*(client.aclose() for client in clients))
-        await asyncio.gather(*(engine.aclose() for engine in engines))
+        models = [*self._models.values(), *self._left]
+        self._models, self._left = {}, []
+        await asyncio.gather(*(model.aclose() for model in models))
 
     async def _find(self, name: str) -> tuple[Path, GGUFHeader]:
         found, problem = await in_thread(self._look)
@@ -225,13 +207,16 @@ class LocalProvider(Provider):
             provider=self.alias,
         )
 
-    async def _engine(self, path: Path, header: GGUFHeader) -> Engine:
-        """The engine of the file as it is now; one of a replaced file is left."""
-        place = await in_thread(Engine.meeting_place, path, _slot_tokens(header))
-        engine = self._engines.get(path)
-        if engine is not None and engine.folder == place:
-            return engine
-        self._engines[path] = fresh = Engine(
+    async def _model(self, path: Path, header: GGUFHeader) -> ServedModel:
+        """The file as it is now; what it replaced is left."""
+        try:
+            place = await in_thread(Engine.meeting_place, path, _slot_tokens(header))
+        except OSError as error:
+            raise ProviderError(f"The built-in model cannot start: {error}") from error
+        old = self._models.get(path)
+        if old is not None and old.engine.folder == place:
+            return old
+        engine = Engine(
             path,
             folder=place,
             context=_slot_tokens(header),
@@ -239,21 +224,22 @@ class LocalProvider(Provider):
             threads=self._threads,
             idle_seconds=self._idle_seconds,
         )
-        if engine is not None:
-            await engine.aclose()
+        sampling = _NO_LOOPS if _is_tiny(header) else {}
+        self._models[path] = fresh = ServedModel(self.alias, engine, sampling)
+        if old is not None:
+            self._left = [model for model in (*self._left, old) if model.engine.uses]
+            await old.leave()
         return fresh
+
+    def clients(self) -> list[LlamaServer]:
+        """The client of each model that has been used, the latest of each."""
+        models = self._models.values()
+        return [model.client for model in models if model.client is not None]
 
     def _preload_sdk(self) -> None:
         """Import it while the model loads in its own process."""
         if "openai" not in sys.modules and not self._preloading:
             self._preloading.spawn(in_thread(load_sdk), name="import of openai")
-
-    def _client(self, endpoint: Endpoint, header: GGUFHeader) -> _LlamaServer:
-        """The client of a child; one per start, closed with the provider."""
-        if endpoint not in self._clients:
-            sampling = _NO_LOOPS if _is_tiny(header) else {}
-            self._clients[endpoint] = _LlamaServer(self.alias, endpoint, sampling)
-        return self._clients[endpoint]
 
 
 def _is_tiny(header: GGUFHeader) -> bool:

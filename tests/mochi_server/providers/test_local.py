@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import textwrap
@@ -58,7 +59,8 @@ def running_folder(folder: Path) -> Path:
 
 def child_pid(provider: LocalProvider) -> int:
     """The process that answered last."""
-    return list(provider._clients)[-1].pid
+    (client,) = provider.clients()
+    return client.endpoint.pid
 
 
 @pytest.fixture(scope="session")
@@ -331,7 +333,7 @@ USER = textwrap.dedent(
         messages = [{"role": "user", "content": "Hi"}]
         async for _ in provider.stream(ModelRequest(model="smollm2:135m", messages=messages)):
             pass
-        print(next(iter(provider._clients)).pid, flush=True)
+        print(provider.clients()[0].endpoint.pid, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
         await provider.aclose()
 
@@ -362,3 +364,88 @@ async def test_two_processes_share_a_child_which_ends_when_both_are_killed(own_f
     await until(lambda: not is_held(owner), 3)
     for user in users:
         await user.aclose()
+
+
+async def test_a_module_in_the_users_folder_is_not_run_by_the_child(
+    own_folder, tmp_path, monkeypatch
+):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for name in ("secrets", "argparse", "xllamacpp"):
+        (mine / f"{name}.py").write_text(f"open({str(mine / 'marker')!r}, 'w')")
+    monkeypatch.chdir(mine)
+    provider = local(Path(os.path.relpath(own_folder)))
+    assert "Paris" in (await answer(provider, ask("What is the capital of France?")))[0]
+    await provider.aclose()
+    assert not (mine / "marker").exists()
+
+
+async def test_replacing_a_file_leaves_the_replies_of_the_old_one_alone(own_folder):
+    provider = local(own_folder)
+    file = own_folder / "smollm2-135m.gguf"
+    stream = provider.stream(ask(LONG, max_tokens=300))
+    with anyio.fail_after(40):
+        await stream.__anext__()
+    (old,) = (path for path in (own_folder / ".run").iterdir() if path.is_dir())
+    source = file.resolve()
+    file.unlink()
+    shutil.copyfile(source, file)
+    assert "Paris" in (await answer(provider, ask("What is the capital of France?")))[0]
+    with anyio.fail_after(40):
+        chunks = [chunk async for chunk in stream]
+    assert isinstance(chunks[-1], Finish)
+    assert chunks[-1].reason in ("stop", "length")
+    await until(lambda: not is_held(old / "child.lock"))
+    assert len([path for path in (own_folder / ".run").glob("*/child.lock") if is_held(path)]) == 1
+    assert len(provider.clients()) == 1
+    await provider.aclose()
+
+
+async def test_a_file_that_was_replaced_while_nobody_used_it_has_its_child_ended(own_folder):
+    provider = local(own_folder)
+    await answer(provider, ask("Hi", max_tokens=1))
+    owner = running_folder(own_folder) / "child.lock"
+    file = own_folder / "smollm2-135m.gguf"
+    source = file.resolve()
+    file.unlink()
+    shutil.copyfile(source, file)
+    await answer(provider, ask("Hi", max_tokens=1))
+    await until(lambda: not is_held(owner))
+    await provider.aclose()
+
+
+async def test_a_child_that_came_back_has_the_only_client(own_folder):
+    provider = local(own_folder)
+    seen = []
+    for _ in range(3):
+        await answer(provider, ask("Hi", max_tokens=1))
+        (client,) = provider.clients()
+        seen.append(client)
+        os.kill(child_pid(provider), signal.SIGKILL)
+        owner = running_folder(own_folder) / "child.lock"
+        await until(lambda: not is_held(owner))  # noqa: B023 - awaited at once
+    assert len(set(map(id, seen))) == 3
+    assert [client.closed for client in seen] == [True, True, False]
+    await provider.aclose()
+    assert seen[-1].closed
+
+
+async def test_models_in_a_folder_that_takes_no_files_run_elsewhere(
+    own_folder, tmp_path, monkeypatch
+):
+    """For the superuser a folder is never read-only; a file in the way is the same to us."""
+    (own_folder / ".run").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    provider = local(own_folder)
+    assert "Paris" in (await answer(provider, ask("What is the capital of France?")))[0]
+    assert [path.name for path in (tmp_path / "cache").glob("mochi-server/run/*/state.json")]
+    await provider.aclose()
+
+
+async def test_a_model_that_vanishes_is_not_found(own_folder):
+    provider = local(own_folder)
+    await answer(provider, ask("Hi", max_tokens=1))
+    (own_folder / "smollm2-135m.gguf").unlink()
+    with pytest.raises(ProviderNotConfigured, match="mochi-server pull"):
+        await answer(provider, ask("Hi"))
+    await provider.aclose()

@@ -1,0 +1,49 @@
+"""Where the processes that use a model meet: a folder that takes files of ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+
+def run_folder(models: Path) -> Path:
+    """The folder for locks and state of the models in ``models``; made if need be.
+
+    ``.run`` beside the models, or where those may only be read, a folder in the user's cache, or
+    else one in the temporary folder. Every process of a user finds the same one.
+
+    Raises:
+        OSError: none of them can be written.
+    """
+    beside, cached = models / ".run", user_cache_path("mochi-server") / "run"
+    for folder in (beside, cached):
+        if _takes_files(folder):
+            return folder
+    last = Path(tempfile.gettempdir()) / f"mochi-server-{os.getuid()}"
+    if own_folder(last):
+        return last
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(last))
+
+
+def _takes_files(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def own_folder(folder: Path) -> bool:
+    """Whether it is this user's alone, made if need be; others can write beside it."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return False
+    private = not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and private
