@@ -121,11 +121,23 @@ async def test_a_client_that_half_closes_still_gets_its_answer_or_counts_as_gone
         reply = paused(ollama)
         client, got = await begun(server, session)
         client.writer.write_eof()
+        with anyio.move_on_after(2):
+            await ollama.disconnected()
+        gone = ollama.disconnects == 1
         assert reply.gate is not None
         reply.gate.set()
         got += await client.rest(5)
+        message = (await until_stored(tmp_path, session, 2))[-1]
+        if gone:
+            assert b" a time" not in got
+            assert b"event: done" not in got
+            assert (message["content"], message["interrupted"]) == ("Once upon", True)
+        else:
+            assert got.index(b"event: message_complete") < got.index(b"event: done")
+            assert b"event: error" not in got
+            assert message["content"] == "Once upon a time"
+            assert "interrupted" not in message
         await next_turn_works(server, session)
-        client.hang_up()
 
 
 async def test_a_client_that_never_reads_loses_its_stream_and_holds_up_nobody(
