@@ -163,10 +163,12 @@ class LogReader:
         An empty list after ``poke()``; None after ``leave()``.
         """
         log = self._log
-        if self._left:
-            return None
-        while self.position >= log.end:
-            if log.closed or self._left:
+        while not self._left:
+            if batch := log.since(self.position):
+                self.position = log.end
+                log.fold()
+                return batch
+            if log.closed:
                 return None
             if self._poked:
                 self._poked = False
@@ -176,10 +178,7 @@ class LogReader:
                 await self._waiter
             finally:
                 self._waiter = None
-        batch = log.since(self.position)
-        self.position = log.end
-        log.fold()
-        return batch
+        return None
 
     def leave(self, *, abandon: bool = True) -> None:
         """Stop reading; may be called again.
