@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from mochi_server.files import raise_file_limit
 from mochi_server.runtime import Runtime
 
 from .gate import Receive, Send
@@ -55,6 +56,7 @@ class Lifespan:
     def start(self) -> None:
         """Take the runtime and the signals, once."""
         if self.runtime is None:
+            raise_file_limit()
             self.runtime = get_runtime()
             self._listen(self.runtime)
             calm_collector()

@@ -21,6 +21,7 @@ from .config import (
     unknown_variables,
     variable_of,
 )
+from .files import raise_file_limit
 from .logs import command_logging_config, logging_config
 from .startup import Announcement, CannotStart, listen, prepare_folder
 
@@ -59,6 +60,7 @@ def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     Raises:
         CannotStart: the folder or the address cannot be had.
     """
+    raise_file_limit()
     prepare_folder(settings)
     sock = listen(settings.host, settings.port)
     export(given)

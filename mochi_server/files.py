@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import random
+import resource
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +19,31 @@ NOT_PLAIN = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 """What file systems answer that cannot flush a folder; they have nothing better to offer."""
+
+
+MOST_FILES = 1_048_576
+"""More are never asked for: some programs look at every number up to the limit."""
+
+_FEWER_FILES = (65_536, 10_240)
+
+
+def raise_file_limit() -> None:
+    """Let this process, and those that it starts, open as many files as the system allows.
+
+    An open stream holds three (the client, the model, the session's claim), and 1,024 is the usual
+    limit of a shell.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    for wanted in (most, *_FEWER_FILES):
+        if not soft < wanted <= most:
+            continue
+        # macOS names no limit, and takes no more than it has.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return
 
 
 def read_plain(path: Path, limit: int = -1) -> tuple[bytes, os.stat_result]:
