@@ -53,6 +53,7 @@ coverage: $(VENV)/dev.stamp
 	$(BIN)/coverage report
 
 bench: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/startup.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/sessions.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/streaming.py $(BENCH_ARGS)
 

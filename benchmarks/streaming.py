@@ -173,6 +173,7 @@ def main() -> int:
     """Measure, print, judge."""
     chosen = arguments()
     names = chosen.servers.split(",")
+    # For the client, the upstream and the peers; ours starts with a shell's limit and raises it.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     pin(LOAD_CORE)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 OURS, RAW, USUAL = "mochi-server", "raw_relay", "fastapi_usual"
 GAP_MS = 50
+WHOLE_TURNS = ("1 stream", "32 streams", "256 streams", "100 paced", "400 paced")
+"""Loads of so many tokens that the stream counts, not the turn's begin and end."""
 Bar = tuple[str, str, bool]
 """What it says, what was measured, whether it is met."""
 
@@ -76,11 +78,11 @@ def at_least(says: str, value: float, limit: float) -> Bar:
 def bars_of(load: str, by: dict[str, Row]) -> Iterator[Bar]:
     """The bars of one load."""
     ours, raw, usual = by[OURS], by[RAW], by[USUAL]
-    if load in ("32 streams", "256 streams", "100 paced"):
+    if load in WHOLE_TURNS:
         yield at_most(f"{load}: CPU per event / raw", ours.cpu / raw.cpu, 1.3)
     if load in ("32 streams", "256 streams"):
         yield at_least(f"{load}: events/s / usual", ours.rate / usual.rate, 5)
-    if load == "100 paced":
+    if load.endswith("paced"):
         yield at_most(f"{load}: CPU per event / usual", ours.cpu / usual.cpu, 0.5)
     if load == "400 paced":
         yield at_least(f"{load}: share of events delivered", ours.delivered, 1)
