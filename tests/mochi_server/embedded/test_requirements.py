@@ -82,3 +82,6 @@ def test_a_folder_that_others_prepared_is_not_ours(tmp_path):
     assert own_folder(other)
     assert not own_folder(link)
     assert own_folder(tmp_path / "new")
+    (tmp_path / "file").touch()
+    assert not own_folder(tmp_path / "file")
+    assert not own_folder(tmp_path / "file" / "below")

@@ -442,6 +442,17 @@ async def test_models_in_a_folder_that_takes_no_files_run_elsewhere(
     await provider.aclose()
 
 
+async def test_where_no_folder_takes_files_a_request_is_an_error(own_folder, tmp_path, monkeypatch):
+    for name in (".run", "cache", "tmp"):
+        (own_folder / name).touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_folder / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(own_folder / "tmp"))
+    provider = local(own_folder)
+    with pytest.raises(ProviderError, match=r"cannot start: .*Permission denied"):
+        await answer(provider, ask("Hi"))
+    await provider.aclose()
+
+
 async def test_a_model_that_vanishes_is_not_found(own_folder):
     provider = local(own_folder)
     await answer(provider, ask("Hi", max_tokens=1))
