@@ -13,18 +13,23 @@ each asyncio task.)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.utils.module_loading import import_string
 
-from mochi_server.config import MochiServerSettings
+from mochi_server.backends import (
+    Backends,
+    NotABackend,
+    build_provider,
+    build_storage,
+    import_class,
+)
 from mochi_server.providers.base import Provider
 from mochi_server.sessions.storage.base import SessionStorage
 
 T = TypeVar("T")
-Backends = dict[str, dict[str, Any]]
 
 
 class InvalidBackend(ImproperlyConfigured):
@@ -46,8 +51,8 @@ class BackendHandler(Mapping[str, T], Generic[T]):
         if alias not in self._built:
             if alias not in self.backends:
                 raise KeyError(alias)
-            options = self.backends[alias].get("OPTIONS", {})
-            self._built[alias] = self.build(self.class_of(alias), alias, options)
+            with self._named(alias):
+                self._built[alias] = self.build(alias)
         return self._built[alias]
 
     def __iter__(self) -> Iterator[str]:
@@ -56,22 +61,23 @@ class BackendHandler(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return len(self.backends)
 
-    def class_of(self, alias: str) -> type[T]:
-        """The class that the alias names.
+    def check(self, alias: str) -> None:
+        """Be sure that the alias names a class of the right kind.
 
         Raises:
-            InvalidBackend: it cannot be imported, or is not of the right kind.
+            InvalidBackend: it does not.
         """
-        path = self.backends[alias].get("BACKEND", "")
-        try:
-            found = import_string(path)
-        except ImportError as error:
-            raise InvalidBackend(f"{self.setting}[{alias!r}]: {error}") from error
-        if not (isinstance(found, type) and issubclass(found, self.base)):
-            raise InvalidBackend(f"{self.setting}[{alias!r}]: {path} is not a {self.base.__name__}")
-        return found
+        with self._named(alias):
+            import_class(self.backends[alias], self.base)
 
-    def build(self, cls: type[T], alias: str, options: Mapping[str, Any]) -> T:
+    @contextmanager
+    def _named(self, alias: str) -> Iterator[None]:
+        try:
+            yield
+        except NotABackend as error:
+            raise InvalidBackend(f"{self.setting}[{alias!r}]: {error}") from error
+
+    def build(self, alias: str) -> T:
         """An instance."""
         raise NotImplementedError
 
@@ -82,9 +88,9 @@ class ProviderHandler(BackendHandler[Provider]):
     setting = "MOCHI_PROVIDERS"
     base = Provider
 
-    def build(self, cls: type[Provider], alias: str, options: Mapping[str, Any]) -> Provider:
+    def build(self, alias: str) -> Provider:
         """A provider that knows its alias."""
-        return cls(alias, **options)
+        return build_provider(alias, self.backends[alias])
 
 
 class StorageHandler(BackendHandler[SessionStorage]):
@@ -94,50 +100,9 @@ class StorageHandler(BackendHandler[SessionStorage]):
     base = SessionStorage
     required = frozenset({"default", "agent_chats"})
 
-    def build(
-        self,
-        cls: type[SessionStorage],
-        alias: str,  # noqa: ARG002 - part of the seam
-        options: Mapping[str, Any],
-    ) -> SessionStorage:
+    def build(self, alias: str) -> SessionStorage:
         """A storage."""
-        return cls(**options)
+        return build_storage(self.backends[alias])
 
 
 HANDLERS: tuple[type[BackendHandler[Any]], ...] = (ProviderHandler, StorageHandler)
-
-
-def default_providers(mochi: MochiServerSettings) -> Backends:
-    """``MOCHI_PROVIDERS`` for these settings."""
-    return {
-        "ollama": {
-            "BACKEND": "mochi_server.providers.ollama.OllamaProvider",
-            "OPTIONS": {
-                "host": mochi.ollama_host,
-                "connect_timeout": mochi.ollama_connect_timeout_seconds,
-                "first_byte_timeout": mochi.ollama_first_byte_timeout_seconds,
-                "idle_timeout": mochi.ollama_idle_timeout_seconds,
-                "keep_alive": mochi.ollama_keep_alive,
-            },
-        },
-        "local": {
-            "BACKEND": "mochi_server.providers.local.LocalProvider",
-            "OPTIONS": {
-                "models_path": mochi.models_path,
-                "idle_seconds": mochi.local_idle_seconds,
-                "threads": mochi.local_threads,
-            },
-        },
-    }
-
-
-def default_storages(mochi: MochiServerSettings) -> Backends:
-    """``MOCHI_SESSION_STORAGES`` for these settings."""
-    if mochi.session_storage == "memory":
-        memory = "mochi_server.sessions.storage.memory.MemoryStorage"
-        return {"default": {"BACKEND": memory}, "agent_chats": {"BACKEND": memory}}
-    files = "mochi_server.sessions.storage.json_files.JSONFileStorage"
-    return {
-        "default": {"BACKEND": files, "OPTIONS": {"folder": mochi.sessions_path}},
-        "agent_chats": {"BACKEND": files, "OPTIONS": {"folder": mochi.agent_chats_path}},
-    }

@@ -46,7 +46,7 @@ def check_backends(**_: object) -> list[CheckMessage]:
             found.append(Error(text, hint="Add this alias.", id="mochi.E003"))
         for alias in handler.backends:
             try:
-                handler.class_of(alias)
+                handler.check(alias)
             except InvalidBackend as error:  # noqa: PERF203 - each one is reported
                 hint = f"BACKEND must be the dotted path of a {kind.base.__name__}."
                 found.append(Error(str(error), hint=hint, id="mochi.E002"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 
-from mochi_project.backends import default_providers, default_storages
+from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import load_settings
 from mochi_server.logs import logging_config
 

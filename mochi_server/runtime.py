@@ -5,51 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .aio import BackgroundTasks
+from .backends import build_provider, build_storage, default_providers, default_storages
 from .chat import ChatService, TurnRegistry
 from .config import MochiServerSettings, load_settings
 from .providers.base import Provider
-from .providers.local import LocalProvider
-from .providers.ollama import OllamaProvider
 from .providers.registry import ProviderRegistry
-from .services.context_window import DynamicContextWindowService
+from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
 from .sessions.storage.base import SessionStorage
-from .sessions.storage.json_files import JSONFileStorage
-from .sessions.storage.memory import MemoryStorage
 
 DRAIN_SECONDS = 5.0
 """Longest wait for background work at the end."""
 
 
-def default_providers(settings: MochiServerSettings) -> dict[str, Provider]:
-    """Ollama, and the built-in model beside it."""
-    return {
-        "ollama": OllamaProvider(
-            "ollama",
-            host=settings.ollama_host,
-            connect_timeout=settings.ollama_connect_timeout_seconds,
-            first_byte_timeout=settings.ollama_first_byte_timeout_seconds,
-            idle_timeout=settings.ollama_idle_timeout_seconds,
-            keep_alive=settings.ollama_keep_alive,
-        ),
-        "local": LocalProvider(
-            "local",
-            models_path=settings.models_path,
-            idle_seconds=settings.local_idle_seconds,
-            threads=settings.local_threads,
-        ),
-    }
+def _providers_of(settings: MochiServerSettings) -> dict[str, Provider]:
+    table = default_providers(settings)
+    return {alias: build_provider(alias, backend) for alias, backend in table.items()}
 
 
-def default_storages(settings: MochiServerSettings) -> dict[str, SessionStorage]:
-    """``default`` for the sessions of people, ``agent_chats`` for those of agents."""
-    if settings.session_storage == "memory":
-        return {"default": MemoryStorage(), "agent_chats": MemoryStorage()}
-    return {
-        "default": JSONFileStorage(settings.sessions_path),
-        "agent_chats": JSONFileStorage(settings.agent_chats_path),
-    }
+def _storages_of(settings: MochiServerSettings) -> dict[str, SessionStorage]:
+    return {alias: build_storage(backend) for alias, backend in default_storages(settings).items()}
 
 
 class Runtime:
@@ -67,14 +43,15 @@ class Runtime:
     ) -> None:
         self.settings = settings = settings if settings is not None else load_settings()
         self.providers = ProviderRegistry(
-            providers if providers is not None else default_providers(settings)
+            providers if providers is not None else _providers_of(settings)
         )
-        self._storages = dict(storages if storages is not None else default_storages(settings))
+        self._storages = dict(storages if storages is not None else _storages_of(settings))
         self.sessions = SessionManager(self._storages["default"])
         self.agent_sessions = SessionManager(self._storages["agent_chats"])
         self.prompts = SystemPromptService(settings.system_prompts_path)
         self.context_window = DynamicContextWindowService(
-            enabled=settings.dynamic_context_window_enabled
+            enabled=settings.dynamic_context_window_enabled,
+            look_seconds=0.0 if settings.workers > 1 else LOOK_SECONDS,
         )
         self.background = BackgroundTasks()
         self.turns = TurnRegistry()

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 from django.test import AsyncClient
 
-from mochi_project.backends import default_providers, default_storages
 from mochi_project.runtime import forget_runtime, get_runtime
+from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server

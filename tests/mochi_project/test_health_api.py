@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from mochi_project.api import without_password
-from mochi_project.backends import default_providers
 from mochi_project.health import ProviderHealth
 from mochi_project.runtime import get_runtime
 from mochi_server import __version__
+from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
 
 

@@ -1,0 +1,98 @@
+"""What is replaceable: an alias, the dotted path of a class, and its options.
+
+One table of what is there by default serves the library and its Django face, whose settings
+``MOCHI_PROVIDERS`` and ``MOCHI_SESSION_STORAGES`` have the same shape::
+
+    {"default": {"BACKEND": "package.module.Storage", "OPTIONS": {"folder": "/data"}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from .config import MochiServerSettings
+from .providers.base import Provider
+from .sessions.storage.base import SessionStorage
+
+Backends = dict[str, dict[str, Any]]
+
+
+class NotABackend(ImportError):
+    """A dotted path leads to nothing, or to something else; the text says what."""
+
+
+def default_providers(settings: MochiServerSettings) -> Backends:
+    """Ollama, and the built-in model beside it."""
+    return {
+        "ollama": {
+            "BACKEND": "mochi_server.providers.ollama.OllamaProvider",
+            "OPTIONS": {
+                "host": settings.ollama_host,
+                "connect_timeout": settings.ollama_connect_timeout_seconds,
+                "first_byte_timeout": settings.ollama_first_byte_timeout_seconds,
+                "idle_timeout": settings.ollama_idle_timeout_seconds,
+                "keep_alive": settings.ollama_keep_alive,
+            },
+        },
+        "local": {
+            "BACKEND": "mochi_server.providers.local.LocalProvider",
+            "OPTIONS": {
+                "models_path": settings.models_path,
+                "idle_seconds": settings.local_idle_seconds,
+                "threads": settings.local_threads,
+            },
+        },
+    }
+
+
+def default_storages(settings: MochiServerSettings) -> Backends:
+    """``default`` for the sessions of people, ``agent_chats`` for those of agents."""
+    if settings.session_storage == "memory":
+        memory = "mochi_server.sessions.storage.memory.MemoryStorage"
+        return {"default": {"BACKEND": memory}, "agent_chats": {"BACKEND": memory}}
+    files = "mochi_server.sessions.storage.json_files.JSONFileStorage"
+    return {
+        "default": {"BACKEND": files, "OPTIONS": {"folder": settings.sessions_path}},
+        "agent_chats": {"BACKEND": files, "OPTIONS": {"folder": settings.agent_chats_path}},
+    }
+
+
+def import_class(backend: Mapping[str, Any], base: type[Any]) -> type[Any]:
+    """The class that a backend names.
+
+    Raises:
+        NotABackend: it cannot be imported, or is no subclass of ``base``.
+    """
+    path = str(backend.get("BACKEND", ""))
+    module, _, name = path.rpartition(".")
+    if not module:
+        raise NotABackend(f"{path!r} is not the dotted path of a class")
+    try:
+        found = getattr(import_module(module), name, None)
+    except ImportError as error:
+        raise NotABackend(f"{path} cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise NotABackend(f"{path} is not a {base.__name__}")
+    return found
+
+
+def build_provider(alias: str, backend: Mapping[str, Any]) -> Provider:
+    """``Backend(alias, **OPTIONS)``.
+
+    Raises:
+        NotABackend: the path leads to no provider.
+    """
+    provider: Provider = import_class(backend, Provider)(alias, **backend.get("OPTIONS", {}))
+    return provider
+
+
+def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
+    """``Backend(**OPTIONS)``.
+
+    Raises:
+        NotABackend: the path leads to no storage.
+    """
+    storage: SessionStorage = import_class(backend, SessionStorage)(**backend.get("OPTIONS", {}))
+    return storage
