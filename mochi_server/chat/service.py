@@ -121,7 +121,7 @@ class ChatService:
         return fold.as_json()
 
     async def _learn_window(self, model: str, provider: Provider, name: str) -> None:
-        """Before the first use of a model, see how large it is loaded: that costs no reload."""
+        """See how large the model is loaded, if that is not known: so much costs no reload."""
         if not provider.capabilities.context_size or self._windows.knows(model):
             return
         try:

@@ -30,6 +30,8 @@ LONGEST_RESERVE = 4096
 """Most tokens kept free for the reply when the history is cut."""
 IDLE_SECONDS = 900
 """Unused for so long, a model counts as unloaded, and its window may start small again."""
+LOOK_SECONDS = 10.0
+"""How often a single process looks at what is loaded: other programs use the same Ollama."""
 HISTORY_LENGTH = 10
 """Adjustments remembered in the session file."""
 
@@ -58,30 +60,44 @@ class _ModelState:
     window: int = 0
     ratio: float = CHARACTERS_PER_TOKEN
     last_used: float = 0.0
+    looked_at: float = -math.inf
 
 
 class DynamicContextWindowService:
     """Remembers one window and one calibration of the token estimate for each model."""
 
     def __init__(
-        self, *, enabled: bool = True, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        enabled: bool = True,
+        look_seconds: float = LOOK_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Begin with no model.
+
+        Args:
+            enabled: Whether windows are sized by need at all.
+            look_seconds: How long what is loaded counts as known; 0 where other processes of ours
+                use the same models.
+            clock: Seconds that never go back.
+        """
         self.enabled = enabled
+        self._look_seconds = look_seconds
         self._clock = clock
         self._models: dict[str, _ModelState] = {}
 
     def knows(self, model: str) -> bool:
-        """Whether the model has a window from recent use; if not, ask what is loaded."""
+        """Whether it was seen just now what window is loaded; if not, ask: others use it too."""
         state = self._models.get(model)
-        return state is not None and self._clock() - state.last_used < IDLE_SECONDS
+        return state is not None and self._clock() - state.looked_at < self._look_seconds
 
     def loaded(self, model: str, window: int | None) -> None:
         """Note the window that the provider has loaded the model with, if any."""
         state = self._models.setdefault(model, _ModelState())
-        if not self.knows(model):
+        if self._clock() - state.last_used >= IDLE_SECONDS:
             state.window = 0
         state.window = max(state.window, window or 0)
-        state.last_used = self._clock()
+        state.last_used = state.looked_at = self._clock()
 
     def ratio(self, model: str) -> float:
         """Characters a token, as far as this model has been measured."""

@@ -274,3 +274,28 @@ async def test_a_server_that_does_not_tell_what_is_loaded_is_used_all_the_same(
     ollama.play_body(b"404 page not found", status=404, content_type="text/plain", path="/api/ps")
     events = await engine.turn(await engine.session())
     assert kinds(events)[-2:] == ["message_complete", "done"]
+
+
+async def test_several_workers_agree_on_the_window_of_a_model(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Each process sees before each turn what another one has made Ollama load."""
+    async with bench(tmp_path, ollama, workers=2) as one, bench(tmp_path, ollama, workers=2) as two:
+        small, large = await filled(one, 0), await filled(two, 30)
+        await one.turn(small)
+        await two.turn(large)
+        for _ in range(2):
+            await one.turn(small)
+            await two.turn(large)
+    assert sent_windows(ollama) == [8192] + [32_768] * 5
+    assert ollama.reloads == 1
+
+
+async def test_what_other_programs_load_is_seen_within_seconds(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """One process looks now and then: not at each turn."""
+    session = await engine.session()
+    for _ in range(3):
+        await engine.turn(session)
+    assert [request.path for request in ollama.requests].count("/api/ps") == 1
