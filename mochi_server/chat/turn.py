@@ -15,7 +15,7 @@ from itertools import islice
 
 from pydantic import JsonValue
 
-from ..aio import finish
+from ..aio import finish, in_thread
 from ..errors import ContextOverflow, JSONObject, ProviderError
 from ..events import Event, MessageComplete, ToolContinuationStart
 from ..messages import AssistantMessage, ToolMessage
@@ -26,6 +26,8 @@ from ..sessions import ChatSession, SessionManager
 from .reply import Reply
 from .tool_calls import interrupted, run_calls
 
+LONG_SESSION = 200
+"""Messages from which on the history is fitted in a thread: a large window may take them all."""
 SMALLEST_REPLY = 256
 """Tokens that a reply may always have, even when the window seems full."""
 FILLED = 0.75
@@ -112,6 +114,12 @@ class Turn:
     async def _request(self) -> ModelRequest:
         """What to ask the model, with the history fitted to the window."""
         session = self.session or await self.sessions.get(self.session_id)
+        self.session = None
+        if len(session.messages) < LONG_SESSION:
+            return self._plan(session)
+        return await in_thread(self._plan, session)
+
+    def _plan(self, session: ChatSession) -> ModelRequest:
         usage, last_model = usage_of(session, self.info.context_length)
         self.window = window = self.windows.decide(
             self.model,
@@ -122,7 +130,6 @@ class Turn:
             model_changed=last_model is not None and last_model != self.model,
         )
         fitted = self._fit(session, window)
-        self.session = None
         self.dropped = fitted.dropped
         self.sent = int(fitted.tokens * self.windows.ratio(self.model))
         return ModelRequest(
