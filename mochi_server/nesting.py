@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 REQUEST_LEVELS = 64
@@ -28,7 +27,3 @@ def is_too_deep(value: Any, levels: int) -> bool:  # noqa: ANN401 - any JSON
             inner for each in row for inner in (each.values() if isinstance(each, dict) else each)
         ]
     return True
-
-
-def _inside(value: dict[str, Any] | list[Any]) -> Collection[Any]:
-    return value.values() if isinstance(value, dict) else value
