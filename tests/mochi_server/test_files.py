@@ -53,3 +53,14 @@ def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path: 
 
 def test_a_file_system_that_cannot_flush_a_folder_does_no_harm():
     flush_folder(Path("/proc"))  # says EINVAL
+
+
+def test_a_folder_that_the_disk_fails_to_flush_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(handle: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        flush_folder(tmp_path)

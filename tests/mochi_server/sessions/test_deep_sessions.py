@@ -98,3 +98,13 @@ async def test_a_deep_message_of_another_layout_is_reported(tmp_path: Path, leve
     with pytest.raises(SessionUnreadable, match="nested"):
         await manager.get("deep")
     assert len((await manager.list()).problems) == 1
+
+
+async def test_a_long_file_that_could_not_be_written_again_is_reported_in_the_list(tmp_path: Path):
+    """Of a long file the list reads the beginning only."""
+    content = files(300)["metadata"]
+    content["messages"] = [{"role": "user", "content": "x" * 1000}] * 40
+    (tmp_path / "deep.json").write_text(in_our_layout(content))
+    listed = await SessionManager(sessions_dir=tmp_path).list()
+    assert listed.entries == []
+    assert "nested" in str(listed.problems[0]["reason"])
