@@ -22,6 +22,8 @@ INITIAL_WINDOW = 8192
 """Tokens for a new conversation, where the model has that many."""
 SMALLEST_WINDOW = 2048
 """Tokens below which no step of the ladder lies."""
+LARGEST_UNKNOWN = 262_144
+"""Most tokens that a person may set for a model whose longest context is unknown."""
 SAFE_SHARE = 0.9
 """Share of the model's longest context that is used at most."""
 HEADROOM = 1.5
@@ -137,7 +139,8 @@ class DynamicContextWindowService:
             return Window(size=limit, num_ctx=None, reason="no_adjustment")
         config = config or ContextWindowConfig()
         if config.manual_override and config.current_window:
-            size = min(config.current_window, limit or config.current_window)
+            limit = limit or LARGEST_UNKNOWN
+            size = min(config.current_window, limit)
             return self._shared(model, size, limit, "manual_override")
         if not (self.enabled and config.dynamic_enabled):
             state = self._models.get(model)

@@ -95,6 +95,14 @@ def test_a_manual_window_is_kept_within_what_the_model_has() -> None:
     assert record(config, window).current_window == 16_384
 
 
+def test_a_manual_window_of_an_unknown_model_cannot_ask_for_anything() -> None:
+    """The size is shared: one session's slip would be every session's memory."""
+    config = ContextWindowConfig(current_window=16_777_216, manual_override=True)
+    unknown = ModelInfo(name="m", context_length=None)
+    window = decide(DynamicContextWindowService(), config=config, info=unknown)
+    assert (window.size, window.num_ctx) == (262_144, 262_144)
+
+
 def test_a_small_manual_window_makes_nobody_reload() -> None:
     """The shared size is sent; the smaller one only bounds the history."""
     service = DynamicContextWindowService()
