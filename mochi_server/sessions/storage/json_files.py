@@ -71,10 +71,9 @@ class JSONFileStorage(SessionStorage):
         return await finish_in_thread(_replace, session_id, path, lock, signature, parts)
 
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """See the base class."""
-        path = self._path(session_id)
-        async with self.lock(session_id):
-            return await finish_in_thread(_create, session_id, path, parts)
+        """See the base class; its lock file is there from now on."""
+        path, lock = self._path(session_id), self._lock_path(session_id, "lock")
+        return await finish_in_thread(_create, session_id, path, lock, parts)
 
     async def delete(self, session_id: str) -> None:
         """See the base class."""
@@ -252,10 +251,18 @@ def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ..
         raise StorageError(session_id=session_id, reason=reason) from error
 
 
-def _create(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
-    if os.path.lexists(path):
+def _create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
+    taken: list[_Taken] = []
+    if not os.path.lexists(path):
+        _take(session_id, path, lock, taken)
+    if not taken:  # or somebody is making it just now
         raise SessionExists(session_id=session_id)
-    return _write(session_id, path, parts)
+    try:
+        if os.path.lexists(path):
+            raise SessionExists(session_id=session_id)
+        return _write(session_id, path, parts)
+    finally:
+        os.close(taken[0].handle)
 
 
 def _delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
