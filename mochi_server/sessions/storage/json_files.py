@@ -147,16 +147,23 @@ class _Taken(NamedTuple):
     signature: tuple[int, ...] | None
     """Of the session, as it is now."""
 
+    def let_go(self, path: Path) -> None:
+        """Give the file of this path back.
+
+        That of a session stays for the next time: making again what was just removed takes long.
+        """
+        if self.signature is None:
+            remove(self.handle, path)
+        else:
+            os.close(self.handle)
+
 
 async def _let_go(taken: _Taken, path: Path) -> None:
-    """Give a lock file back; closing it touches no disk.
-
-    That of a session stays for the next time: making again what was just removed takes long.
-    """
+    """Give a lock file back, in a thread only where that touches the disk."""
     if taken.signature is None:
-        await finish_in_thread(remove, taken.handle, path)
+        await finish_in_thread(taken.let_go, path)
     else:
-        os.close(taken.handle)
+        taken.let_go(path)
 
 
 class _FileHold(Hold):
@@ -257,12 +264,16 @@ def _create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> 
         _take(session_id, path, lock, taken)
     if not taken:  # or somebody is making it just now
         raise SessionExists(session_id=session_id)
+    if os.path.lexists(path):
+        taken[0].let_go(lock)
+        raise SessionExists(session_id=session_id)
     try:
-        if os.path.lexists(path):
-            raise SessionExists(session_id=session_id)
-        return _write(session_id, path, parts)
-    finally:
-        os.close(taken[0].handle)
+        signature = _write(session_id, path, parts)
+    except BaseException:
+        taken[0].let_go(lock)
+        raise
+    os.close(taken[0].handle)
+    return signature
 
 
 def _delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
@@ -309,7 +320,7 @@ def _replace(
     if not taken:
         raise SessionChanged
     if taken[0].signature != signature:
-        os.close(taken[0].handle)
+        taken[0].let_go(lock)
         raise SessionChanged
     return _write_and_let_go(session_id, path, parts, taken[0], lock)
 
@@ -320,10 +331,7 @@ def _write_and_let_go(
     try:
         return _write(session_id, path, parts)
     finally:
-        if taken.signature is None:
-            remove(taken.handle, lock)
-        else:
-            os.close(taken.handle)
+        taken.let_go(lock)
 
 
 def _generation(folder: Path) -> object | None:
