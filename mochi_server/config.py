@@ -158,6 +158,18 @@ class MochiServerSettings(BaseSettings):
     tool_confirmation_timeout_seconds: float = Field(
         default=300, gt=0, description="Longest wait for a person's decision."
     )
+    tool_isolation: Literal["process", "thread"] = Field(
+        default="process", description="Where tools run: processes of their own, or threads."
+    )
+    tool_workers: int = Field(
+        default=8, ge=1, le=256, description="Most processes for the calls of one tool folder."
+    )
+    tool_memory_mb: float = Field(
+        default=1024, gt=0, description="Most memory of such a process (10**6 bytes)."
+    )
+    tool_result_characters: int = Field(
+        default=100_000, ge=100, description="Longest result of a tool; the rest is cut."
+    )
     max_agent_rounds: int = Field(default=25, ge=1, description="Execution steps of an agent.")
 
     # Summaries
@@ -282,6 +294,21 @@ class MochiServerSettings(BaseSettings):
     def agent_chats_path(self) -> Path:
         """Absolute folder of the agents' sessions."""
         return self.within_data(self.agent_chats_dir)
+
+    @property
+    def tools_path(self) -> Path:
+        """Absolute folder of the tools."""
+        return self.within_data(self.tools_dir)
+
+    @property
+    def agents_path(self) -> Path:
+        """Absolute folder of the agents."""
+        return self.within_data(self.agents_dir)
+
+    @property
+    def state_path(self) -> Path:
+        """Absolute folder of what processes on this data tell each other; may be deleted."""
+        return self.within_data(Path(".mochi"))
 
     @property
     def system_prompts_path(self) -> Path:

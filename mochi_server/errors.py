@@ -11,6 +11,14 @@ MochiError
  ├─ ContextOverflow            413  CONTEXT_OVERFLOW
  ├─ ModelNotFound              404  MODEL_NOT_FOUND
  ├─ ThinkingNotSupported       400  THINKING_NOT_SUPPORTED
+ ├─ ToolsNotSupported          400  TOOLS_NOT_SUPPORTED
+ ├─ ToolNotFound               404  TOOL_NOT_FOUND
+ ├─ ToolExecutionFailed        500  TOOL_EXECUTION_FAILED
+ ├─ ToolExecutionDenied        403  TOOL_EXECUTION_DENIED
+ ├─ ToolConfirmationTimeout    408  TOOL_CONFIRMATION_TIMEOUT
+ ├─ ConfirmationNotFound       404  CONFIRMATION_NOT_FOUND
+ ├─ AgentNotFound              404  AGENT_NOT_FOUND
+ ├─ AgentInvalid               422  AGENT_INVALID
  ├─ PromptNotFound             404  PROMPT_NOT_FOUND
  ├─ PromptExists               409  PROMPT_EXISTS
  ├─ ProviderError              502  PROVIDER_ERROR
@@ -157,6 +165,70 @@ class ThinkingNotSupported(MochiError):
     code = "THINKING_NOT_SUPPORTED"
     status = 400
     template = "Model {model!r} does not support thinking."
+
+
+class ToolsNotSupported(MochiError):
+    """The session offers tools, and its model cannot call any."""
+
+    code = "TOOLS_NOT_SUPPORTED"
+    status = 400
+    template = "Model {model!r} cannot call tools. Choose another model, or take the tools away."
+
+
+class ToolNotFound(MochiError):
+    """No tool has this name, or the session does not offer it."""
+
+    code = "TOOL_NOT_FOUND"
+    status = 404
+    template = "There is no tool named {tool!r}."
+
+
+class ToolExecutionFailed(MochiError):
+    """A tool ran and failed; in a turn this is a result for the model, never its end."""
+
+    code = "TOOL_EXECUTION_FAILED"
+    status = 500
+    template = "Tool {tool!r} failed: {reason}"
+
+
+class ToolExecutionDenied(MochiError):
+    """A person, or a rule, did not allow the call; in a turn a result for the model."""
+
+    code = "TOOL_EXECUTION_DENIED"
+    status = 403
+    template = "The call of {tool!r} was denied."
+
+
+class ToolConfirmationTimeout(MochiError):
+    """Nobody decided in time."""
+
+    code = "TOOL_CONFIRMATION_TIMEOUT"
+    status = 408
+    template = "Confirmation {confirmation_id!r} has expired."
+
+
+class ConfirmationNotFound(MochiError):
+    """Nothing of this session waits under this id; perhaps it was decided already."""
+
+    code = "CONFIRMATION_NOT_FOUND"
+    status = 404
+    template = "No confirmation {confirmation_id!r} is pending in session {session_id!r}."
+
+
+class AgentNotFound(MochiError):
+    """No agent has this name."""
+
+    code = "AGENT_NOT_FOUND"
+    status = 404
+    template = "There is no agent named {agent!r}."
+
+
+class AgentInvalid(MochiError):
+    """The agent is there, but cannot be used."""
+
+    code = "AGENT_INVALID"
+    status = 422
+    template = "Agent {agent!r} cannot be used: {reason}"
 
 
 class PromptNotFound(MochiError):

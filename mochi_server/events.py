@@ -64,6 +64,81 @@ class ToolCallStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationRequired:
+    """A person must decide about a call before it runs; it waits, and can be decided already."""
+
+    type: ClassVar[str] = "tool_call_confirmation_required"
+
+    tool_name: str
+    arguments: JSONObject
+    call_index: int
+    tool_call_id: str
+    confirmation_id: str
+    queue_position: int
+    """From 1, among the calls of this reply that must be confirmed."""
+    queue_total: int
+    timeout_seconds: float
+    """How long a decision is waited for."""
+    agent_name: str | None = None
+    """Whose call it is, when not the conversation's own model asks."""
+
+    def payload(self) -> JSONObject:
+        """The event's data; ``agent_name`` only where there is one."""
+        data: JSONObject = {
+            "tool_name": self.tool_name,
+            "arguments": self.arguments,
+            "call_index": self.call_index,
+            "tool_call_id": self.tool_call_id,
+            "confirmation_id": self.confirmation_id,
+            "queue_position": self.queue_position,
+            "queue_total": self.queue_total,
+            "timeout_seconds": self.timeout_seconds,
+        }
+        if self.agent_name is not None:
+            data["agent_name"] = self.agent_name
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationDecided:
+    """A confirmation is settled: by a person, or because nobody came in time."""
+
+    type: ClassVar[str] = "tool_call_confirmation_decided"
+
+    confirmation_id: str
+    tool_name: str
+    call_index: int
+    tool_call_id: str
+    approved: bool
+    arguments: JSONObject
+    """What will run: as the model asked, or as the person has changed it."""
+    edited: bool
+    reason: str | None
+    """What the person said, or why nobody did."""
+    code: str | None = None
+    """``TOOL_CONFIRMATION_TIMEOUT`` when nobody decided."""
+    agent_name: str | None = None
+
+    def payload(self) -> JSONObject:
+        """The event's data; ``code`` and ``agent_name`` only where there is one."""
+        data: JSONObject = {
+            "confirmation_id": self.confirmation_id,
+            "tool_name": self.tool_name,
+            "call_index": self.call_index,
+            "tool_call_id": self.tool_call_id,
+            "approved": self.approved,
+            "arguments": self.arguments,
+            "edited": self.edited,
+            "reason": self.reason,
+        }
+        if self.code is not None:
+            data["code"] = self.code
+        if self.agent_name is not None:
+            data["agent_name"] = self.agent_name
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultReady:
     """A call has its result; exactly one for each call."""
 
@@ -179,6 +254,8 @@ Event: TypeAlias = (
     ContentDelta
     | ThinkingDelta
     | ToolCallStarted
+    | ConfirmationRequired
+    | ConfirmationDecided
     | ToolResultReady
     | ToolContinuationStart
     | MessageComplete
