@@ -17,7 +17,6 @@ import anyio
 
 from ..errors import ConfirmationNotFound, JSONObject, ToolConfirmationTimeout
 
-
 REMEMBERED = 1000
 """Expired questions whose late decisions are told that they are late."""
 
