@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from mochi_server.errors import JSONObject
 from mochi_server.events import (
+    ConfirmationDecided,
+    ConfirmationRequired,
     ContentDelta,
     Done,
     ErrorEvent,
@@ -131,6 +133,26 @@ _EXAMPLES: tuple[Event, ...] = (
     ThinkingDelta("The user asks"),
     ToolCallStarted(
         tool_name="add", arguments={"a": 2, "b": 3}, call_index=0, tool_call_id="call_1"
+    ),
+    ConfirmationRequired(
+        tool_name="delete_file",
+        arguments={"path": "old.txt"},
+        call_index=0,
+        tool_call_id="call_1",
+        confirmation_id="conf_8f14e45fceea167a",
+        queue_position=1,
+        queue_total=1,
+        timeout_seconds=300,
+    ),
+    ConfirmationDecided(
+        confirmation_id="conf_8f14e45fceea167a",
+        tool_name="delete_file",
+        call_index=0,
+        tool_call_id="call_1",
+        approved=False,
+        arguments={"path": "old.txt"},
+        edited=False,
+        reason="I still need it.",
     ),
     ToolResultReady(
         tool_name="add",
