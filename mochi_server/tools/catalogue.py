@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import ToolNotFound
 from ..sessions.types import ToolSettings
 from .base import Problem, Tool, ToolSource
+from .directory import FunctionTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,20 @@ class Selection:
     """By name, in the order of the session's settings, then of its group."""
     unknown: Sequence[str] = ()
     """Names that the settings have and no source does."""
+    unknown_group: str | None = None
+    """The settings' group, where no source has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What all sources had at one moment."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """By name."""
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names of tools by group."""
+    problems: Sequence[Problem] = ()
+    """What could not be used, names that are taken among it."""
 
 
 class ToolCatalogue:
@@ -25,14 +40,26 @@ class ToolCatalogue:
 
     def __init__(self, sources: Sequence[ToolSource] = ()) -> None:
         self.sources = list(sources)
+        # Without the tools: whoever holds one keeps its folder open.
+        self._last = Inventory()
+
+    async def inventory(self) -> Inventory:
+        """Tools, groups and problems, as they are now and fitting each other."""
+        tools: dict[str, Tool] = {}
+        groups: dict[str, dict[str, None]] = {}
+        problems: list[Problem] = []
+        for source in self.sources:
+            clashes = _add(tools, await source.tools())
+            for group, names in source.groups().items():
+                groups.setdefault(group, {}).update(dict.fromkeys(names))
+            problems += [*source.problems(), *clashes]
+        named = {group: list(names) for group, names in groups.items()}
+        self._last = Inventory(groups=named, problems=problems)
+        return Inventory(tools, named, problems)
 
     async def all(self) -> dict[str, Tool]:
         """Every tool by name, as it is now."""
-        found: dict[str, Tool] = {}
-        for source in self.sources:
-            for tool in await source.tools():
-                found.setdefault(tool.name, tool)
-        return found
+        return dict((await self.inventory()).tools)
 
     async def get(self, name: str) -> Tool:
         """One tool.
@@ -40,7 +67,7 @@ class ToolCatalogue:
         Raises:
             ToolNotFound: there is none of this name.
         """
-        tool = (await self.all()).get(name)
+        tool = (await self.inventory()).tools.get(name)
         if tool is None:
             raise ToolNotFound(tool=name)
         return tool
@@ -49,25 +76,23 @@ class ToolCatalogue:
         """What the settings enable: the named tools, and those of the group."""
         if settings is None or not (settings.tools or settings.tool_group):
             return Selection()
-        found = await self.all()
-        group = self.groups().get(settings.tool_group, ()) if settings.tool_group else ()
-        wanted = dict.fromkeys([*settings.tools, *group])
+        found = await self.inventory()
+        group = settings.tool_group or None
+        members = found.groups.get(group, ()) if group else ()
+        wanted = dict.fromkeys([*settings.tools, *members])
         return Selection(
-            {name: found[name] for name in wanted if name in found},
-            [name for name in wanted if name not in found],
+            tools={name: found.tools[name] for name in wanted if name in found.tools},
+            unknown=[name for name in wanted if name not in found.tools],
+            unknown_group=group if group not in found.groups else None,
         )
 
     def groups(self) -> dict[str, list[str]]:
         """Names by group, of all sources, as they were found last."""
-        groups: dict[str, list[str]] = {}
-        for source in self.sources:
-            for group, names in source.groups().items():
-                groups.setdefault(group, []).extend(names)
-        return groups
+        return {group: list(names) for group, names in self._last.groups.items()}
 
     def problems(self) -> list[Problem]:
         """What could not be used, as it was found last."""
-        return [problem for source in self.sources for problem in source.problems()]
+        return list(self._last.problems)
 
     async def reload(self) -> None:
         """Load everything again; running turns keep what they have."""
@@ -78,3 +103,23 @@ class ToolCatalogue:
         """Close the sources; may be called again."""
         for source in self.sources:
             await source.aclose()
+
+
+def _add(tools: dict[str, Tool], found: Iterable[Tool]) -> list[Problem]:
+    """Add what has a new name; a problem for each tool that has not."""
+    clashes: list[Problem] = []
+    for tool in found:
+        first = tools.setdefault(tool.name, tool)
+        if first is not tool:
+            clashes.append(_clash(tool, first))
+    return clashes
+
+
+def _clash(tool: Tool, first: Tool) -> Problem:
+    details = tool.details if isinstance(tool, FunctionTool) else None
+    return Problem(
+        file=details.file if details else tool.source,
+        line=details.line if details else None,
+        reason=f"The name {tool.name!r} is taken by a tool of {first.source!r}, which comes first.",
+        tool=tool.name,
+    )

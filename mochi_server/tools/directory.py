@@ -1,0 +1,168 @@
+"""A folder of the user's Python functions as a source of tools."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..aio import BackgroundTasks, in_thread
+from ..errors import JSONObject
+from .base import (
+    FolderDescription,
+    FolderSpec,
+    LoadedFolder,
+    Problem,
+    Tool,
+    ToolContext,
+    ToolDescription,
+    ToolLoader,
+    ToolOutput,
+    ToolSource,
+)
+from .fingerprint import Look, look_at
+from .keeper import FolderKeeper
+
+logger = logging.getLogger(__name__)
+
+LOAD_SECONDS = 5.0
+"""Longest wait at the end for a load that is going on."""
+
+
+class FunctionTool(Tool):
+    """A function of a loaded folder."""
+
+    def __init__(
+        self,
+        details: ToolDescription,
+        folder: LoadedFolder,
+        *,
+        source: str,
+        default_timeout: float | None,
+    ) -> None:
+        self.details = details
+        """Where it is written, and how."""
+        self.name = details.name
+        self.description = details.description
+        self.parameters = details.parameters
+        self.source = source
+        self.destructive = details.destructive
+        self.sequential = details.sequential
+        self.timeout = details.timeout if details.timeout is not None else default_timeout
+        self._folder = folder
+
+    async def validate(self, arguments: JSONObject) -> JSONObject:
+        """See the base class."""
+        return await self._folder.validate(self.name, arguments)
+
+    async def run(
+        self,
+        arguments: JSONObject,
+        context: ToolContext,  # noqa: ARG002 - a plain function is not told who calls
+    ) -> AsyncGenerator[ToolOutput, None]:
+        """See the base class; the output is all there is."""
+        yield ToolOutput(await self._folder.call(self.name, arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What one load found."""
+
+    number: int
+    look: Look | None
+    description: FolderDescription
+    tools: tuple[FunctionTool, ...] = ()
+
+
+class DirectorySource(ToolSource):
+    """The tools of one folder; loads them anew when a file has changed, or the stamp.
+
+    Nothing is loaded before the first ``tools()``, nor where the folder has no Python file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        loader: ToolLoader,
+        default_timeout: float | None,
+        stamp: Path | None = None,
+        name: str = "directory",
+        subfolders: bool = True,
+    ) -> None:
+        """``stamp`` is a file whose change means: load again, whatever the folder looks like."""
+        self.name = name
+        self._spec = FolderSpec(path=folder, subfolders=subfolders)
+        self._loader = loader
+        self._stamp = stamp
+        self._default_timeout = default_timeout
+        self._keeper = FolderKeeper()
+        self._tasks = BackgroundTasks()
+        self._loading: asyncio.Task[None] | None = None
+        self._begun = 0
+        self._closed = False
+        self._now = _State(0, None, FolderDescription(folder=str(folder)))
+
+    async def tools(self) -> Sequence[FunctionTool]:
+        """See the base class. A change is seen by every call that begins after it."""
+        await self._refresh(anew=False)
+        return self._now.tools
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        """See the base class."""
+        return self._now.description.groups
+
+    def problems(self) -> Sequence[Problem]:
+        """See the base class."""
+        return self._now.description.problems
+
+    async def reload(self) -> None:
+        """See the base class; callers at one time share a load that begins after they called."""
+        await self._refresh(anew=True)
+
+    async def aclose(self) -> None:
+        """See the base class. What is held fails from here on; nothing is loaded any more."""
+        self._closed = True
+        await self._tasks.drain(LOAD_SECONDS)
+        await self._keeper.aclose()
+
+    async def _refresh(self, *, anew: bool) -> None:
+        """Bring a state that is as new as this call, by a load that callers share.
+
+        A load that began later than this call is new enough, whatever it has seen; an earlier one
+        only if it has seen what is there now.
+        """
+        begun = self._begun
+        look = await in_thread(look_at, self._spec.path, self._stamp)
+        while not self._closed and self._now.number <= begun:
+            if not anew and self._now.look == look:
+                return
+            if self._loading is None:
+                self._begun += 1
+                load = self._load(look, self._begun)
+                self._loading = self._tasks.spawn(load, name=f"load {self._spec.path}")
+            await asyncio.shield(self._loading)
+
+    async def _load(self, look: Look, number: int) -> None:
+        try:
+            if look.empty:
+                description = FolderDescription(folder=str(self._spec.path))
+                self._now = _State(number, look, description)
+            else:
+                [loaded] = await self._loader.load([self._spec])
+                self._now = self._state_of(self._keeper.keep(loaded), look, number)
+        finally:
+            self._loading = None
+
+    def _state_of(self, folder: LoadedFolder, look: Look, number: int) -> _State:
+        found = folder.description
+        for problem in found.problems:
+            logger.warning("%s:%s: %s", problem.file, problem.line or 1, problem.reason)
+        logger.info("Loaded %d tools of %s", len(found.tools), found.folder)
+        tools = tuple(
+            FunctionTool(details, folder, source=self.name, default_timeout=self._default_timeout)
+            for details in found.tools
+        )
+        return _State(number, look, found, tools)

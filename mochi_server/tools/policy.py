@@ -1,0 +1,17 @@
+"""When a person is asked before a tool runs."""
+
+from __future__ import annotations
+
+from ..sessions.types import ToolExecutionPolicy
+from .base import Tool
+
+
+def needs_confirmation(policy: ToolExecutionPolicy, tool: Tool) -> bool:
+    """Whether a call waits for a person's decision.
+
+    ``confirm_destructive`` asks unless the tool is known to be harmless: where nobody says so, it
+    counts as destructive.
+    """
+    if policy is ToolExecutionPolicy.CONFIRM_DESTRUCTIVE:
+        return tool.destructive is not False
+    return policy is ToolExecutionPolicy.ALWAYS_CONFIRM
