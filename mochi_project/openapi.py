@@ -44,6 +44,7 @@ _SAMPLES: dict[str, Any] = {
     "session_id": "a1b2c3d4e5",
     "model": "qwen3:14b",
     "filename": "helpful.md",
+    "tool": "add_numbers",
     "index": 3,
     "host": "http://localhost:11434",
     "provider": "openai",

@@ -15,6 +15,7 @@ from typing import Any
 from .config import MochiServerSettings
 from .providers.base import Provider
 from .sessions.storage.base import SessionStorage
+from .tools.base import ToolLoader
 
 Backends = dict[str, dict[str, Any]]
 
@@ -96,3 +97,14 @@ def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
     """
     storage: SessionStorage = import_class(backend, SessionStorage)(**backend.get("OPTIONS", {}))
     return storage
+
+
+def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
+    """What loads folders of tools; it starts no thread and no process before the first one."""
+    if settings.tool_isolation == "thread":
+        from .tools.threads import ThreadLoader  # noqa: PLC0415 - only one of them is needed
+
+        return ThreadLoader()
+    from .tools.processes import ProcessLoader  # noqa: PLC0415
+
+    return ProcessLoader(workers=settings.tool_workers, memory_mb=settings.tool_memory_mb)

@@ -1,1 +1,1 @@
-"""The face of mochi_server.tools; tools have no routes yet."""
+"""Tools over HTTP and on the command line: the face of mochi_server.tools."""

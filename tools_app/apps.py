@@ -6,6 +6,10 @@ from django.apps import AppConfig
 
 
 class ToolsConfig(AppConfig):
-    """The face of mochi_server.tools; tools have no routes yet."""
+    """Tools over HTTP and on the command line: the face of mochi_server.tools."""
 
     name = "tools_app"
+
+    def ready(self) -> None:
+        """Bring the check in."""
+        from . import checks  # noqa: F401, PLC0415 - registers it

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
+from ..files import replace_file
+
 MOST_ENTRIES = 10_000
 """Files and folders that are looked at; a change beyond them is seen by a reload alone."""
 
 DEEPEST = 8
 """Sub-folders below sub-folders that are looked into."""
+
+RELOAD_STAMP = "reload-tools"
+"""The stamp's name below ``MochiServerSettings.state_path``."""
 
 _SKIPPED = frozenset({"__pycache__", "site-packages", "venv", "node_modules"})
 
@@ -42,6 +48,15 @@ def look_at(folder: Path, stamp: Path | None = None) -> Look:
     if stamp is not None:
         digest.update(_line(os.fspath(stamp), _status(stamp)))
     return Look(digest.digest(), empty)
+
+
+def write_stamp(stamp: Path) -> None:
+    """Make every process that looks at the stamp load its tools again. For a thread.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    replace_file(stamp, [b"%d\n" % time.time_ns()])
 
 
 def _line(path: str, status: os.stat_result | None) -> bytes:

@@ -1,0 +1,84 @@
+"""The tools of several sources, and what a session selects."""
+
+from __future__ import annotations
+
+import pytest
+
+from mochi_server.errors import ToolNotFound
+from mochi_server.sessions.types import ToolSettings
+from mochi_server.tools.base import Problem
+from mochi_server.tools.catalogue import Selection, ToolCatalogue
+from tests.support.tools import PlainSource
+
+BROKEN = Problem(file="/tools/broken.py", line=3, reason="SyntaxError: invalid syntax")
+
+
+def two_sources():
+    first = PlainSource("directory", ["add", "roll"], {"math": ["add"], "all": ["add", "roll"]})
+    second = PlainSource("mcp:files", ["read", "add"], {"all": ["read", "add"]}, [BROKEN])
+    return ToolCatalogue([first, second])
+
+
+async def test_tools_of_all_sources_are_found_by_name():
+    catalogue = two_sources()
+    assert list(await catalogue.all()) == ["add", "roll", "read"]
+    assert (await catalogue.get("read")).source == "mcp:files"
+    with pytest.raises(ToolNotFound, match="'write'"):
+        await catalogue.get("write")
+
+
+async def test_the_earlier_source_wins_and_the_other_is_a_problem():
+    catalogue = two_sources()
+    assert catalogue.problems() == []
+    found = await catalogue.inventory()
+    assert found.tools["add"].source == "directory"
+    clash = Problem(
+        file="mcp:files",
+        line=None,
+        reason="The name 'add' is taken by a tool of 'directory', which comes first.",
+        tool="add",
+    )
+    assert list(found.problems) == [BROKEN, clash]
+    assert catalogue.problems() == [BROKEN, clash]
+
+
+async def test_a_name_that_one_source_has_twice_is_a_problem():
+    catalogue = ToolCatalogue([PlainSource("plain", ["add", "add"])])
+    assert list(await catalogue.all()) == ["add"]
+    assert [problem.tool for problem in catalogue.problems()] == ["add"]
+
+
+async def test_groups_of_one_name_are_put_together():
+    catalogue = two_sources()
+    assert catalogue.groups() == {}
+    await catalogue.all()
+    assert catalogue.groups() == {"math": ["add"], "all": ["add", "roll", "read"]}
+
+
+async def test_a_selection_keeps_the_order_of_the_settings_then_of_the_group():
+    settings = ToolSettings(tools=["read", "nothing", "roll", "read"], tool_group="all")
+    selection = await two_sources().select(settings)
+    assert list(selection.tools) == ["read", "roll", "add"]
+    assert list(selection.unknown) == ["nothing"]
+    assert selection.unknown_group is None
+
+
+async def test_a_group_that_nobody_has_is_reported():
+    selection = await two_sources().select(ToolSettings(tools=["add"], tool_group="music"))
+    assert list(selection.tools) == ["add"]
+    assert (list(selection.unknown), selection.unknown_group) == ([], "music")
+
+
+@pytest.mark.parametrize("settings", [None, ToolSettings(), ToolSettings(tool_group="")])
+async def test_no_source_is_asked_where_nothing_is_enabled(settings):
+    source = PlainSource("plain", ["add"])
+    assert await ToolCatalogue([source]).select(settings) == Selection()
+    assert source.asked == 0
+
+
+async def test_reload_and_close_reach_every_source():
+    sources = [PlainSource("a"), PlainSource("b")]
+    catalogue = ToolCatalogue(sources)
+    await catalogue.reload()
+    await catalogue.aclose()
+    assert [(source.reloads, source.closed) for source in sources] == [(1, 1), (1, 1)]

@@ -1,0 +1,25 @@
+"""The system check of tools, run by ``manage.py check`` and ``runserver``.
+
+It imports the user's code, in a process of its own where the settings say so; ``mochi-server`` runs
+no checks. docs/reference/checks.md lists them all.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core import checks
+from django.core.checks import CheckMessage, register
+
+from .loading import describe_tools
+
+
+@register
+def check_tools(**_: object) -> list[CheckMessage]:
+    """``tools.W001``: everything in the folder of tools can be used."""
+    hint = "Correct it; the other tools work meanwhile."
+    return [
+        checks.Warning(
+            f"{problem.file}:{problem.line or 1}: {problem.reason}", hint=hint, id="tools.W001"
+        )
+        for problem in describe_tools(settings.MOCHI).problems
+    ]

@@ -1,0 +1,26 @@
+"""Loads the folder of tools once, apart from any server: for checks and commands."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mochi_server.backends import build_tool_loader
+from mochi_server.config import MochiServerSettings
+from mochi_server.tools.base import FolderDescription, FolderSpec
+from mochi_server.tools.fingerprint import look_at
+
+
+def describe_tools(mochi: MochiServerSettings) -> FolderDescription:
+    """What the folder has, loaded with the isolation of the settings; not within an event loop."""
+    if look_at(mochi.tools_path).empty:
+        return FolderDescription(folder=str(mochi.tools_path))
+    return asyncio.run(_describe(mochi))
+
+
+async def _describe(mochi: MochiServerSettings) -> FolderDescription:
+    loader = build_tool_loader(mochi)
+    try:
+        [folder] = await loader.load([FolderSpec(path=mochi.tools_path)])
+        return folder.description
+    finally:
+        await loader.aclose()
