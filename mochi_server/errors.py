@@ -17,6 +17,7 @@ MochiError
  ├─ ToolExecutionDenied        403  TOOL_EXECUTION_DENIED
  ├─ ToolConfirmationTimeout    408  TOOL_CONFIRMATION_TIMEOUT
  ├─ ConfirmationNotFound       404  CONFIRMATION_NOT_FOUND
+ ├─ ConfirmationUnavailable    503  CONFIRMATION_UNAVAILABLE
  ├─ AgentNotFound              404  AGENT_NOT_FOUND
  ├─ AgentInvalid               422  AGENT_INVALID
  ├─ PromptNotFound             404  PROMPT_NOT_FOUND
@@ -213,6 +214,14 @@ class ConfirmationNotFound(MochiError):
     code = "CONFIRMATION_NOT_FOUND"
     status = 404
     template = "No confirmation {confirmation_id!r} is pending in session {session_id!r}."
+
+
+class ConfirmationUnavailable(MochiError):
+    """Questions cannot be stored or decided now; in a turn the call is denied."""
+
+    code = "CONFIRMATION_UNAVAILABLE"
+    status = 503
+    template = "Confirmations cannot be kept now: {reason}"
 
 
 class AgentNotFound(MochiError):
