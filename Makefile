@@ -29,6 +29,7 @@ help:
 run: $(VENV)/run.stamp
 	@$(BIN)/mochi-server pull \
 		|| echo "make: the built-in model could not be fetched; going on without it." >&2
+	@test -e data/tools || $(BIN)/mochi-server init data
 	@exec $(BIN)/mochi-server --data-dir data $(ARGS)
 
 test: $(VENV)/dev.stamp

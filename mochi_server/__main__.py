@@ -1,4 +1,4 @@
-"""The command ``mochi-server``: serve, or fetch the built-in model."""
+"""The command ``mochi-server``: serve, fetch the built-in model, or write a data folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from . import __version__
@@ -22,6 +23,7 @@ from .config import (
     variable_of,
 )
 from .files import raise_file_limit
+from .initialise import CannotInitialise, run_init
 from .logs import command_logging_config, logging_config
 from .startup import Announcement, CannotStart, listen, prepare_folder
 
@@ -46,8 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"warning: {variable} is not a setting (see --help)")
     if command == "pull":
         return _pull(name, settings)
+    if command == "init":
+        return _init(name, settings)
+    return _serve(settings, values)
+
+
+def _serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     try:
-        return serve(settings, values)
+        return serve(settings, given)
     except CannotStart as error:
         return _fail(str(error), code=1)
     except KeyboardInterrupt:
@@ -102,6 +110,16 @@ def _pull(name: str | None, settings: MochiServerSettings) -> int:
     return run_pull(name, settings)
 
 
+def _init(name: str | None, settings: MochiServerSettings) -> int:
+    if name is None and "data_dir" not in settings.model_fields_set:
+        return _fail("init: name the folder, such as: mochi-server init data", code=2)
+    try:
+        run_init(Path(name) if name is not None else settings.data_dir, _print)
+    except CannotInitialise as error:
+        return _fail(str(error), code=1)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mochi-server",
@@ -113,11 +131,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "command",
         nargs="?",
-        choices=["serve", "pull"],
+        choices=["serve", "pull", "init"],
         default="serve",
-        help="serve (default), or pull: fetch a model that needs no Ollama",
+        help="serve (default), pull: fetch a model that needs no Ollama, "
+        "or init: write a data folder with examples, overwriting nothing",
     )
-    parser.add_argument("name", nargs="?", help="with pull: the model, or a GGUF file")
+    parser.add_argument(
+        "name", nargs="?", help="with pull: the model, or a GGUF file; with init: the folder"
+    )
     for field in OPTIONS:
         parser.add_argument(
             f"--{field.replace('_', '-')}",

@@ -1,0 +1,114 @@
+"""``mochi-server init``: a data folder with examples of what a user can put there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .files import replace_file
+
+_PACKAGE = Path(__file__).parent
+_PLACES = (_PACKAGE / "examples", _PACKAGE.parent / "examples" / "data")
+"""Where a wheel has the examples, and where a clone has them."""
+
+_NOT_COPIED = {"__pycache__", ".DS_Store"}
+
+
+class CannotInitialise(Exception):
+    """The folder cannot be had; the text is one line that says why."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of each file; paths are relative to the folder."""
+
+    written: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    """There already, with whatever they hold."""
+
+
+def run_init(folder: Path, tell: Callable[[str], object]) -> None:
+    """Put the examples into a folder and tell what was done, and what can be done next.
+
+    Raises:
+        CannotInitialise: the folder, or a file in it, cannot be written.
+    """
+    folder = folder.expanduser()
+    outcome = initialise(folder)
+    for path in outcome.written:
+        tell(f"wrote {folder / path}\n")
+    for path in outcome.kept:
+        tell(f"kept {folder / path}, which was there already\n")
+    if outcome.written:
+        tell(_next_steps(folder))
+
+
+def initialise(folder: Path) -> Outcome:
+    """Write every example that is not there yet; each file appears whole or not at all.
+
+    Raises:
+        CannotInitialise: the folder, or a file in it, cannot be written. What was written so far
+            stays, and a second call goes on from there.
+    """
+    outcome = Outcome()
+    source = _examples()
+    # The packages come last: a folder of tools is not loaded before its modules are there.
+    paths = sorted(_files(source), key=lambda path: (path.name == "__init__.py", path))
+    for path in paths:
+        place = folder / path.relative_to(source)
+        new = _write(place, path.read_bytes())
+        (outcome.written if new else outcome.kept).append(str(path.relative_to(source)))
+    return outcome
+
+
+def _examples() -> Path:
+    for place in _PLACES:
+        if place.is_dir():
+            return place
+    raise CannotInitialise("This installation lacks the examples; install it anew.")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in folder.iterdir():
+        if path.name in _NOT_COPIED:
+            continue
+        if path.is_dir():
+            yield from _files(path)
+        else:
+            yield path
+
+
+def _write(place: Path, content: bytes) -> bool:
+    """Whether the file is new; what is there, be it a link to nowhere, is left alone."""
+    if os.path.lexists(place):
+        return False
+    try:
+        replace_file(place, [content], new=True)
+    except FileExistsError as error:
+        # The same error says that a folder cannot be made where a file is.
+        if not place.parent.is_dir():
+            raise _refusal(place, error) from error
+        return False
+    except OSError as error:
+        raise _refusal(place, error) from error
+    return True
+
+
+def _refusal(place: Path, error: OSError) -> CannotInitialise:
+    if error.errno in {errno.EEXIST, errno.ENOTDIR}:
+        blocking = next(path for path in place.parents if os.path.lexists(path))
+        return CannotInitialise(f"{blocking} is not a folder.")
+    return CannotInitialise(f"{place} cannot be written: {error.strerror}.")
+
+
+def _next_steps(folder: Path) -> str:
+    return (
+        "Next:\n"
+        f"  mochi-server --data-dir {shlex.quote(str(folder))}\n"
+        "  curl localhost:8000/api/v1/tools    # what a session can offer to its model\n"
+        f"Change and delete what you like; what you add to {folder / 'tools'} is a tool too.\n"
+    )
