@@ -17,9 +17,6 @@ from .loading import describe_tools
 def check_tools(**_: object) -> list[CheckMessage]:
     """``tools.W001``: everything in the folder of tools can be used."""
     hint = "Correct it; the other tools work meanwhile."
-    return [
-        checks.Warning(
-            f"{problem.file}:{problem.line or 1}: {problem.reason}", hint=hint, id="tools.W001"
-        )
-        for problem in describe_tools(settings.MOCHI).problems
-    ]
+    problems = describe_tools(settings.MOCHI).problems
+    texts = (f"{problem.file}:{problem.line or 1}: {problem.reason}" for problem in problems)
+    return [checks.Warning(text, hint=hint, id="tools.W001") for text in texts]
