@@ -1,0 +1,89 @@
+"""What lies in a folder of tools, without running any of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .base import Problem
+
+NOT_TOOLS = {"venv", "env", "node_modules", "site-packages", "build", "dist"}
+
+
+def candidates(folder: Path) -> tuple[list[Path], list[Problem]]:
+    """Sub-folders that may be packages of tools, by name, and those that must be renamed."""
+    found: list[Path] = []
+    problems: list[Problem] = []
+    try:
+        inner = sorted(each for each in folder.iterdir() if each.is_dir())
+    except OSError as error:
+        return [], [Problem(file=str(folder), line=None, reason=f"cannot be read: {error}")]
+    for each in inner:
+        if each.name.startswith((".", "_")) or each.name in NOT_TOOLS:
+            continue
+        if (each / "pyvenv.cfg").exists():
+            continue
+        problem = _why_not(each)
+        if problem is None:
+            found.append(each)
+        elif (each / "__init__.py").is_file():
+            problems.append(Problem(file=str(each), line=None, reason=problem))
+    return found, problems
+
+
+def _why_not(folder: Path) -> str | None:
+    if folder.is_symlink():
+        return "is a symbolic link, which is not followed"
+    if "." in folder.name:
+        return "has a dot in its name, so it cannot be imported"
+    return None
+
+
+def unexported(folder: Path, is_loaded: Callable[[Path], bool]) -> Iterator[Problem]:
+    """A problem for each file with functions that nothing exports."""
+    for file in sorted(folder.glob("*.py")):
+        if file.name.startswith(("_", ".", "test_")) and file.name != "__init__.py":
+            continue
+        if file.name == "conftest.py" or (file.name != "__init__.py" and is_loaded(file)):
+            continue
+        functions = list(_functions(file))
+        if functions:
+            yield Problem(file=str(file), line=None, reason=_hint(file, functions))
+
+
+def _hint(file: Path, functions: list[str]) -> str:
+    names = ", ".join(functions)
+    exports = f"__all__ = [{', '.join(repr(name) for name in functions)}]"
+    if file.name == "__init__.py":
+        return f"exports no tools; to offer them: {exports}"
+    return (
+        "is not exported by the folder's __init__.py; to offer its functions, write there: "
+        f"from .{file.stem} import {names}; {exports}"
+    )
+
+
+def _functions(file: Path) -> Iterator[str]:
+    """Names of the public functions of a file."""
+    for node in _body(file):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+            yield node.name
+
+
+def line_of(file: Path, variable: str) -> int | None:
+    """The line of a file that assigns a variable of the module last."""
+    line = None
+    for node in _body(file):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign | ast.AugAssign):
+            targets = [node.target]
+        if any(isinstance(each, ast.Name) and each.id == variable for each in targets):
+            line = node.lineno
+    return line
+
+
+def _body(file: Path) -> list[ast.stmt]:
+    try:
+        return ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
