@@ -1,1 +1,41 @@
-"""Functions that models may call. No source of tools exists yet."""
+"""Functions that models may call: where they come from, which are offered, how they run.
+
+The names below are loaded when they are used first: a server imports none of the user's code.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .catalogue import ToolCatalogue
+    from .directory import DirectorySource
+    from .discovery import ToolDiscoveryService
+    from .execution import ToolExecutionResult, ToolExecutionService
+
+__all__ = [
+    "DirectorySource",
+    "ToolCatalogue",
+    "ToolDiscoveryService",
+    "ToolExecutionResult",
+    "ToolExecutionService",
+]
+
+_HOMES = {
+    "DirectorySource": ".directory",
+    "ToolCatalogue": ".catalogue",
+    "ToolDiscoveryService": ".discovery",
+    "ToolExecutionResult": ".execution",
+    "ToolExecutionService": ".execution",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

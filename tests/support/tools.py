@@ -79,6 +79,11 @@ def function(name: str, body: str | None = None, *, before: str = "") -> str:
     return f'{before}\ndef {name}() -> str:\n    """Do {name}."""\n{lines}\n'
 
 
+def noting(place: Path) -> str:
+    """Lines of a module that add an ``x`` to a file, once for each import."""
+    return f"with open({str(place)!r}, 'a') as file:\n    file.write('x')\n"
+
+
 def write_tools(folder: Path, **files: str) -> Path:
     """Make a folder of tools, or add to one: the text of each module, ``init`` is the package."""
     folder.mkdir(parents=True, exist_ok=True)
