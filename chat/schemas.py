@@ -76,6 +76,11 @@ class ChatRequest(BaseModel):
     think: StrictBool | Literal["low", "medium", "high"] = Field(
         default=False, description="Let the model think first."
     )
+    confirmations: Literal["wait", "deny"] | None = Field(
+        default=None,
+        description="Whether calls that a person must confirm are waited for, or denied at once. "
+        "Absent: a stream waits, a reply in one piece denies.",
+    )
 
 
 class ChatReply(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -54,6 +54,53 @@ async def _to_the_end(future: asyncio.Future[T]) -> T:
         if not future.cancelled() and (error := future.exception()) is not None:
             logger.exception("A step of a cancelled task failed", exc_info=error)
         raise
+
+
+async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+    """What several generators yield, as it comes.
+
+    Closing it closes all of them; an error of one closes the others and is raised.
+    """
+    if len(sources) == 1:
+        async with contextlib.aclosing(sources[0]) as source:
+            async for item in source:
+                yield item
+        return
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[tuple[T] | asyncio.Task[None]] = asyncio.Queue()
+    tasks = {loop.create_task(_pump(source, queue)) for source in sources}
+    for task in tasks:
+        task.add_done_callback(queue.put_nowait)
+    running = len(tasks)
+    try:
+        while running:
+            step = await queue.get()
+            if isinstance(step, asyncio.Task):
+                running -= 1
+                step.result()
+            else:
+                yield step[0]
+    finally:
+        await finish(_end(tasks))
+
+
+async def _pump(
+    source: AsyncGenerator[T, None], queue: asyncio.Queue[tuple[T] | asyncio.Task[None]]
+) -> None:
+    async with contextlib.aclosing(source):
+        async for item in source:
+            queue.put_nowait((item,))
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel what still runs and wait for its end."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.debug("One of several merged steps failed", exc_info=error)
 
 
 class BackgroundTasks:

@@ -11,6 +11,7 @@ from typing import ClassVar, TypeAlias
 
 from pydantic import JsonValue
 
+from .agent_events import AgentEvent
 from .errors import JSONObject, MochiError
 
 
@@ -63,6 +64,10 @@ class ToolCallStarted:
         }
 
 
+def _of_agent(name: str | None, call_id: str | None) -> JSONObject:
+    return {} if name is None else {"agent_name": name, "agent_call_id": call_id}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmationRequired:
     """A person must decide about a call before it runs; it waits, and can be decided already."""
@@ -81,9 +86,11 @@ class ConfirmationRequired:
     """How long a decision is waited for."""
     agent_name: str | None = None
     """Whose call it is, when not the conversation's own model asks."""
+    agent_call_id: str | None = None
+    """Which run of the agent, as in :class:`AgentStart`."""
 
     def payload(self) -> JSONObject:
-        """The event's data; ``agent_name`` only where there is one."""
+        """The event's data; the agent's two fields only where there is one."""
         data: JSONObject = {
             "tool_name": self.tool_name,
             "arguments": self.arguments,
@@ -94,9 +101,7 @@ class ConfirmationRequired:
             "queue_total": self.queue_total,
             "timeout_seconds": self.timeout_seconds,
         }
-        if self.agent_name is not None:
-            data["agent_name"] = self.agent_name
-        return data
+        return data | _of_agent(self.agent_name, self.agent_call_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +123,10 @@ class ConfirmationDecided:
     code: str | None = None
     """``TOOL_CONFIRMATION_TIMEOUT`` when nobody decided."""
     agent_name: str | None = None
+    agent_call_id: str | None = None
 
     def payload(self) -> JSONObject:
-        """The event's data; ``code`` and ``agent_name`` only where there is one."""
+        """The event's data; ``code`` and the agent's two fields only where there is one."""
         data: JSONObject = {
             "confirmation_id": self.confirmation_id,
             "tool_name": self.tool_name,
@@ -133,9 +139,7 @@ class ConfirmationDecided:
         }
         if self.code is not None:
             data["code"] = self.code
-        if self.agent_name is not None:
-            data["agent_name"] = self.agent_name
-        return data
+        return data | _of_agent(self.agent_name, self.agent_call_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +262,7 @@ Event: TypeAlias = (
     | ConfirmationDecided
     | ToolResultReady
     | ToolContinuationStart
+    | AgentEvent
     | MessageComplete
     | ErrorEvent
     | Done

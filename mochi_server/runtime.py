@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .aio import BackgroundTasks
-from .backends import build_provider, build_storage, default_providers, default_storages
+from .backends import (
+    build_provider,
+    build_storage,
+    build_tool_loader,
+    default_providers,
+    default_storages,
+)
 from .chat import ChatService, TurnRegistry
+from .chat.approvals import ApprovalBroker, LocalApprovals
 from .config import MochiServerSettings, load_settings
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
@@ -14,6 +21,9 @@ from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
 from .sessions.storage.base import SessionStorage
+from .tools.catalogue import ToolCatalogue
+from .tools.directory import DirectorySource
+from .tools.execution import ToolExecutionService
 
 DRAIN_SECONDS = 5.0
 """Longest wait for background work at the end."""
@@ -40,6 +50,7 @@ class Runtime:
         *,
         providers: Mapping[str, Provider] | None = None,
         storages: Mapping[str, SessionStorage] | None = None,
+        approvals: ApprovalBroker | None = None,
     ) -> None:
         self.settings = settings = settings if settings is not None else load_settings()
         self.providers = ProviderRegistry(
@@ -55,12 +66,34 @@ class Runtime:
         )
         self.background = BackgroundTasks()
         self.turns = TurnRegistry()
+        self.tool_loader = build_tool_loader(settings)
+        self.tools = ToolCatalogue(
+            [
+                DirectorySource(
+                    settings.tools_path,
+                    loader=self.tool_loader,
+                    stamp=settings.state_path / "reload-tools",
+                    default_timeout=settings.tool_timeout_seconds,
+                )
+            ]
+        )
+        self.tool_execution = ToolExecutionService(
+            result_characters=settings.tool_result_characters
+        )
+        self.approvals = (
+            approvals
+            if approvals is not None
+            else LocalApprovals(timeout=settings.tool_confirmation_timeout_seconds)
+        )
         self.chat = ChatService(
             settings=settings,
             sessions=self.sessions,
             providers=self.providers,
             windows=self.context_window,
             turns=self.turns,
+            tools=self.tools,
+            execution=self.tool_execution,
+            approvals=self.approvals,
         )
 
     async def aclose(self) -> None:
@@ -68,6 +101,9 @@ class Runtime:
         self.turns.stop_all()
         await self.turns.wait_closed(self.settings.shutdown_seconds)
         await self.background.drain(DRAIN_SECONDS)
+        await self.approvals.aclose()
+        await self.tools.aclose()
+        await self.tool_loader.aclose()
         await self.providers.aclose()
         for storage in self._storages.values():
             await storage.aclose()

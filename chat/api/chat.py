@@ -31,6 +31,7 @@ from mochi_server.errors import (
     ShuttingDown,
     StorageError,
     ThinkingNotSupported,
+    ToolsNotSupported,
 )
 
 router = Router()
@@ -40,6 +41,7 @@ ONE = {"session_id": "a1b2c3d4e5"}
 ERRORS: tuple[type[MochiError], ...] = (
     EmptyHistory,
     ThinkingNotSupported,
+    ToolsNotSupported,
     SessionNotFound,
     ModelNotFound,
     SessionBusy,
@@ -107,6 +109,17 @@ STREAM: dict[str, Any] = {
                     "done",
                 )
             },
+            "confirmation": {
+                "value": _frames(
+                    "tool_call_confirmation_required",
+                    "tool_call_confirmation_decided",
+                    "tool_result",
+                    "tool_continuation_start",
+                    "content_delta",
+                    "message_complete",
+                    "done",
+                )
+            },
             "failure": {"value": _frames("content_delta", "error", "done")},
         },
     }
@@ -125,7 +138,10 @@ async def chat(
     """Without `message`, the last user message is answered again."""
     payload = payload or ChatRequest()
     reply = await get_runtime().chat.complete(
-        session_id, message=payload.message, think=payload.think
+        session_id,
+        message=payload.message,
+        think=payload.think,
+        wait=payload.confirmations == "wait",
     )
     return json_response(reply)
 
@@ -146,7 +162,12 @@ async def stream_chat(
     """
     payload = payload or ChatRequest()
     service = get_runtime().chat
-    turn = await service.open_turn(session_id, message=payload.message, think=payload.think)
+    turn = await service.open_turn(
+        session_id,
+        message=payload.message,
+        think=payload.think,
+        wait=payload.confirmations != "deny",
+    )
     return EventStreamResponse(
         service.start(turn),
         heartbeat=settings.MOCHI.heartbeat_seconds,

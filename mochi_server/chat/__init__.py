@@ -1,7 +1,8 @@
 """Conversations: the engine of turns, its tasks and logs, and the service that opens them."""
 
+from .conversation import Limits
 from .service import ChatService
-from .turn import Limits, Turn
+from .turn import Turn
 from .turns import LogReader, TurnLog, TurnRegistry
 
 __all__ = ["ChatService", "Limits", "LogReader", "Turn", "TurnLog", "TurnRegistry"]

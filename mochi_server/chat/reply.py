@@ -8,7 +8,7 @@ from typing_extensions import assert_never
 
 from ..completions import Chunk, Finish
 from ..events import ContentDelta, Event, ThinkingDelta
-from ..messages import AssistantMessage, ToolCall
+from ..messages import AssistantMessage, ToolCall, new_call_id
 
 BLOCK = 64
 """Pieces that are joined at a time."""
@@ -60,12 +60,20 @@ class Reply:
                     self._thinking.add(chunk.content)
                     deltas.append(chunk)
                 case ToolCall():
-                    self.calls.append(chunk)
+                    self._add_call(chunk)
                 case Finish():
                     self.finish = chunk
                 case _:
                     assert_never(chunk)
         return deltas
+
+    def _add_call(self, call: ToolCall) -> None:
+        """One call once: a repeated one is dropped, another one of the same id gets its own."""
+        if call in self.calls:
+            return
+        if any(call.id == other.id for other in self.calls):
+            call = call.model_copy(update={"id": new_call_id()})
+        self.calls.append(call)
 
     @property
     def is_empty(self) -> bool:

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from ..config import MochiServerSettings
 from ..errors import (
-    ContextOverflow,
-    InternalError,
+    InvalidRequest,
     JSONObject,
     MochiError,
     ProviderError,
     ProviderUnreachable,
-    ThinkingNotSupported,
+    ToolNotFound,
 )
-from ..events import Event, MessageComplete, ToolCallStarted, ToolResultReady
-from ..messages import UserMessage
-from ..providers.base import ModelInfo, Provider, Think
+from ..providers.base import Provider, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService
-from ..services.history import estimate
 from ..sessions import ChatSession, SessionManager
-from ..sessions.types import ContextWindowConfig
-from .tool_calls import unanswered
-from .turn import Limits, Turn, objects, system_of
+from ..sessions.types import (
+    ContextWindowConfig,
+    SessionMetadata,
+    ToolExecutionPolicy,
+)
+from ..tools.base import InvalidArguments, Tool, ToolFailed
+from ..tools.catalogue import ToolCatalogue
+from ..tools.execution import ToolExecutionService
+from .agent_offer import Agents, NoAgents
+from .approvals import ApprovalBroker, ApprovalRequest, Decision
+from .asking import Asker
+from .checks import check_length, check_thinking, check_tools, prepare
+from .conversation import Conversation, Limits, system_of
+from .tool_calls import ToolCalls
+from .turn import Turn
 from .turns import TurnLog, TurnRegistry
+from .whole_reply import WholeReply
 
-DENSEST_TEXT = 6.0
-"""Characters a token that hardly any text exceeds: what overflows even so surely does."""
+ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM
 
 
 class ChatService:
@@ -41,7 +50,15 @@ class ChatService:
         providers: ProviderRegistry,
         windows: DynamicContextWindowService,
         turns: TurnRegistry,
+        tools: ToolCatalogue,
+        execution: ToolExecutionService,
+        approvals: ApprovalBroker,
+        agents: Agents | None = None,
     ) -> None:
+        self._tools = tools
+        self._execution = execution
+        self._approvals = approvals
+        self._agents: Agents = agents if agents is not None else NoAgents()
         self._sessions = sessions
         self._providers = providers
         self._windows = windows
@@ -54,60 +71,96 @@ class ChatService:
         )
 
     async def open_turn(
-        self, session_id: str, *, message: str | None = None, think: Think = False
+        self,
+        session_id: str,
+        *,
+        message: str | None = None,
+        think: Think = False,
+        wait: bool = True,
     ) -> Turn:
         """Check everything that can be checked, claim the session, store the user's message.
 
         Without a message the last user message is answered again: what follows it is dropped.
         Any error leaves the session as it was. Whoever gets the turn must ``start`` it or
-        ``release`` it.
+        ``release`` it. Calls that a person must confirm are waited for, or denied at once.
 
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
-            ThinkingNotSupported, ContextOverflow, ProviderUnreachable, ProviderError,
-            ShuttingDown, StorageError.
+            ThinkingNotSupported, ToolsNotSupported, ContextOverflow, ProviderUnreachable,
+            ProviderError, ShuttingDown, StorageError.
         """
         self._turns.check_open()
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._sessions.claim(session_id))
-            model = session.metadata.model
-            provider, name = self._providers.resolve(model)
-            info = await provider.show_model(name)
-            check_thinking(model, info, think)
-            await self._learn_window(model, provider, name)
+            metadata = session.metadata
+            conversation = await self._conversation(session_id, metadata.model, think)
+            info = conversation.info
+            tools = await self._offered(metadata)
+            if tools:
+                check_tools(metadata.model, info, conversation.provider)
 
             def change(session: ChatSession) -> None:
-                check_length(model, info, session, message)
+                check_length(metadata.model, info, session, message)
                 prepare(session, message)
 
-            session = await self._sessions.update(session_id, change)
-            return Turn(
+            conversation.session = await self._sessions.update(session_id, change)
+            settings = metadata.tool_settings
+            calls = ToolCalls(
                 session_id=session_id,
-                model=model,
-                name=name,
-                info=info,
-                provider=provider,
-                think=think,
-                limits=self._limits,
-                sessions=self._sessions,
-                windows=self._windows,
-                claim=stack.pop_all(),
-                session=session,
+                model=metadata.model,
+                execution=self._execution,
+                asker=Asker(broker=self._approvals, session_id=session_id, wait=wait),
+                tools=tools,
+                policy=settings.execution_policy if settings else ALWAYS,
             )
+            return Turn(conversation=conversation, calls=calls, claim=stack.pop_all())
+
+    async def _conversation(self, session_id: str, model: str, think: Think) -> Conversation:
+        """A session with a model that is there and can do what is asked."""
+        provider, name = self._providers.resolve(model)
+        info = await provider.show_model(name)
+        check_thinking(model, info, think)
+        await self._learn_window(model, provider, name)
+        return Conversation(
+            session_id=session_id,
+            model=model,
+            name=name,
+            info=info,
+            provider=provider,
+            think=think,
+            limits=self._limits,
+            sessions=self._sessions,
+            windows=self._windows,
+        )
+
+    async def _offered(self, metadata: SessionMetadata) -> dict[str, Tool]:
+        """The tools that the session enables, and the one for its agents."""
+        tools = dict((await self._tools.select(metadata.tool_settings)).tools)
+        if metadata.agent_settings is not None and metadata.agent_settings.enabled_agents:
+            agent = (await self._agents.offer(metadata.agent_settings)).tool
+            if agent is not None:
+                tools[agent.name] = agent
+        return tools
 
     def start(self, turn: Turn) -> TurnLog:
         """Run the turn; read its log at once, for the last reader that leaves cancels it."""
         return self._turns.start(turn)
 
     async def complete(
-        self, session_id: str, *, message: str | None = None, think: Think = False
+        self,
+        session_id: str,
+        *,
+        message: str | None = None,
+        think: Think = False,
+        wait: bool = False,
     ) -> JSONObject:
         """The whole reply in one piece: ``POST /chat/{id}`` in docs/reference/http-api.md.
 
         Raises:
             MochiError: what ``open_turn`` raises, or what ended the turn.
         """
-        log = self.start(await self.open_turn(session_id, message=message, think=think))
+        turn = await self.open_turn(session_id, message=message, think=think, wait=wait)
+        log = self.start(turn)
         reader = log.reader()
         fold = WholeReply(session_id)
         try:
@@ -119,6 +172,53 @@ class ChatService:
         if log.error is not None:
             raise log.error
         return fold.as_json()
+
+    async def confirm(
+        self,
+        session_id: str,
+        confirmation_id: str,
+        *,
+        approved: bool,
+        reason: str | None = None,
+        arguments: JSONObject | None = None,
+    ) -> JSONObject:
+        """Decide about a call: ``POST /chat/{id}/confirm-tool`` in docs/reference/http-api.md.
+
+        Raises:
+            ConfirmationNotFound, ToolConfirmationTimeout: nothing waits for this decision.
+            InvalidRequest: the changed arguments do not fit the tool; the question stays open.
+        """
+        if approved and arguments is not None:
+            for request in await self._approvals.pending(session_id):
+                if request.confirmation_id == confirmation_id:
+                    await self._check_arguments(request, arguments)
+        decision = Decision(
+            approved=approved, reason=reason, arguments=arguments if approved else None
+        )
+        await self._approvals.decide(session_id, confirmation_id, decision)
+        return {"confirmation_id": confirmation_id, "approved": approved}
+
+    async def confirmations(self, session_id: str) -> list[JSONObject]:
+        """What waits for a decision: ``GET /chat/{id}/confirmations``, oldest first."""
+        return [request.as_json() for request in await self._approvals.pending(session_id)]
+
+    async def _check_arguments(self, request: ApprovalRequest, arguments: JSONObject) -> None:
+        """Refuse what the tool would not take.
+
+        Raises:
+            InvalidRequest: it would not.
+        """
+        tool = await self._agents.tool_of(request.tool_source, request.tool_name)
+        if tool is None:
+            try:
+                tool = await self._tools.get(request.tool_name)
+            except ToolNotFound:  # gone meanwhile; the turn that asks still has it, and validates
+                return
+        try:
+            await tool.validate(arguments)
+        except (InvalidArguments, ToolFailed) as error:
+            text = f"The arguments do not fit {request.tool_name!r}: {error}"
+            raise InvalidRequest(text, details={"tool": request.tool_name}) from error
 
     async def _learn_window(self, model: str, provider: Provider, name: str) -> None:
         """See how large the model is loaded, if that is not known: so much costs no reload."""
@@ -140,7 +240,10 @@ class ChatService:
         """
         session = await self._sessions.get(session_id)
         metadata = session.metadata
-        tools, agents = metadata.tool_settings, metadata.agent_settings
+        tools = metadata.tool_settings
+        selection = await self._tools.select(tools)
+        missing = self._missing(selection.unknown)
+        agents = await self._agents.offer(metadata.agent_settings)
         config = metadata.context_window_config or ContextWindowConfig()
         system = system_of(session)
         summary = metadata.summary
@@ -157,15 +260,26 @@ class ChatService:
                 "manual_override": config.manual_override,
             },
             "tools_enabled": bool(tools and (tools.tools or tools.tool_group)),
-            "active_tools": [],
-            "unknown_tools": list(tools.tools) if tools else [],
+            "active_tools": list(selection.tools),
+            "unknown_tools": [name for name in selection.unknown if name not in missing],
+            "unknown_tool_group": selection.unknown_group,
+            "missing_tools": missing,
             "execution_policy": tools.execution_policy.value if tools else None,
-            "agents_enabled": bool(agents and agents.enabled_agents),
-            "enabled_agents": [],
-            "unknown_agents": list(agents.enabled_agents) if agents else [],
+            "agents_enabled": bool(agents.enabled),
+            "enabled_agents": list(agents.enabled),
+            "unknown_agents": list(agents.unknown),
+            "invalid_agents": dict(agents.invalid),
             "system_prompt_file": system.get("source_file") if system else None,
             "summary": summary.model_dump(mode="json") if summary else None,
             "summary_model": metadata.summary_model,
+        }
+
+    def _missing(self, names: Sequence[str]) -> JSONObject:
+        """Why tools that a session enables could not be loaded, where that is known."""
+        return {
+            problem.tool: problem.reason
+            for problem in self._tools.problems()
+            if problem.tool is not None and problem.tool in names
         }
 
     async def _context_length(self, model: str) -> int | None:
@@ -174,85 +288,3 @@ class ChatService:
             return (await self._providers.show_model(model)).context_length
         except MochiError:
             return None
-
-
-class WholeReply:
-    """Folds the events of a turn into one JSON answer."""
-
-    def __init__(self, session_id: str) -> None:
-        self._session_id = session_id
-        self._calls: list[JSONObject] = []
-        self._open: dict[str, JSONObject] = {}
-        """By id; a model may use an id again in its next reply."""
-        self._final: MessageComplete | None = None
-
-    def add(self, event: Event) -> None:
-        """The next event of the turn."""
-        match event:
-            case ToolCallStarted():
-                self._open[event.tool_call_id] = event.payload()
-                self._calls.append(self._open[event.tool_call_id])
-            case ToolResultReady():
-                self._open.pop(event.tool_call_id).update(event.payload())
-            case MessageComplete():
-                self._final = event
-            case _:
-                pass
-
-    def as_json(self) -> JSONObject:
-        """The answer.
-
-        Raises:
-            InternalError: the turn ended without a final message and without an error.
-        """
-        if self._final is None:
-            raise InternalError
-        answer: JSONObject = {
-            "session_id": self._session_id,
-            "message": self._final.message,
-            "tool_calls_executed": list(self._calls),
-            "context_window": self._final.context_window,
-            "finish_reason": self._final.finish_reason,
-        }
-        if self._final.tool_rounds_exhausted:
-            answer["tool_rounds_exhausted"] = True
-        return answer
-
-
-def check_thinking(model: str, info: ModelInfo, think: Think) -> None:
-    """Refuse what the model cannot do, while it can still be said plainly.
-
-    Raises:
-        ThinkingNotSupported: thinking is asked for, and the model is known not to have it.
-    """
-    if think and info.capabilities and "thinking" not in info.capabilities:
-        raise ThinkingNotSupported(model=model)
-
-
-def check_length(model: str, info: ModelInfo, session: ChatSession, message: str | None) -> None:
-    """Refuse a message that cannot fit the model by any count.
-
-    Raises:
-        ContextOverflow: it is too long.
-    """
-    if message is None or not info.context_length:
-        return
-    tokens = estimate({"content": message}, DENSEST_TEXT)
-    if (system := system_of(session)) is not None:
-        tokens += estimate(system, DENSEST_TEXT)
-    if tokens > info.context_length:
-        raise ContextOverflow(
-            model=model, estimated_tokens=tokens, context_length=info.context_length
-        )
-
-
-def prepare(session: ChatSession, message: str | None) -> None:
-    """Bring the session to where the model has something to answer.
-
-    Raises:
-        EmptyHistory: there is no user message to answer again.
-    """
-    if message is None:
-        session.truncate_after_last_user()
-        return
-    session.append(*unanswered(objects(session.tail())), UserMessage(content=message))

@@ -1,51 +1,234 @@
-"""What becomes of the calls in a model's reply.
+"""What becomes of the calls in a model's reply: plan, ask, run, record.
 
-Every call gets exactly one result, in call order. Only tools that were offered run; no source of
-tools exists yet, so the one outcome so far is the refusal of a name that was never offered.
+Every call gets exactly one result, recorded in call order. Nothing runs before everything is
+planned and every person has been asked; what may run then runs side by side. Only tools that were
+offered run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import JSONObject
+from ..aio import merge
+from ..errors import InvalidRequest, JSONObject, ToolNotFound
 from ..events import Event, ToolCallStarted, ToolResultReady
 from ..messages import ToolCall, ToolMessage
+from ..sessions.types import ToolExecutionPolicy
+from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed
+from ..tools.execution import ToolExecutionResult, ToolExecutionService
+from ..tools.policy import needs_confirmation
+from .asking import Asker, Question, Verdict
 
 INTERRUPTED = "Error: the call was interrupted before it had a result."
 
+Results = list[ToolMessage | None]
+"""One place for each call of a reply, in call order."""
 
-def run_calls(calls: Sequence[ToolCall], results: list[ToolMessage]) -> Iterator[Event]:
-    """Handle the calls as events; the messages for the model are put into ``results``."""
-    for index, call in enumerate(calls):
-        yield ToolCallStarted(
-            tool_name=call.name,
-            arguments=call.arguments,
-            call_index=index,
-            tool_call_id=call.id,
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext(ToolContext):
+    """Who calls, for tools that hold conversations of their own."""
+
+    model: str
+    """Full name of the model that calls."""
+    policy: ToolExecutionPolicy
+    asker: Asker
+    """Asks on the stream of the person's conversation."""
+    depth: int
+    """0 for the person's conversation, one more for each agent within."""
+
+
+@dataclass(slots=True)
+class PlannedCall:
+    """A call, and what is known about it before anything is done."""
+
+    call: ToolCall
+    index: int
+    tool: Tool | None
+    arguments: JSONObject
+    """What the tool will get."""
+    refusal: ToolExecutionResult | None = None
+    """Why it will not run."""
+    asked: bool = False
+    """Whether a person was asked about it: then the question has announced it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolCalls:
+    """Handles the calls of one conversation."""
+
+    session_id: str
+    model: str
+    execution: ToolExecutionService
+    asker: Asker
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """What is offered, by name."""
+    policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
+    depth: int = 0
+
+    def schemas(self) -> list[JSONObject]:
+        """What the model is told about the tools."""
+        return [tool.schema() for tool in self.tools.values()]
+
+    async def run(
+        self, calls: Sequence[ToolCall], results: Results
+    ) -> AsyncGenerator[list[Event], None]:
+        """Handle the calls as events; the message for the model is in ``results`` first."""
+        planned = await asyncio.gather(
+            *(self._plan(call, index) for index, call in enumerate(calls))
         )
-    for index, call in enumerate(calls):
-        reason = f"there is no tool named {call.name!r}."
-        results.append(_result(call, f"Error: {reason}"))
-        yield ToolResultReady(
-            tool_name=call.name,
-            success=False,
-            result=None,
-            error_message=reason,
-            call_index=index,
-            tool_call_id=call.id,
-            code="TOOL_NOT_FOUND",
+        if refused := [plan for plan in planned if plan.refusal is not None]:
+            yield [_started(plan) for plan in refused]
+            yield [_refuse(plan, results) for plan in refused]
+        async with aclosing(self._ask(planned, results)) as questions:
+            async for events in questions:
+                yield events
+        for batch in _batches([plan for plan in planned if plan.refusal is None]):
+            async with aclosing(merge([self._run(plan, results) for plan in batch])) as running:
+                async for events in running:
+                    yield events
+
+    async def _plan(self, call: ToolCall, index: int) -> PlannedCall:
+        """Look at a call without doing anything."""
+        tool = self.tools.get(call.name)
+        plan = PlannedCall(call, index, tool, call.arguments)
+        if tool is None:
+            reason = f"there is no tool named {call.name!r}."
+            plan.refusal = _refused(call, reason, ToolNotFound.code)
+        else:
+            await self._validate(plan, tool, call.arguments)
+        return plan
+
+    async def _validate(self, plan: PlannedCall, tool: Tool, arguments: JSONObject) -> None:
+        try:
+            plan.arguments = await tool.validate(arguments)
+        except InvalidArguments as error:
+            reason = f"invalid arguments: {error}"
+            plan.refusal = _refused(plan.call, reason, InvalidRequest.code)
+        except ToolFailed as error:
+            plan.refusal = _refused(plan.call, str(error))
+
+    async def _ask(
+        self, planned: Sequence[PlannedCall], results: Results
+    ) -> AsyncGenerator[list[Event], None]:
+        """Ask about one call after the other."""
+        queue = [
+            (plan, plan.tool)
+            for plan in planned
+            if plan.refusal is None
+            and plan.tool is not None
+            and needs_confirmation(self.policy, plan.tool)
+        ]
+        for position, (plan, tool) in enumerate(queue, start=1):
+            question = Question(
+                call=plan.call,
+                call_index=plan.index,
+                tool_source=tool.source,
+                position=position,
+                total=len(queue),
+            )
+            async with aclosing(self.asker.ask(question)) as steps:
+                async for step in steps:
+                    if isinstance(step, Verdict):
+                        await self._follow(plan, tool, step)
+                    else:
+                        plan.asked = True
+                        yield [step]
+            if plan.refusal is not None:
+                start = [] if plan.asked else [_started(plan)]
+                yield [*start, _refuse(plan, results)]
+
+    async def _follow(self, plan: PlannedCall, tool: Tool, verdict: Verdict) -> None:
+        if not verdict.approved:
+            plan.refusal = _refused(plan.call, verdict.reason, verdict.code)
+        elif verdict.arguments is not None:
+            await self._validate(plan, tool, verdict.arguments)
+
+    async def _run(self, plan: PlannedCall, results: Results) -> AsyncGenerator[list[Event], None]:
+        """Run one call that is allowed."""
+        assert plan.tool is not None  # noqa: S101 - planned without a refusal
+        if not plan.asked:
+            yield [_started(plan)]
+        context = CallContext(
+            session_id=self.session_id,
+            tool_call_id=plan.call.id,
+            call_index=plan.index,
+            model=self.model,
+            policy=self.policy,
+            asker=self.asker,
+            depth=self.depth,
         )
+        execution = self.execution.execute(plan.tool, plan.arguments, context)
+        async with aclosing(execution) as steps:
+            async for step in steps:
+                if isinstance(step, ToolExecutionResult):
+                    yield [_record(plan, step, results)]
+                else:
+                    yield [step]
 
 
-def interrupted(calls: Sequence[ToolCall]) -> list[ToolMessage]:
-    """Results for calls that will never have one; models refuse a history with open calls."""
-    return [_result(call, INTERRUPTED) for call in calls]
+def _batches(planned: Sequence[PlannedCall]) -> list[list[PlannedCall]]:
+    """What may run side by side, in call order; a sequential tool's call runs alone."""
+    batches: list[list[PlannedCall]] = []
+    open_batch: list[PlannedCall] | None = None
+    for plan in planned:
+        if plan.tool is not None and plan.tool.sequential:
+            batches.append([plan])
+            open_batch = None
+        elif open_batch is None:
+            open_batch = [plan]
+            batches.append(open_batch)
+        else:
+            open_batch.append(plan)
+    return batches
 
 
-def _result(call: ToolCall, content: str) -> ToolMessage:
+def _refused(call: ToolCall, reason: str | None, code: str | None = None) -> ToolExecutionResult:
+    return ToolExecutionResult.failure(call.name, reason or "the call was refused.", code=code)
+
+
+def _started(plan: PlannedCall) -> Event:
+    return ToolCallStarted(
+        tool_name=plan.call.name,
+        arguments=plan.call.arguments,
+        call_index=plan.index,
+        tool_call_id=plan.call.id,
+    )
+
+
+def _refuse(plan: PlannedCall, results: Results) -> Event:
+    assert plan.refusal is not None  # noqa: S101 - asked for by both callers
+    return _record(plan, plan.refusal, results)
+
+
+def _record(plan: PlannedCall, result: ToolExecutionResult, results: Results) -> Event:
+    """Keep what the model is told, and say it on the stream."""
+    results[plan.index] = _message(plan.call, result.for_model())
+    return ToolResultReady(
+        tool_name=plan.call.name,
+        success=result.success,
+        result=result.result,
+        error_message=result.error_message,
+        call_index=plan.index,
+        tool_call_id=plan.call.id,
+        code=result.code,
+    )
+
+
+def _message(call: ToolCall, content: str) -> ToolMessage:
     return ToolMessage(content=content, tool_name=call.name, tool_call_id=call.id)
+
+
+def interrupted(calls: Sequence[ToolCall], results: Results) -> list[ToolMessage]:
+    """One message for each call; models refuse a history with open calls."""
+    return [
+        result if result is not None else _message(call, INTERRUPTED)
+        for call, result in zip(calls, results, strict=True)
+    ]
 
 
 def unanswered(backwards: Iterable[JSONObject]) -> list[ToolMessage]:

@@ -11,9 +11,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import groupby
 from typing import Protocol
 
+from ..agent_events import AgentDelta
 from ..errors import InternalError, MochiError, ShuttingDown
 from ..events import ContentDelta, Done, ErrorEvent, Event, ThinkingDelta
 
@@ -121,16 +123,30 @@ class TurnLog:
 
 def fold_into(folded: list[tuple[int, Event]], block: list[Event], first: int) -> None:
     """Add the events, neighbouring deltas of one kind as one, numbered by the last of them."""
-    for kind, group in groupby(enumerate(block, first), key=lambda pair: type(pair[1])):
+    for voice, group in groupby(enumerate(block, first), key=lambda pair: _voice(pair[1])):
         pairs = list(group)
-        if not issubclass(kind, ContentDelta | ThinkingDelta):
+        last = pairs[-1][1]
+        if not isinstance(last, _DELTAS):
             folded.extend(pairs)
             continue
-        text = "".join([event.content for _, event in pairs if isinstance(event, kind)])
-        if folded and isinstance(last := folded[-1][1], kind) and len(last.content) < FOLDED_TEXT:
+        text = "".join([event.content for _, event in pairs if isinstance(event, _DELTAS)])
+        before = folded[-1][1] if folded else None
+        if (
+            isinstance(before, _DELTAS)
+            and _voice(before) == voice
+            and len(before.content) < FOLDED_TEXT
+        ):
             folded.pop()
-            text = last.content + text
-        folded.append((pairs[-1][0], kind(text)))
+            text = before.content + text
+        folded.append((pairs[-1][0], replace(last, content=text)))
+
+
+_DELTAS = (ContentDelta, ThinkingDelta, AgentDelta)
+
+
+def _voice(event: Event) -> tuple[type[Event], str | None]:
+    """Whose text an event carries on."""
+    return type(event), event.agent_call_id if isinstance(event, AgentDelta) else None
 
 
 class LogReader:

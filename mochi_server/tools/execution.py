@@ -1,0 +1,195 @@
+"""Runs calls: within their time, with a result or a clear failure, and keeps count."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import anyio
+
+from ..errors import JSONObject, ToolExecutionFailed
+from ..events import Event
+from ..messages import now
+from .base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
+
+logger = logging.getLogger(__name__)
+
+HISTORY = 100
+"""Executions that are remembered one by one."""
+SAMPLES = 1000
+"""Latest durations of a tool, from which its percentile is taken."""
+EMPTY = "(The tool returned no text.)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionResult:
+    """What came of a call."""
+
+    tool_name: str
+    success: bool
+    result: str | None = None
+    """What the tool returned, perhaps cut; null when it failed."""
+    error_message: str | None = None
+    execution_time: float = 0.0
+    """Seconds."""
+    code: str | None = None
+    """The name of the failure."""
+
+    @classmethod
+    def failure(
+        cls, tool_name: str, reason: str, *, code: str | None = None, execution_time: float = 0.0
+    ) -> ToolExecutionResult:
+        """A call that has no result."""
+        return cls(
+            tool_name=tool_name,
+            success=False,
+            error_message=reason,
+            execution_time=execution_time,
+            code=code or ToolExecutionFailed.code,
+        )
+
+    def for_model(self) -> str:
+        """What the model reads: never an empty text, and failures begin with ``Error:``."""
+        if not self.success:
+            return f"Error: {self.error_message}"
+        return self.result if self.result and self.result.strip() else EMPTY
+
+
+@dataclass(slots=True)
+class _Count:
+    count: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    latest: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+
+    def add(self, result: ToolExecutionResult) -> None:
+        self.count += 1
+        self.failures += not result.success
+        self.seconds += result.execution_time
+        self.latest.append(result.execution_time)
+
+    def as_json(self) -> JSONObject:
+        ordered = sorted(self.latest)
+        return {
+            "count": self.count,
+            "failures": self.failures,
+            "mean_seconds": round(self.seconds / self.count, 6),
+            "p95_seconds": round(ordered[math.ceil(len(ordered) * 0.95) - 1], 6),
+        }
+
+
+class ToolExecutionService:
+    """Executes calls one at a time or side by side; never raises because of a tool."""
+
+    def __init__(self, *, result_characters: int = 100_000) -> None:
+        self._result_characters = result_characters
+        self._history: deque[JSONObject] = deque(maxlen=HISTORY)
+        self._counts: dict[str, _Count] = {}
+        self._alone: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def execute(
+        self, tool: Tool, arguments: JSONObject, context: ToolContext
+    ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
+        """The tool's events, and exactly one result, last.
+
+        Its time begins when it may run: a sequential tool first waits for its turn. Closing or
+        cancelling gives the call up.
+        """
+        lock = self._lock_of(tool)
+        if lock is not None:
+            await lock.acquire()
+        started, began = now(), time.perf_counter()
+        output: str | None = None
+        reason: str | None = None
+        try:
+            async with aclosing(tool.run(arguments, context)) as steps:
+                while output is None:
+                    left = None if tool.timeout is None else began + tool.timeout
+                    step = await _next(steps, left)
+                    if isinstance(step, ToolOutput):
+                        output = step.content
+                    else:
+                        yield step
+        except (InvalidArguments, ToolFailed) as error:
+            reason = str(error) or "it failed without saying why."
+        except TimeoutError:
+            reason = f"it took longer than {tool.timeout:g} seconds and was given up."
+        except StopAsyncIteration:
+            reason = "it ended without a result."
+        except Exception as error:
+            logger.exception("Tool %s failed in an unforeseen way", tool.name)
+            reason = f"{type(error).__name__}: {error}"
+        finally:
+            if lock is not None:
+                lock.release()
+        result = self._result(tool.name, output, reason or "", time.perf_counter() - began)
+        self._remember(result, context.session_id, started)
+        yield result
+
+    def history(self) -> list[JSONObject]:
+        """The last executions, latest first, without what they returned.
+
+        ``{"tool_name", "session_id", "started_at", "execution_time", "success", "error_message"}``
+        each; times in seconds.
+        """
+        return list(reversed(self._history))
+
+    def statistics(self) -> JSONObject:
+        """By tool: ``{"count", "failures", "mean_seconds", "p95_seconds"}``.
+
+        The percentile is of the last thousand executions.
+        """
+        return {name: self._counts[name].as_json() for name in sorted(self._counts)}
+
+    def _lock_of(self, tool: Tool) -> asyncio.Lock | None:
+        if not tool.sequential:
+            return None
+        return self._alone.setdefault((tool.source, tool.name), asyncio.Lock())
+
+    def _result(
+        self, name: str, output: str | None, reason: str, seconds: float
+    ) -> ToolExecutionResult:
+        if output is None:
+            return ToolExecutionResult.failure(name, self._cut(reason), execution_time=seconds)
+        return ToolExecutionResult(
+            tool_name=name, success=True, result=self._cut(output), execution_time=seconds
+        )
+
+    def _remember(self, result: ToolExecutionResult, session_id: str, started: str) -> None:
+        self._counts.setdefault(result.tool_name, _Count()).add(result)
+        self._history.append(
+            {
+                "tool_name": result.tool_name,
+                "session_id": session_id,
+                "started_at": started,
+                "execution_time": round(result.execution_time, 6),
+                "success": result.success,
+                "error_message": result.error_message,
+            }
+        )
+
+    def _cut(self, text: str) -> str:
+        most = self._result_characters
+        if len(text) <= most:
+            return text
+        return f"{text[:most]}\n… (cut here; {len(text) - most:,} more characters)"
+
+
+async def _next(
+    steps: AsyncGenerator[Event | ToolOutput, None], deadline: float | None
+) -> Event | ToolOutput:
+    """The next step.
+
+    Raises:
+        TimeoutError: it does not come in time.
+    """
+    if deadline is None:
+        return await steps.__anext__()
+    with anyio.fail_after(max(deadline - time.perf_counter(), 0)):
+        return await steps.__anext__()

@@ -1,0 +1,614 @@
+"""Turns in which the model calls the user's own functions, and a person decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mochi_server.chat.approvals import ApprovalRequest
+from mochi_server.errors import (
+    ConfirmationNotFound,
+    InvalidRequest,
+    ToolConfirmationTimeout,
+    ToolsNotSupported,
+)
+from mochi_server.events import Event
+from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
+from tests.support.fake_ollama import FakeOllama
+from tests.support.turns import (
+    Bench,
+    bench,
+    kinds,
+    masked,
+    plain,
+    read_all,
+    read_until,
+    roles,
+    text_of,
+)
+
+INIT = """
+from .functions import add, erase, fail, hang, meet, note, shout, silent
+
+__all__ = ["add", "erase", "fail", "hang", "meet", "note", "shout", "silent"]
+__math__ = ["add"]
+__destructive__ = ["erase"]
+__sequential__ = ["note"]
+__timeouts__ = {"hang": 0.3}
+"""
+FUNCTIONS = '''
+import asyncio
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def add(a: int, b: int = 3) -> str:
+    """Add two numbers.
+
+    Args:
+        a: The first one.
+        b: The second one.
+    """
+    return str(a + b)
+
+
+def erase(path: str) -> str:
+    """Erase a file."""
+    return f"erased {path}"
+
+
+def fail(text: str) -> str:
+    """Fail."""
+    raise ValueError(text)
+
+
+def hang() -> str:
+    """Take very long."""
+    while True:
+        time.sleep(0.01)
+
+
+def meet(name: str, other: str) -> str:
+    """Wait until the other one is there too."""
+    (HERE / f"{name}.here").touch()
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if (HERE / f"{other}.here").exists():
+            return f"{name} met {other}"
+        time.sleep(0.005)
+    return f"{name} saw nobody"
+
+
+def note(text: str) -> str:
+    """Write a line, alone."""
+    lock = HERE / "writing"
+    lock.mkdir()
+    time.sleep(0.02)
+    lock.rmdir()
+    return text
+
+
+async def shout(text: str) -> str:
+    """Say it loud."""
+    await asyncio.sleep(0)
+    return text.upper()
+
+
+def silent() -> str:
+    """Say nothing."""
+    return ""
+'''
+ALL = ["add", "erase", "fail", "hang", "meet", "note", "shout", "silent"]
+ISOLATIONS = ["thread", "process"]
+
+
+def write_tools(folder: Path) -> None:
+    (folder / "tools").mkdir()
+    (folder / "tools" / "__init__.py").write_text(INIT)
+    (folder / "tools" / "functions.py").write_text(FUNCTIONS)
+
+
+@pytest.fixture(params=ISOLATIONS)
+async def engine(
+    request: pytest.FixtureRequest, tmp_path: Path, ollama: FakeOllama
+) -> AsyncIterator[Bench]:
+    write_tools(tmp_path)
+    async with bench(tmp_path, ollama, tool_isolation=request.param) as found:
+        yield found
+
+
+@pytest.fixture
+async def threads(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    write_tools(tmp_path)
+    async with bench(tmp_path, ollama, tool_isolation="thread") as found:
+        yield found
+
+
+def offer(policy: str = "never_confirm", *names: str, group: str | None = None) -> dict[str, Any]:
+    """The fields of a session that has these tools; all of them when none are named."""
+    tools = list(names) or ([] if group else ALL)
+    return {
+        "tool_settings": ToolSettings(
+            tools=tools, tool_group=group, execution_policy=ToolExecutionPolicy(policy)
+        )
+    }
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
+    return [dict(event.payload()) for event in events if event.type == kind]
+
+
+async def question(engine: Bench, session: str) -> str:
+    """The id of the one open question of a session."""
+    with anyio.fail_after(10):
+        while True:
+            found = await engine.chat.confirmations(session)
+            if found:
+                return str(found[0]["confirmation_id"])
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_a_call_runs_and_its_result_goes_back_to_the_model(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The whole event list, the whole file, and what the model was sent."""
+    ollama.reply(["Let me add."], tool_calls=[call("add", a="2")])
+    ollama.reply(["It is 5."])
+    session = await engine.session(**offer())
+    events = await engine.turn(session, "What is 2+3?")
+    told = [pair for pair in plain(events) if pair[0] not in {"message_complete", "content_delta"}]
+    assert told == [
+        ("tool_call", {"tool_name": "add", "arguments": {"a": "2"}, "call_index": 0}),
+        (
+            "tool_result",
+            {
+                "tool_name": "add",
+                "success": True,
+                "result": "5",
+                "error_message": None,
+                "call_index": 0,
+            },
+        ),
+        ("tool_continuation_start", {"message": "Processing tool results..."}),
+        ("done", {"session_id": session}),
+    ]
+    assert text_of(events) == "Let me add.It is 5."
+    stored = engine.stored(session)
+    assert roles(stored) == ["user", "assistant", "tool", "assistant"]
+    assert masked(stored[2]) == {"role": "tool", "content": "5", "tool_name": "add"}
+    first, second = ollama.chats
+    assert [tool["function"]["name"] for tool in first["tools"]] == ALL
+    added = first["tools"][0]["function"]
+    assert added["description"] == "Add two numbers."
+    assert added["parameters"]["required"] == ["a"]
+    assert added["parameters"]["properties"]["b"]["default"] == 3
+    assert second["messages"][-1]["content"] == "5"
+    assert second["tools"] == first["tools"]
+
+
+async def test_calls_of_one_reply_run_side_by_side_and_are_recorded_in_call_order(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Each waits for the other, so neither could end alone."""
+    ollama.reply(
+        tool_calls=[
+            call("meet", name="a", other="b"),
+            call("meet", name="b", other="a"),
+            call("shout", text="hey"),
+        ]
+    )
+    ollama.reply(["Good."])
+    session = await engine.session(**offer())
+    events = await engine.turn(session)
+    results = of_kind(events, "tool_result")
+    assert sorted(result["call_index"] for result in results) == [0, 1, 2]
+    assert [message["content"] for message in engine.stored(session)[2:5]] == [
+        "a met b",
+        "b met a",
+        "HEY",
+    ]
+
+
+async def test_a_sequential_tool_runs_alone_also_beside_other_sessions(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The function fails when it finds itself running already."""
+    sessions = [await engine.session(**offer()) for _ in range(3)]
+    for _ in sessions:
+        ollama.reply(tool_calls=[call("note", text=str(number)) for number in range(3)])
+    logs = [await engine.start(session) for session in sessions]
+    for _ in sessions:
+        ollama.reply(["Done."])
+    for log in logs:
+        results = of_kind(await read_all(log), "tool_result")
+        assert [result["result"] for result in results] == ["0", "1", "2"]
+
+
+async def test_a_failing_call_tells_the_model_why_and_stops_no_other(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """A raise, bad arguments, a hang, an empty text: each a result of its own."""
+    calls = [
+        call("fail", text="no such thing"),
+        call("add", a="many"),
+        call("hang"),
+        call("silent"),
+        call("add", a=1),
+        call("launch"),
+    ]
+    ollama.reply(tool_calls=calls)
+    ollama.reply(["I see."])
+    session = await engine.session(**offer())
+    events = await engine.turn(session)
+    results = {result["call_index"]: result for result in of_kind(events, "tool_result")}
+    assert [results[index]["success"] for index in range(6)] == [
+        False, False, False, True, True, False,
+    ]  # fmt: skip
+    assert [results[index].get("code") for index in range(6)] == [
+        "TOOL_EXECUTION_FAILED",
+        "VALIDATION_ERROR",
+        "TOOL_EXECUTION_FAILED",
+        None,
+        None,
+        "TOOL_NOT_FOUND",
+    ]
+    contents = [message["content"] for message in engine.stored(session)[2:8]]
+    assert "no such thing" in contents[0]
+    assert "a" in contents[1]
+    assert "0.3 seconds" in contents[2]
+    assert all(text.startswith("Error: ") for text in (*contents[:3], contents[5]))
+    assert contents[3].strip()
+    assert contents[4] == "4"
+    assert kinds(events)[-3:] == ["content_delta", "message_complete", "done"]
+
+
+async def test_only_what_the_session_enables_is_offered_and_runs(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """A group, and a call of a tool that exists and is not in it."""
+    ollama.reply(tool_calls=[call("erase", path="x")])
+    ollama.reply(["No."])
+    session = await threads.session(**offer("never_confirm", group="math"))
+    events = await threads.turn(session)
+    assert [tool["function"]["name"] for tool in ollama.chats[0]["tools"]] == ["add"]
+    assert of_kind(events, "tool_result")[0]["code"] == "TOOL_NOT_FOUND"
+
+
+async def test_without_tool_settings_no_tools_are_sent(threads: Bench, ollama: FakeOllama) -> None:
+    """Tools are opted into."""
+    ollama.reply(["Hi."])
+    await threads.turn(await threads.session())
+    assert "tools" not in ollama.chats[0]
+
+
+async def test_a_model_that_cannot_call_tools_is_named_before_anything_is_stored(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """Not silence, and not an error of the provider in the middle."""
+    model = ollama.models["qwen3:14b"]
+    model.capabilities = ["completion"]
+    session = await threads.session(**offer())
+    with pytest.raises(ToolsNotSupported):
+        await threads.turn(session)
+    assert threads.stored(session) == []
+
+
+async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """Required, decided, result: and the assistant's message was on disk before the question."""
+    ollama.reply(tool_calls=[call("add", a=2)])
+    ollama.reply(["5."])
+    session = await threads.session(**offer("always_confirm"))
+    reader = (await threads.start(session)).reader()
+    asked = await read_until(reader, "tool_call_confirmation_required")
+    required = of_kind(asked, "tool_call_confirmation_required")[0]
+    assert (required["queue_position"], required["queue_total"]) == (1, 1)
+    assert required["arguments"] == {"a": 2}
+    assert roles(threads.stored(session)) == ["user", "assistant"]
+    [listed] = await threads.chat.confirmations(session)
+    assert listed["confirmation_id"] == required["confirmation_id"]
+    assert listed["tool_name"] == "add"
+    await threads.chat.confirm(session, required["confirmation_id"], approved=True)
+    events = await read_all(reader)
+    assert kinds(events) == [
+        "tool_call_confirmation_decided",
+        "tool_result",
+        "tool_continuation_start",
+        "content_delta",
+        "message_complete",
+        "done",
+    ]
+    assert of_kind(events, "tool_result")[0]["result"] == "5"
+    assert await threads.chat.confirmations(session) == []
+
+
+async def test_a_denied_call_tells_the_model_so_with_the_reason_and_the_next_one_is_asked(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """Positions in the queue, and one result each."""
+    ollama.reply(tool_calls=[call("add", a=1), call("shout", text="x"), call("add", a=2)])
+    ollama.reply(["Fine."])
+    session = await threads.session(**offer("always_confirm"))
+    log = await threads.start(session)
+    answers = [
+        {"approved": True},
+        {"approved": False, "reason": "too loud"},
+        {"approved": True, "arguments": {"a": 10, "b": 1}},
+    ]
+    for answer in answers:
+        await threads.chat.confirm(session, await question(threads, session), **answer)
+    events = await read_all(log)
+    required = of_kind(events, "tool_call_confirmation_required")
+    assert [(r["queue_position"], r["queue_total"]) for r in required] == [(1, 3), (2, 3), (3, 3)]
+    decided = of_kind(events, "tool_call_confirmation_decided")
+    assert [(d["approved"], d["edited"]) for d in decided] == [
+        (True, False),
+        (False, False),
+        (True, True),
+    ]
+    assert decided[2]["arguments"] == {"a": 10, "b": 1}
+    assert required[2]["arguments"] == {"a": 2}
+    results = {result["call_index"]: result for result in of_kind(events, "tool_result")}
+    assert [results[index]["result"] for index in range(3)] == ["4", None, "11"]
+    assert results[1]["code"] == "TOOL_EXECUTION_DENIED"
+    contents = [message["content"] for message in threads.stored(session)[2:5]]
+    assert contents[0] == "4"
+    assert "too loud" in contents[1]
+    assert contents[2] == "11"
+
+
+async def test_confirm_destructive_asks_only_about_what_may_do_harm(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """The package says which: the others run without a question."""
+    ollama.reply(tool_calls=[call("add", a=1), call("erase", path="x")])
+    ollama.reply(["Fine."])
+    session = await threads.session(**offer("confirm_destructive"))
+    log = await threads.start(session)
+    await threads.chat.confirm(session, await question(threads, session), approved=False)
+    events = await read_all(log)
+    required = of_kind(events, "tool_call_confirmation_required")
+    assert [(r["tool_name"], r["queue_total"]) for r in required] == [("erase", 1)]
+    assert {r["tool_name"]: r["success"] for r in of_kind(events, "tool_result")} == {
+        "erase": False,
+        "add": True,
+    }
+
+
+async def test_a_question_that_nobody_answers_counts_as_denied(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """The turn goes on, the model is told, and a late decision is told that it is late."""
+    write_tools(tmp_path)
+    options = {"tool_isolation": "thread", "tool_confirmation_timeout_seconds": 0.2}
+    async with bench(tmp_path, ollama, **options) as engine:
+        ollama.reply(tool_calls=[call("add", a=1)])
+        ollama.reply(["Nobody."])
+        session = await engine.session(**offer("always_confirm"))
+        events = await engine.turn(session)
+        result = of_kind(events, "tool_result")[0]
+        assert (result["success"], result["code"]) == (False, "TOOL_CONFIRMATION_TIMEOUT")
+        decided = of_kind(events, "tool_call_confirmation_decided")[0]
+        assert (decided["approved"], decided["code"]) == (False, "TOOL_CONFIRMATION_TIMEOUT")
+        with pytest.raises(ToolConfirmationTimeout):
+            await engine.chat.confirm(session, decided["confirmation_id"], approved=True)
+        assert text_of(events) == "Nobody."
+
+
+async def test_a_decision_counts_once_and_only_in_its_own_session(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """Foreign, unknown and repeated ones are refused."""
+    ollama.reply(tool_calls=[call("add", a=1)])
+    ollama.reply(["4."])
+    session = await threads.session(**offer("always_confirm"))
+    other = await threads.session()
+    log = await threads.start(session)
+    asked = await question(threads, session)
+    for wrong in [(other, asked), (session, "conf_0"), ("nobody", asked)]:
+        with pytest.raises(ConfirmationNotFound):
+            await threads.chat.confirm(*wrong, approved=True)
+    outcomes = await asyncio.gather(
+        *(threads.chat.confirm(session, asked, approved=bool(n % 2)) for n in range(6)),
+        return_exceptions=True,
+    )
+    assert [isinstance(outcome, ConfirmationNotFound) for outcome in outcomes].count(False) == 1
+    assert len(of_kind(await read_all(log), "tool_result")) == 1
+
+
+async def test_changed_arguments_that_do_not_fit_leave_the_question_open(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """A slip of the person must not cost the call."""
+    ollama.reply(tool_calls=[call("add", a=1)])
+    ollama.reply(["Good."])
+    session = await threads.session(**offer("always_confirm"))
+    log = await threads.start(session)
+    asked = await question(threads, session)
+    with pytest.raises(InvalidRequest):
+        await threads.chat.confirm(session, asked, approved=True, arguments={"a": "x"})
+    await threads.chat.confirm(session, asked, approved=True, arguments={"a": "20"})
+    assert of_kind(await read_all(log), "tool_result")[0]["result"] == "23"
+
+
+async def test_a_client_that_leaves_while_it_is_asked_takes_the_question_with_it(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """Nothing runs later, the call has a result in the file, and the next turn works."""
+    ollama.reply(tool_calls=[call("add", a=1)])
+    session = await threads.session(**offer("always_confirm"))
+    reader = (await threads.start(session)).reader()
+    await read_until(reader, "tool_call_confirmation_required")
+    asked = await question(threads, session)
+    reader.leave()
+    await threads.ended()
+    with pytest.raises(ConfirmationNotFound):
+        await threads.chat.confirm(session, asked, approved=True)
+    stored = threads.stored(session)
+    assert roles(stored) == ["user", "assistant", "tool"]
+    assert "interrupted" in stored[2]["content"]
+    ollama.reply(["Hello again."])
+    assert text_of(await threads.turn(session, "Still there?")) == "Hello again."
+
+
+async def test_a_client_that_leaves_while_tools_run_keeps_the_results_that_are_there(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """In call order, one message for each call."""
+    ollama.reply(tool_calls=[call("meet", name="a", other="nobody"), call("add", a=1)])
+    session = await engine.session(**offer())
+    reader = (await engine.start(session)).reader()
+    await read_until(reader, "tool_result")
+    reader.leave()
+    await engine.ended()
+    contents = [message["content"] for message in engine.stored(session)[2:]]
+    assert len(contents) == 2
+    assert "interrupted" in contents[0]
+    assert contents[1] == "4"
+
+
+async def test_a_reply_in_one_piece_denies_at_once_and_says_how_to_allow(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """Nobody can be asked in one piece, unless the client says that it waits."""
+    ollama.reply(tool_calls=[call("add", a=1)])
+    ollama.reply(["Denied."])
+    session = await threads.session(**offer("always_confirm"))
+    with anyio.fail_after(10):
+        answer = await threads.chat.complete(session, message="Add.")
+    [entry] = masked(answer["tool_calls_executed"])
+    assert (entry["tool_name"], entry["success"]) == ("add", False)
+    assert entry["code"] == "TOOL_EXECUTION_DENIED"
+    assert "confirmations" in threads.stored(session)[2]["content"]
+
+
+async def test_a_reply_in_one_piece_that_waits_tells_what_was_decided(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """Another client decides meanwhile."""
+    ollama.reply(tool_calls=[call("add", a=1), call("launch")])
+    ollama.reply(["Eight."])
+    session = await threads.session(**offer("always_confirm"))
+
+    async def decide() -> None:
+        asked = await question(threads, session)
+        await threads.chat.confirm(session, asked, approved=True, arguments={"a": 5})
+
+    with anyio.fail_after(10):
+        _, answer = await asyncio.gather(
+            decide(), threads.chat.complete(session, message="Add.", wait=True)
+        )
+    entries = {entry["tool_name"]: entry for entry in masked(answer["tool_calls_executed"])}
+    assert entries["add"]["result"] == "8"
+    assert (entries["add"]["edited"], entries["add"]["arguments"]) == (True, {"a": 5})
+    assert entries["launch"]["code"] == "TOOL_NOT_FOUND"
+
+
+async def test_a_repeated_call_runs_once_and_two_calls_of_one_id_are_told_apart(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """Models repeat themselves, and some number all calls alike."""
+    once = {**call("add", a=1), "id": "call_0"}
+    ollama.reply(tool_calls=[once, once, {**call("add", a=2), "id": "call_0"}])
+    ollama.reply(["Good."])
+    session = await threads.session(**offer())
+    events = await threads.turn(session)
+    calls = of_kind(events, "tool_call")
+    assert [entry["arguments"] for entry in calls] == [{"a": 1}, {"a": 2}]
+    assert len({entry["tool_call_id"] for entry in calls}) == 2
+    assert [message["content"] for message in threads.stored(session)[2:4]] == ["4", "5"]
+
+
+async def test_a_long_result_is_cut_and_says_so(tmp_path: Path, ollama: FakeOllama) -> None:
+    """One result must not fill the window."""
+    write_tools(tmp_path)
+    options = {"tool_isolation": "thread", "tool_result_characters": 100}
+    async with bench(tmp_path, ollama, **options) as engine:
+        ollama.reply(tool_calls=[call("shout", text="x" * 500)])
+        ollama.reply(["Long."])
+        session = await engine.session(**offer())
+        await engine.turn(session)
+        content = engine.stored(session)[2]["content"]
+        assert content.startswith("X" * 100)
+        assert "400 more characters" in content
+
+
+async def test_a_reload_while_a_question_is_open_does_not_disturb_the_turn(
+    threads: Bench, ollama: FakeOllama, tmp_path: Path
+) -> None:
+    """The turn keeps the function that it offered; the next turn has the new one."""
+    session = await threads.session(**offer("always_confirm"))
+    for answer in ("Old.", "New."):
+        ollama.reply(tool_calls=[call("add", a=1)])
+        ollama.reply([answer])
+    log = await threads.start(session)
+    asked = await question(threads, session)
+    changed = FUNCTIONS.replace("return str(a + b)", 'return f"sum {a + b}"')
+    (tmp_path / "tools" / "functions.py").write_text(changed)
+    await threads.runtime.tools.reload()
+    await threads.chat.confirm(session, asked, approved=True)
+    assert of_kind(await read_all(log), "tool_result")[0]["result"] == "4"
+    log = await threads.start(session, "Again.")
+    await threads.chat.confirm(session, await question(threads, session), approved=True)
+    assert of_kind(await read_all(log), "tool_result")[0]["result"] == "sum 4"
+
+
+async def test_the_status_names_active_unknown_and_missing_tools(
+    threads: Bench, tmp_path: Path
+) -> None:
+    """What the session enables, and what became of it."""
+    broken = FUNCTIONS.replace('    """Say nothing."""\n', "")
+    (tmp_path / "tools" / "functions.py").write_text(broken)
+    session = await threads.session(**offer("confirm_destructive", "add", "silent", "launch"))
+    status = await threads.chat.status(session)
+    assert status["tools_enabled"] is True
+    assert status["active_tools"] == ["add"]
+    assert status["execution_policy"] == "confirm_destructive"
+    assert status["unknown_tools"] == ["launch"]
+    assert list(status["missing_tools"]) == ["silent"]
+    assert status["missing_tools"]["silent"]
+
+
+async def test_what_was_executed_is_counted(threads: Bench, ollama: FakeOllama) -> None:
+    """History, latest first, and statistics by tool."""
+    ollama.reply(tool_calls=[call("add", a=1), call("add", a=2), call("fail", text="x")])
+    ollama.reply(["Done."])
+    session = await threads.session(**offer())
+    await threads.turn(session)
+    history = threads.runtime.tool_execution.history()
+    assert sorted(str(entry["tool_name"]) for entry in history) == ["add", "add", "fail"]
+    assert all(entry["session_id"] == session for entry in history)
+    statistics: Any = threads.runtime.tool_execution.statistics()
+    assert (statistics["add"]["count"], statistics["add"]["failures"]) == (2, 0)
+    assert (statistics["fail"]["count"], statistics["fail"]["failures"]) == (1, 1)
+    assert 0 < statistics["add"]["mean_seconds"] <= statistics["add"]["p95_seconds"] < 10
+
+
+def test_a_question_can_be_shown_as_json() -> None:
+    """The agent's name is there only for agents."""
+    request = ApprovalRequest(
+        confirmation_id="conf_1",
+        session_id="a",
+        tool_name="add",
+        tool_source="directory",
+        arguments={},
+        call_index=0,
+        tool_call_id="call_1",
+        queue_position=1,
+        queue_total=1,
+        asked_at="2026-11-22T00:00:00.000000Z",
+        expires_at="2026-11-22T00:05:00.000000Z",
+    )
+    assert "agent_name" not in request.as_json()
