@@ -108,10 +108,23 @@ def pick_from_json(text: str, path: str) -> str:
     for step in _steps(path):
         done += f"[{step}]" if isinstance(step, int) else f".{step}"
         try:
-            value = value[step]
+            value = _step_into(value, step)
         except (KeyError, IndexError, TypeError):
             raise ValueError(f"There is nothing at {done.lstrip('.')!r}.") from None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _step_into(value: Any, step: str | int) -> Any:  # noqa: ANN401 - JSON
+    """One key of an object, or one item of a list, which "0" names as well as "[0]".
+
+    Raises:
+        KeyError, IndexError, TypeError: there is no such thing.
+    """
+    if isinstance(value, str):
+        raise TypeError
+    if isinstance(value, list) and isinstance(step, str) and step.isdecimal():
+        step = int(step[:9])
+    return value[step]
 
 
 def _steps(path: str) -> list[str | int]:
