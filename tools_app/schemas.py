@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from mochi_server.errors import JSONObject
 
@@ -78,10 +78,11 @@ STATS: JSONObject = {
 class ShortParameter(BaseModel):
     """An argument of a tool, for people."""
 
-    model_config = ConfigDict(extra="allow")
-
-    type: str
+    type: str = Field(description="As its author wrote it: `float`, `list[str]`.")
     description: str
+    choices: list[JsonValue] = Field(default=[], description="Only where it is one of these.")
+    default: JsonValue = Field(default=None, description="Only where there is one.")
+    required: bool = Field(default=True, description="Only where it is not.")
 
 
 class ToolLine(BaseModel):

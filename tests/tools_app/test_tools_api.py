@@ -51,7 +51,12 @@ async def test_the_list_has_short_forms_groups_and_problems(api, folder):
         "description": "Add two numbers together.",
         "parameters": {
             "a": {"type": "float", "description": "The first number to add."},
-            "b": {"type": "float", "description": "The second number to add."},
+            "b": {
+                "type": "float",
+                "description": "The second number to add.",
+                "default": 1.5,
+                "required": False,
+            },
         },
     }
     assert list(listed["tools"]) == ["add_numbers", "wipe"]
