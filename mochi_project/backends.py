@@ -1,6 +1,6 @@
 """What is replaceable, in Django's shape: an alias, a dotted path and its options.
 
-``MOCHI_PROVIDERS`` and ``MOCHI_SESSION_STORAGES`` are read here::
+``MOCHI_PROVIDERS``, ``MOCHI_SESSION_STORAGES`` and ``MOCHI_APPROVALS`` are read here::
 
     MOCHI_SESSION_STORAGES = {
         "default": {"BACKEND": "package.module.Storage", "OPTIONS": {"folder": "/data"}},
@@ -26,6 +26,7 @@ from mochi_server.backends import (
     build_storage,
     import_class,
 )
+from mochi_server.chat.approvals import ApprovalBroker
 from mochi_server.providers.base import Provider
 from mochi_server.sessions.storage.base import SessionStorage
 
@@ -105,4 +106,22 @@ class StorageHandler(BackendHandler[SessionStorage]):
         return build_storage(self.backends[alias])
 
 
-HANDLERS: tuple[type[BackendHandler[Any]], ...] = (ProviderHandler, StorageHandler)
+class ApprovalsHandler(BackendHandler[ApprovalBroker]):
+    """``MOCHI_APPROVALS``: built as ``Backend(**OPTIONS)``."""
+
+    setting = "MOCHI_APPROVALS"
+    base = ApprovalBroker
+    required = frozenset({"default"})
+
+    def build(self, alias: str) -> ApprovalBroker:
+        """A broker."""
+        backend = self.backends[alias]
+        found: ApprovalBroker = import_class(backend, ApprovalBroker)(**backend.get("OPTIONS", {}))
+        return found
+
+
+HANDLERS: tuple[type[BackendHandler[Any]], ...] = (
+    ProviderHandler,
+    StorageHandler,
+    ApprovalsHandler,
+)

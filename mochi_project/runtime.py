@@ -7,9 +7,18 @@ from django.core.signals import setting_changed
 
 from mochi_server.runtime import Runtime
 
-from .backends import ProviderHandler, StorageHandler
+from .backends import ApprovalsHandler, ProviderHandler, StorageHandler
 
-_SETTINGS = frozenset({"MOCHI", "MOCHI_PROVIDERS", "MOCHI_SESSION_STORAGES"})
+_SETTINGS = frozenset(
+    {
+        "MOCHI",
+        "MOCHI_PROVIDERS",
+        "MOCHI_SESSION_STORAGES",
+        "MOCHI_APPROVALS",
+        "CACHES",
+        "CHANNEL_LAYERS",
+    }
+)
 
 _runtime: Runtime | None = None
 
@@ -18,7 +27,12 @@ def get_runtime() -> Runtime:
     """The runtime, built from the settings at first use; whoever serves starts and closes it."""
     global _runtime  # noqa: PLW0603 - one per process
     if _runtime is None:
-        _runtime = Runtime(settings.MOCHI, providers=ProviderHandler(), storages=StorageHandler())
+        _runtime = Runtime(
+            settings.MOCHI,
+            providers=ProviderHandler(),
+            storages=StorageHandler(),
+            approvals=ApprovalsHandler()["default"],
+        )
     return _runtime
 
 

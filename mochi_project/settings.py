@@ -12,10 +12,16 @@ from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import load_settings
 from mochi_server.logs import logging_config
 
+from .shared import approvals_of, caches_of, channel_layers_of
+
 MOCHI = load_settings()
 
 MOCHI_PROVIDERS = default_providers(MOCHI)
 MOCHI_SESSION_STORAGES = default_storages(MOCHI)
+MOCHI_APPROVALS = approvals_of(MOCHI)
+
+CACHES = caches_of(MOCHI)
+CHANNEL_LAYERS = channel_layers_of(MOCHI)
 
 DEBUG = False
 SECRET_KEY = secrets.token_urlsafe(50)  # Django wants one; nothing here is signed.

@@ -14,6 +14,7 @@ import pytest_asyncio
 from django.test import AsyncClient
 
 from mochi_project.runtime import forget_runtime, get_runtime
+from mochi_project.shared import approvals_of, caches_of, channel_layers_of
 from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
 from tests.support.fake_ollama import FakeOllama
@@ -43,6 +44,9 @@ def mochi(ollama: FakeOllama, tmp_path: Path, settings: Any) -> MochiServerSetti
     settings.MOCHI = found
     settings.MOCHI_PROVIDERS = default_providers(found)
     settings.MOCHI_SESSION_STORAGES = default_storages(found)
+    settings.MOCHI_APPROVALS = approvals_of(found)
+    settings.CACHES = caches_of(found)
+    settings.CHANNEL_LAYERS = channel_layers_of(found)
     return found
 
 

@@ -1,0 +1,244 @@
+"""A channel layer on a folder, for server processes that share their data on one machine.
+
+A channel is a folder below ``folder``, made by whoever receives, who holds a lock on its file
+``owner`` as long as the channel is there: so everybody can tell a channel whose process has died.
+A message is a file in it, put there in one step.
+
+Only what the server needs is here: messages of JSON, channels made by ``new_channel``. There are no
+groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import random
+import shutil
+import time
+import uuid
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+from channels.exceptions import ChannelFull
+from channels.layers import BaseChannelLayer
+
+from mochi_server.aio import finish_in_thread, in_thread
+
+OWNER = "owner"
+SUFFIX = ".json"
+NEW = ".new-"
+"""How the folder of a channel begins until its lock is taken."""
+
+SETTLED_SECONDS = 2.0
+"""Within this time of a change, another one may leave the folder's time of change as it is."""
+
+STALE_SECONDS = 60.0
+"""Age from which something half-made is the rest of a crash."""
+
+Message = dict[str, Any]
+
+
+class ChannelClosed(Exception):
+    """Nobody receives from this channel any more, nor will."""
+
+
+class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has no types
+    """Channels as folders, messages as files.
+
+    Whoever waits looks at the folder's time of change, and at nothing while nobody waits. A channel
+    ends when its ``receive`` is cancelled.
+    """
+
+    extensions = ("flush",)
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        poll: float = 0.025,
+        expiry: float = 60,
+        capacity: int = 10_000,
+    ) -> None:
+        """Nothing is made before the first channel.
+
+        Args:
+            folder: Where the channels are; made readable for its owner only.
+            poll: Seconds between two looks of somebody who waits.
+            expiry: Seconds after which a message that nobody took is dropped.
+            capacity: Most messages that a channel holds.
+        """
+        super().__init__(expiry=expiry, capacity=capacity)
+        self.folder = Path(folder)
+        self.poll = poll
+        self._owned: dict[str, _Owned] = {}
+
+    async def new_channel(self, prefix: str = "specific.") -> str:
+        """Make a channel that only this process receives from."""
+        name = f"{prefix}{uuid.uuid4().hex}"
+        self.require_valid_channel_name(name)
+        made: list[_Owned] = []
+        try:
+            await finish_in_thread(_make, self.folder, name, made)
+        except BaseException:
+            for owned in made:
+                owned.end()
+            raise
+        self._owned[name] = made[0]
+        return name
+
+    async def send(self, channel: str, message: Message) -> None:
+        """Put a message of JSON into the channel.
+
+        Raises:
+            ChannelClosed: its process has ended, or there was never one.
+            ChannelFull: it holds as many as it may.
+        """
+        self.require_valid_channel_name(channel)
+        content = orjson.dumps(message)
+        await finish_in_thread(_put, self.folder / channel, content, self.capacity)
+
+    async def receive(self, channel: str) -> Message:
+        """Wait for the next message of a channel of this process; messages come oldest first.
+
+        Raises:
+            ChannelClosed: it has ended, or is none of this process.
+        """
+        owned = self._owned.get(channel)
+        if owned is None:
+            raise ChannelClosed(channel)
+        try:
+            while not owned.messages:
+                if owned.may_have_changed():
+                    owned.messages += await in_thread(_take_all, owned.path, self.expiry)
+                if not owned.messages:
+                    await asyncio.sleep(self.poll)
+        except BaseException:
+            self._drop(channel)
+            raise
+        return owned.messages.popleft()
+
+    async def flush(self) -> None:
+        """End the channels of this process."""
+        for channel in list(self._owned):
+            self._drop(channel)
+
+    def _drop(self, channel: str) -> None:
+        """End a channel at once: who is cancelled may get no other chance."""
+        if (owned := self._owned.pop(channel, None)) is not None:
+            owned.end()
+
+
+class _Owned:
+    """A channel of this process."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.lock = lock
+        self.messages: deque[Message] = deque()
+        self._seen: int | None = None
+
+    def end(self) -> None:
+        """Nobody can put anything in any more."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
+
+    def may_have_changed(self) -> bool:
+        """Whether a look into the folder may find something new.
+
+        One ``stat`` of what the system has in memory: a thread would cost ten times as much.
+        """
+        try:
+            changed = os.stat(self.path).st_mtime_ns  # noqa: PTH116 - many times a second
+        except OSError:
+            return False
+        if changed == self._seen:
+            return False
+        if time.time() - changed / 1e9 > SETTLED_SECONDS:
+            self._seen = changed
+        return True
+
+
+def _make(folder: Path, name: str, made: list[_Owned]) -> None:
+    """The lock is taken before the channel has its name: nobody sees it without."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _sweep(folder)
+    path, new = folder / name, folder / f"{NEW}{name}"
+    new.mkdir(mode=0o700)
+    lock = os.open(new / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        new.rename(path)
+    except BaseException:
+        os.close(lock)
+        raise
+    made.append(_Owned(path, lock))
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the channels of processes that have died."""
+    for path in folder.iterdir():
+        if path.name.startswith(NEW):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                    shutil.rmtree(path, ignore_errors=True)
+        elif not _has_owner(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _has_owner(path: Path) -> bool:
+    """Whether a process holds the channel."""
+    try:
+        lock = os.open(path / OWNER, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _put(path: Path, content: bytes, capacity: int) -> None:
+    if not _has_owner(path):
+        raise ChannelClosed(path.name)
+    try:
+        if len(os.listdir(path)) > capacity:  # noqa: PTH208 - only their number
+            raise ChannelFull
+        _write(path, content)
+    except FileNotFoundError as error:  # its end came in between
+        raise ChannelClosed(path.name) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    name = f"{time.time_ns():020d}-{random.getrandbits(32):08x}"
+    temporary = path / f"{name}.tmp"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor
+            file.write(content)
+        temporary.rename(path / f"{name}{SUFFIX}")
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _take_all(path: Path, expiry: float) -> list[Message]:
+    """Every message of the channel, oldest first; they are gone from it."""
+    found: list[Message] = []
+    oldest = time.time_ns() - int(expiry * 1e9)
+    with suppress(FileNotFoundError):
+        for name in sorted(os.listdir(path)):  # noqa: PTH208 - of one channel
+            if not name.endswith(SUFFIX):
+                continue
+            content = (path / name).read_bytes()
+            (path / name).unlink()
+            if int(name.partition("-")[0]) >= oldest:
+                found.append(orjson.loads(content))
+    return found

@@ -1,0 +1,68 @@
+"""What processes that serve the same data tell each other with: a cache and a channel layer.
+
+Which ones follows from the settings; nobody has to choose (docs/how-to/several-workers.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mochi_server.config import MochiServerSettings
+
+Table = dict[str, dict[str, Any]]
+
+MOST_ENTRIES = 100_000
+"""Entries of the cache in memory; Django's own 300 would push out open questions."""
+
+MOST_SIGNALS = 10_000
+
+CONNECT_SECONDS = 2
+"""Longest wait for a connection to Redis."""
+
+ANSWER_SECONDS = 5
+"""Longest wait for an answer of Redis."""
+
+
+def caches_of(settings: MochiServerSettings) -> Table:
+    """``CACHES``."""
+    if settings.redis_url is not None:
+        options = {"socket_connect_timeout": CONNECT_SECONDS, "socket_timeout": ANSWER_SECONDS}
+        redis = "django.core.cache.backends.redis.RedisCache"
+        return {"default": {"BACKEND": redis, "LOCATION": settings.redis_url, "OPTIONS": options}}
+    if settings.session_storage == "memory":
+        memory = "django.core.cache.backends.locmem.LocMemCache"
+        options = {"MAX_ENTRIES": MOST_ENTRIES}
+        return {"default": {"BACKEND": memory, "LOCATION": "mochi", "OPTIONS": options}}
+    folder = settings.state_path / "cache"
+    return {"default": {"BACKEND": "chat.cache.FolderCache", "LOCATION": folder}}
+
+
+def channel_layers_of(settings: MochiServerSettings) -> Table:
+    """``CHANNEL_LAYERS``."""
+    if settings.redis_url is not None:
+        # An answer is not waited for: channels_redis listens for minutes without any.
+        host = {
+            "address": settings.redis_url,
+            "socket_connect_timeout": CONNECT_SECONDS,
+            "socket_timeout": None,
+        }
+        redis = "channels_redis.pubsub.RedisPubSubChannelLayer"
+        return {"default": {"BACKEND": redis, "CONFIG": {"hosts": [host], "prefix": "mochi"}}}
+    if settings.session_storage == "memory":
+        memory = "channels.layers.InMemoryChannelLayer"
+        return {"default": {"BACKEND": memory, "CONFIG": {"capacity": MOST_SIGNALS}}}
+    folder = settings.state_path / "channels"
+    return {
+        "default": {"BACKEND": "chat.layers.FolderChannelLayer", "CONFIG": {"folder": folder}}
+    }
+
+
+def approvals_of(settings: MochiServerSettings) -> Table:
+    """``MOCHI_APPROVALS``."""
+    timeout = settings.tool_confirmation_timeout_seconds
+    return {
+        "default": {
+            "BACKEND": "chat.approvals.ChannelLayerApprovals",
+            "OPTIONS": {"timeout": timeout},
+        }
+    }

@@ -1,0 +1,84 @@
+"""A Redis server of a test's own: on a free port, in memory only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+PROGRAM = shutil.which("redis-server")
+
+needs_redis = pytest.mark.skipif(PROGRAM is None, reason="there is no redis-server")
+
+START_SECONDS = 20
+
+
+class Redis:
+    """A server that can be stopped and started again on its port; what it knew is gone then."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = int(free.getsockname()[1])
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        assert PROGRAM is not None
+        arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        self._process = await asyncio.create_subprocess_exec(
+            PROGRAM,
+            *arguments,
+            cwd=self.folder,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        with anyio.fail_after(START_SECONDS):
+            while not await self._answers():
+                assert self._process.returncode is None, "redis-server ended"
+                await anyio.sleep(0.02)
+
+    async def _answers(self) -> bool:
+        try:
+            return await self.command("PING") == b"+PONG\r\n"
+        except OSError:
+            return False
+
+    async def command(self, line: str) -> bytes:
+        """The raw answer to one command, as far as it comes at once."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(f"{line}\r\n".encode())
+            with anyio.fail_after(5):
+                return await reader.read(1 << 20)
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async def keys(self) -> list[str]:
+        """Every key that it holds."""
+        words = (await self.command("KEYS *")).decode().split("\r\n")
+        return [word for word in words if word and word[0] not in "*$"]
+
+    async def stop(self) -> None:
+        """End it at once; open connections break."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+
+@contextlib.asynccontextmanager
+async def running_redis(folder: Path) -> AsyncIterator[Redis]:
+    """A server until the block ends."""
+    redis = Redis(folder)
+    try:
+        await redis.start()
+        yield redis
+    finally:
+        await redis.stop()
