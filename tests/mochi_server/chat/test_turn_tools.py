@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from mochi_server.chat.approvals import ApprovalRequest
+from mochi_server.chat.reply import Reply
 from mochi_server.errors import (
     ConfirmationNotFound,
     InvalidRequest,
@@ -18,6 +19,7 @@ from mochi_server.errors import (
     ToolsNotSupported,
 )
 from mochi_server.events import Event
+from mochi_server.messages import ToolCall
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import (
@@ -141,8 +143,8 @@ def offer(policy: str = "never_confirm", *names: str, group: str | None = None) 
     }
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
-    return {"name": name, "arguments": arguments}
+def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"name": tool, "arguments": arguments}
 
 
 def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
@@ -516,19 +518,24 @@ async def test_a_reply_in_one_piece_that_waits_tells_what_was_decided(
     assert entries["launch"]["code"] == "TOOL_NOT_FOUND"
 
 
-async def test_a_repeated_call_runs_once_and_two_calls_of_one_id_are_told_apart(
-    threads: Bench, ollama: FakeOllama
-) -> None:
-    """Models repeat themselves, and some number all calls alike."""
-    once = {**call("add", a=1), "id": "call_0"}
-    ollama.reply(tool_calls=[once, once, {**call("add", a=2), "id": "call_0"}])
+async def test_two_calls_of_one_id_are_told_apart(threads: Bench, ollama: FakeOllama) -> None:
+    """Some models number all calls alike."""
+    calls = [{**call("add", a=number), "id": "call_0"} for number in (1, 2)]
+    ollama.reply(tool_calls=calls)
     ollama.reply(["Good."])
     session = await threads.session(**offer())
     events = await threads.turn(session)
-    calls = of_kind(events, "tool_call")
-    assert [entry["arguments"] for entry in calls] == [{"a": 1}, {"a": 2}]
-    assert len({entry["tool_call_id"] for entry in calls}) == 2
+    assert len({entry["tool_call_id"] for entry in of_kind(events, "tool_call")}) == 2
     assert [message["content"] for message in threads.stored(session)[2:4]] == ["4", "5"]
+
+
+def test_a_call_that_a_provider_repeats_is_one_call() -> None:
+    """The same id, name and arguments; another call under that id gets an id of its own."""
+    reply = Reply()
+    first = ToolCall(id="call_0", name="add", arguments={"a": 1})
+    reply.add([first, first.model_copy(), ToolCall(id="call_0", name="add", arguments={"a": 2})])
+    assert [made.arguments for made in reply.calls] == [{"a": 1}, {"a": 2}]
+    assert reply.calls[0].id == "call_0" != reply.calls[1].id
 
 
 async def test_a_long_result_is_cut_and_says_so(tmp_path: Path, ollama: FakeOllama) -> None:
