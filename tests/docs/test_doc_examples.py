@@ -9,9 +9,24 @@ from typing import Any
 
 from tests.docs.pages import REFERENCE
 from tests.support.fake_ollama import FakeOllama
-from tests.support.server import running_server
+from tests.support.server import Server, running_server
+from tests.support.tools import write_tools
 
 API = REFERENCE / "http-api.md"
+ADD = '''
+def add_numbers(a: float, b: float) -> str:
+    """Add two numbers together.
+
+    Args:
+        a: The first number to add.
+        b: The second number to add.
+    """
+    return str(a + b)
+
+__all__ = ["add_numbers", "missing"]
+__math__ = ["add_numbers"]
+__destructive__ = []
+'''
 
 
 def example(route: str) -> Any:
@@ -37,9 +52,18 @@ def differences(shown: Any, real: Any, place: str = "") -> list[str]:
     return [] if isinstance(shown, int | float) and isinstance(real, int | float) else [place]
 
 
+async def use_tool(server: Server, ollama: FakeOllama) -> None:
+    """A turn that calls the tool."""
+    enabled = {"tools": ["add_numbers"], "execution_policy": "never_confirm"}
+    ollama.reply(tool_calls=[{"name": "add_numbers", "arguments": {"a": 1, "b": 2}}])
+    one = await server.new_session(tool_settings=enabled)
+    await server.post(f"/chat/{one}", {"message": "What is 1 + 2?"})
+
+
 async def test_every_example_has_the_keys_of_a_real_answer(tmp_path: Path) -> None:
     (tmp_path / "chat_sessions").mkdir()
     (tmp_path / "chat_sessions" / "notes.json").write_text("not JSON")
+    write_tools(tmp_path / "tools", init=ADD)
     async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
         prompt = {"filename": "helpful.md", "content": "You are a helpful assistant."}
         await server.post("/system-prompts", prompt)
@@ -47,6 +71,7 @@ async def test_every_example_has_the_keys_of_a_real_answer(tmp_path: Path) -> No
         _, created = await server.post("/sessions", body)
         one = created["session_id"]
         _, reply = await server.post(f"/chat/{one}", {"message": "Hello"})
+        await use_tool(server, ollama)
         real = {
             "POST /api/v1/sessions": created,
             "POST /api/v1/chat/{session_id}": reply,
@@ -56,6 +81,9 @@ async def test_every_example_has_the_keys_of_a_real_answer(tmp_path: Path) -> No
             "GET /api/v1/sessions/{session_id}/status": (
                 await server.get(f"/sessions/{one}/status")
             )[1],
+            "GET /api/v1/tools": (await server.get("/tools"))[1],
+            "GET /api/v1/tools/stats": (await server.get("/tools/stats"))[1],
+            "GET /api/v1/tools/{tool_name}": (await server.get("/tools/add_numbers"))[1],
             "GET /api/v1/system-prompts": (await server.get("/system-prompts"))[1],
         }
     assert {

@@ -17,6 +17,10 @@ ROUTES = (
     f"/sessions/{ONE}/status",
     f"/chat/{ONE}",
     f"/chat/{ONE}/stream",
+    "/tools",
+    "/tools/stats",
+    "/tools/reload",
+    "/tools/add_numbers",
     "/system-prompts",
     "/system-prompts/helpful.md",
     "/docs",
@@ -52,6 +56,7 @@ WITH_NAME = (
     ("GET", "/system-prompts/{}"),
     ("PUT", "/system-prompts/{}"),
     ("DELETE", "/system-prompts/{}"),
+    ("GET", "/tools/{}"),
     ("GET", "/models/{}"),
     ("GET", "/docs/{}"),
 )
