@@ -13,6 +13,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mochi_server.tools.base import FolderSpec
+from mochi_server.tools.packages import load_package
 from tests.docs.pages import ROOT, Block, blocks
 from tests.support.fake_ollama import FakeOllama
 from tests.support.local_model import MODEL, folder_with_model
@@ -22,6 +24,7 @@ README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 FRONT_END = ROOT / "docs" / "how-to" / "write-a-front-end.md"
 PROXY = ROOT / "docs" / "how-to" / "behind-a-proxy.md"
+WRITE_A_TOOL = ROOT / "docs" / "how-to" / "write-a-tool.md"
 ADD_A_PROVIDER = ROOT / "docs" / "how-to" / "add-a-provider.md"
 
 ADDRESS = "localhost:8000"
@@ -192,3 +195,32 @@ async def test_the_provider_of_the_page_answers_in_a_server(tmp_path: Path) -> N
         status, reply = await server.post(f"/chat/{session}", {"message": "Polly"})
     assert status == 200
     assert reply["message"]["content"] == "You said: Polly "
+
+
+async def test_the_shortest_tool_of_the_page_is_a_tool(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").write_text(blocks(WRITE_A_TOOL)[0].text)
+    package = load_package(FolderSpec(path=tmp_path / "tools"), generation="page")
+    assert package.description.problems == ()
+    assert package.functions["count_letters"].function(word="a b c") == "3"
+
+
+async def test_the_tools_of_the_page_pass_the_tests_of_the_page(tmp_path: Path) -> None:
+    _, lists, library, tests = [b.text for b in blocks(WRITE_A_TOOL) if b.language == "python"]
+    (tmp_path / "data" / "tools").mkdir(parents=True)
+    (tmp_path / "data" / "tools" / "__init__.py").write_text(lists)
+    (tmp_path / "data" / "tools" / "library.py").write_text(library)
+    (tmp_path / "data" / "test_library.py").write_text(tests)
+    done = await anyio.run_process(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "data"],
+        cwd=tmp_path,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode()
+    assert b"4 passed" in done.stdout
+    package = load_package(FolderSpec(path=tmp_path / "data" / "tools"), generation="page")
+    assert package.description.groups == {"books": ("find_books", "borrow_book")}
+    told = {tool.name: tool for tool in package.description.tools}
+    assert (told["borrow_book"].destructive, told["find_books"].destructive) == (True, False)
+    assert (told["borrow_book"].sequential, told["find_books"].timeout) == (True, 5)

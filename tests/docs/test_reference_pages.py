@@ -13,7 +13,7 @@ import pytest
 
 from mochi_project.api import api
 from mochi_server import __main__ as command
-from mochi_server import events
+from mochi_server import agent_events, events
 from mochi_server.config import MochiServerSettings, variable_of
 from mochi_server.embedded.catalogue import CATALOGUE
 from mochi_server.errors import MochiError
@@ -125,8 +125,15 @@ def test_the_tree_of_errors_has_every_class_below_its_parent() -> None:
 
 def test_codes_within_a_turn_are_those_of_the_engine() -> None:
     table = rows(section(ERRORS, "## Within a turn"))
-    engine = "\n".join(text for path, text in sources().items() if path.parts[1:2] == ("chat",))
-    assert {code(row[0]) for row in table} == set(re.findall(r'code="([A-Z_]+)"', engine))
+    engine = "\n".join(
+        text
+        for path, text in sources().items()
+        if path.parts[:2] == ("mochi_server", "chat") or path.parts[1:] == ("tools", "execution.py")
+    )
+    used = set(re.findall(r"\b([A-Z]\w+)\.code\b", engine))
+    assert {code(row[0]) for row in table} == {
+        kind.code for kind in classes() if kind.__name__ in used
+    }
 
 
 # Events
@@ -145,6 +152,7 @@ SAMPLES: tuple[events.Event, ...] = (
         queue_total=1,
         timeout_seconds=1,
         agent_name="b",
+        agent_call_id="2",
     ),
     events.ConfirmationDecided(
         confirmation_id="c",
@@ -157,6 +165,7 @@ SAMPLES: tuple[events.Event, ...] = (
         reason=None,
         code="C",
         agent_name="b",
+        agent_call_id="2",
     ),
     events.ToolResultReady(
         tool_name="a",
@@ -168,6 +177,36 @@ SAMPLES: tuple[events.Event, ...] = (
         code="C",
     ),
     events.ToolContinuationStart(),
+    agent_events.AgentStart(
+        agent_name="a",
+        instruction="b",
+        session_id="1",
+        model="m",
+        agent_call_id="2",
+        parent_call_id=None,
+    ),
+    agent_events.AgentPlanning("a", "b", "2"),
+    agent_events.AgentExecution("a", "b", "2"),
+    agent_events.AgentToolCall(
+        agent_name="a",
+        tool_name="b",
+        arguments={},
+        call_index=0,
+        tool_call_id="1",
+        agent_call_id="2",
+    ),
+    agent_events.AgentToolResult(
+        agent_name="a",
+        tool_name="b",
+        success=False,
+        result=None,
+        error_message="c",
+        call_index=0,
+        tool_call_id="1",
+        agent_call_id="2",
+        code="C",
+    ),
+    agent_events.AgentComplete(agent_name="a", session_id="1", output="b", agent_call_id="2"),
     events.MessageComplete(
         message_id="1",
         model="m",
