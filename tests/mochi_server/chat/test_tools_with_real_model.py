@@ -1,0 +1,76 @@
+"""One call by the real built-in model, which a grammar makes able to write one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import anyio
+from pydantic import BaseModel, Field
+
+from mochi_server.chat.approvals import LocalApprovals
+from mochi_server.chat.asking import Asker
+from mochi_server.chat.tool_calls import Results, ToolCalls
+from mochi_server.messages import ToolCall
+from mochi_server.providers.base import ModelRequest
+from mochi_server.providers.local import LocalProvider
+from mochi_server.sessions.types import ToolExecutionPolicy
+from mochi_server.tools.directory import DirectorySource
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.processes import ProcessLoader
+from tests.support.local_model import MODEL, folder_with_model
+
+TOOLS = '''
+__all__ = ["add"]
+
+
+def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return str(a + b)
+'''
+
+
+class Numbers(BaseModel):
+    a: int = Field(ge=-1000, le=1000)
+    b: int = Field(ge=-1000, le=1000)
+
+
+class AddCall(BaseModel):
+    """What the grammar allows: a call of the one tool."""
+
+    name: Literal["add"]
+    arguments: Numbers
+
+
+async def test_a_call_that_the_real_model_wrote_under_a_grammar_runs(tmp_path: Path) -> None:
+    """Which numbers it chose is its own matter; the result is theirs."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").write_text(TOOLS)
+    provider = LocalProvider("local", models_path=folder_with_model(tmp_path), idle_seconds=300)
+    loader = ProcessLoader()
+    source = DirectorySource(tmp_path / "tools", loader=loader, stamp=None, default_timeout=20)
+    try:
+        with anyio.fail_after(50):
+            request = ModelRequest(
+                model=MODEL,
+                messages=[{"role": "user", "content": "Call add with a=2 and b=3, as JSON."}],
+            )
+            written = await provider.structured(request, AddCall)
+            calls = ToolCalls(
+                session_id="a1b2c3d4e5",
+                model=MODEL,
+                execution=ToolExecutionService(),
+                asker=Asker(broker=LocalApprovals(), session_id="a1b2c3d4e5"),
+                tools={tool.name: tool for tool in await source.tools()},
+                policy=ToolExecutionPolicy.NEVER_CONFIRM,
+            )
+            call = ToolCall(id="call_1", name=written.name, arguments=dict(written.arguments))
+            results: Results = [None]
+            told = [event async for events in calls.run([call], results) for event in events]
+    finally:
+        await source.aclose()
+        await loader.aclose()
+        await provider.aclose()
+    assert [event.type for event in told] == ["tool_call", "tool_result"]
+    assert results[0] is not None
+    assert results[0].content == str(written.arguments.a + written.arguments.b)
