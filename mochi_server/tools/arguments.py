@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from ..errors import JSONObject
 from ..nesting import REQUEST_LEVELS, is_too_deep
 from .base import InvalidArguments
-from .results import clean, reason_of
+from .results import LARGEST, clean, reason_of
 from .signatures import EMPTY, Parameter, build_model
 
 ROUNDS = 4
@@ -20,8 +20,6 @@ ROUNDS = 4
 
 SHOWN_ERRORS = 5
 SHOWN_LETTERS = 60
-LARGEST = 2**63
-"""Integers beyond are not carried by our JSON, nor by most others'."""
 
 
 class Arguments:
@@ -67,7 +65,7 @@ class Arguments:
         except InvalidArguments:
             raise
         except ValidationError as error:
-            raise InvalidArguments(clean(self._explain(error))) from error
+            raise InvalidArguments(self._told(error)) from error
         except BaseException as error:  # validators of the user's own types raise anything
             raise InvalidArguments(f"The arguments were refused: {reason_of(error)}") from error
 
@@ -102,6 +100,12 @@ class Arguments:
             return bool(self.model.model_validate(dumped) == model)
         except BaseException:  # noqa: BLE001 - types of the user's own
             return False
+
+    def _told(self, error: ValidationError) -> str:
+        try:
+            return clean(self._explain(error))
+        except BaseException:  # noqa: BLE001 - an error of the user's that cannot be printed
+            return "The arguments were refused, for a reason that cannot be shown."
 
     def _explain(self, error: ValidationError) -> str:
         errors = error.errors(include_url=False)

@@ -58,4 +58,4 @@ def where(thing: Any, fallback: Path) -> tuple[str, int | None, str]:  # noqa: A
         lines, start = inspect.getsourcelines(thing)
     except BaseException:  # noqa: BLE001 - objects of the user's answer as they like
         return str(fallback), None, ""
-    return file or str(fallback), max(start, 1), clean("".join(lines))
+    return clean(file or str(fallback)), max(start, 1), clean("".join(lines))

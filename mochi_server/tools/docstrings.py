@@ -20,7 +20,7 @@ def read_docstring(doc: str) -> Docstring:
     """Take a docstring apart; one that no style fits is text as a whole."""
     try:
         parsed = docstring_parser.parse(doc)
-    except docstring_parser.ParseError:
+    except (docstring_parser.ParseError, LookupError, ValueError, AttributeError):
         return Docstring(doc.strip())
     parts = [parsed.short_description, parsed.long_description]
     found = {each.arg_name: " ".join((each.description or "").split()) for each in parsed.params}

@@ -41,26 +41,16 @@ def _why_not(folder: Path) -> str | None:
 
 
 def unexported(folder: Path, is_loaded: Callable[[Path], bool]) -> Iterator[Problem]:
-    """A problem for each file with functions that nothing exports."""
+    """A problem for each file with functions that nothing has imported."""
     for file in sorted(folder.glob("*.py")):
-        if file.name.startswith(("_", ".", "test_")) and file.name != "__init__.py":
+        if file.name.startswith(("_", ".", "test_", "conftest")) or is_loaded(file):
             continue
-        if file.name == "conftest.py" or (file.name != "__init__.py" and is_loaded(file)):
-            continue
-        functions = list(_functions(file))
-        if functions:
-            yield Problem(file=str(file), line=None, reason=_hint(file, functions))
-
-
-def _hint(file: Path, functions: list[str]) -> str:
-    names = ", ".join(functions)
-    exports = f"__all__ = [{', '.join(repr(name) for name in functions)}]"
-    if file.name == "__init__.py":
-        return f"exports no tools; to offer them: {exports}"
-    return (
-        "is not exported by the folder's __init__.py; to offer its functions, write there: "
-        f"from .{file.stem} import {names}; {exports}"
-    )
+        if functions := list(_functions(file)):
+            reason = (
+                "nothing exports its functions; to offer them, write in the folder's __init__.py: "
+                f"from .{file.stem} import {', '.join(functions)}; __all__ = {functions!r}"
+            )
+            yield Problem(file=str(file), line=None, reason=reason)
 
 
 def _functions(file: Path) -> Iterator[str]:

@@ -6,6 +6,7 @@ of its own, and raises nothing because of the user's code.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from .callables import check_kind, is_async, runnable, where
 from .folders import candidates, line_of, unexported
 from .imports import ImportedFolder, ImportFailed
 from .marks import read_marks
-from .results import as_text, reason_of
+from .results import as_text, clean, reason_of
 from .schema import ToolSchemaService
 from .signatures import Unsupported
 
@@ -111,11 +112,16 @@ class _Found:
     schemas: ToolSchemaService = field(default_factory=ToolSchemaService)
 
     def description(self, path: Path) -> FolderDescription:
+        """All of it; names of files may hold what UTF-8 cannot say."""
+        problems = [
+            replace(each, file=clean(each.file), reason=clean(each.reason))
+            for each in self.problems
+        ]
         return FolderDescription(
             folder=str(path),
             tools=tuple(tool.description for tool in self.tools.values()),
-            groups={name: tuple(dict.fromkeys(tools)) for name, tools in self.groups.items()},
-            problems=tuple(dict.fromkeys(self.problems)),
+            groups={clean(name): tuple(dict.fromkeys(all_)) for name, all_ in self.groups.items()},
+            problems=tuple(dict.fromkeys(problems)),
         )
 
 
@@ -172,6 +178,8 @@ class _Package:
 
     def collect(self) -> bool:
         """Take the tools over; gives whether the package exports anything."""
+        if not hasattr(self.module, "__all__"):
+            self._miss_all()
         own = [name for name in self.marks.exported if self._take(name)]
         for variable, names in self.marks.named():
             for name in names:
@@ -183,6 +191,17 @@ class _Package:
         for group, names in self.marks.groups_of(own):
             self.found.groups.setdefault(group, []).extend(names)
         return bool(self.marks.exported)
+
+    def _miss_all(self) -> None:
+        """Say so when the package has functions of its own and exports none."""
+        package = self.module.__name__
+        names = [
+            name
+            for name, thing in vars(self.module).items()
+            if inspect.isfunction(thing) and name[0] != "_" and thing.__module__.startswith(package)
+        ]
+        if names:
+            self._problem(f"exports no tools; to offer them: __all__ = {names!r}")
 
     def _problem(self, reason: str, *, variable: str = "__all__", tool: str | None = None) -> None:
         line = line_of(self.file, variable)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Set
 from dataclasses import is_dataclass
 from enum import Enum
 from inspect import isawaitable, iscoroutine
+from math import isfinite
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
@@ -15,6 +17,9 @@ from .base import ToolFailed
 
 NOTHING = "(no result)"
 """What a model reads when a function returned None; of no text, some call again."""
+
+LARGEST = 2**63
+"""Integers beyond are not carried by our JSON, nor by most others'."""
 
 
 def clean(text: str) -> str:
@@ -86,3 +91,16 @@ def _cleaned(value: object) -> object:
     if type(value) in (list, tuple):
         return [_cleaned(item) for item in value]  # type: ignore[attr-defined]
     return value
+
+
+def carried(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """JSON without what encoders refuse: lone surrogates, numbers without end, huge ones."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(str(key)): carried(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [carried(item) for item in value]
+    huge = isinstance(value, int) and not -LARGEST <= value < LARGEST
+    endless = isinstance(value, float) and not isfinite(value)
+    return str(value) if huge or endless else value

@@ -15,17 +15,15 @@ from pydantic_core import to_jsonable_python
 from ..errors import JSONObject
 from .arguments import Arguments
 from .docstrings import Docstring, read_docstring
-from .results import clean, reason_of
+from .hints import bare, is_union, shown
+from .results import carried, clean, reason_of
 from .signatures import (
     Function,
     Signature,
     Unsupported,
-    bare,
     check_result,
     culprit,
-    is_union,
     read_signature,
-    shown,
     unwrapped,
 )
 
@@ -71,15 +69,27 @@ def _describe(function: Function, name: str) -> FunctionSchema:
     signature = read_signature(function)
     check_result(signature.result)
     arguments = Arguments(signature.parameters)
-    said = read_docstring(doc)
-    parameters = _json_schema(arguments, signature, said, _base(name, doc, signature))
+    base = _base(name, doc, signature)
+    said = _said(doc, base)
+    parameters = _json_schema(arguments, signature, said, base)
     return FunctionSchema(
         name, clean(said.text), parameters, _short_form(signature, parameters), arguments
     )
 
 
+def _said(doc: str, base: JSONObject) -> Docstring:
+    """What the docstring says; sections that no style has (``args:``), ollama may know."""
+    said = read_docstring(doc)
+    found = {name: _mapping(own).get("description") for name, own in _properties(base).items()}
+    descriptions = {name: text for name, text in found.items() if isinstance(text, str) and text}
+    if said.parameters or not descriptions:
+        return said
+    text = str(base.get("description", "")).strip()
+    return Docstring(text or said.text, descriptions)
+
+
 def _docstring(function: Function) -> str:
-    own = None if inspect.isroutine(function) else vars(function).get("__doc__")
+    own = None if inspect.isroutine(function) else getattr(function, "__dict__", {}).get("__doc__")
     doc = own or inspect.getdoc(unwrapped(function))
     if not isinstance(doc, str) or not doc.strip():
         raise Unsupported("has no docstring; it tells the model what the tool does")
@@ -87,7 +97,7 @@ def _docstring(function: Function) -> str:
 
 
 def _base(name: str, doc: str, signature: Signature) -> JSONObject:
-    """Properties as ollama's own converter makes them, ``{}`` where it cannot.
+    """The function as ollama's own converter describes it, ``{}`` where it cannot.
 
     It gets the resolved hints without what it stumbles over: defaults, and parameters called
     like a method of pydantic's models.
@@ -107,8 +117,12 @@ def _base(name: str, doc: str, signature: Signature) -> JSONObject:
         tool = convert_function_to_tool(stand_in)
     except BaseException:  # noqa: BLE001 - what it cannot say, ours may
         return {}
-    made = tool.model_dump(exclude_none=True)["function"]["parameters"]
-    return dict(made.get("properties", {}))
+    made: JSONObject = tool.model_dump(exclude_none=True)["function"]
+    return made
+
+
+def _properties(base: JSONObject) -> JSONObject:
+    return _mapping(_mapping(base.get("parameters")).get("properties"))
 
 
 def _json_schema(
@@ -119,16 +133,14 @@ def _json_schema(
         full = arguments.model.model_json_schema(schema_generator=_Quiet)
     except BaseException as error:  # hooks of the user's own types
         raise Unsupported(culprit(signature.parameters) or reason_of(error)) from error
-    full = to_jsonable_python(_without_titles(full), inf_nan_mode="strings")
+    full = carried(to_jsonable_python(_without_titles(full), fallback=str))
     properties: JSONObject = {
-        name: _property(dict(own), _mapping(base.get(name)), said.parameters.get(name))
+        name: _property(own, _mapping(_properties(base).get(name)), said.parameters.get(name))
         for name, own in full.get("properties", {}).items()
     }
     made: JSONObject = {"type": "object", "properties": properties}
-    made["required"] = list(full.get("required", ()))
-    if "$defs" in full:
-        made["$defs"] = full["$defs"]
-    return made
+    made["required"] = full.get("required", [])
+    return {**made, "$defs": full["$defs"]} if "$defs" in full else made
 
 
 def _property(own: JSONObject, base: JSONObject, said: str | None) -> JSONObject:
@@ -178,7 +190,7 @@ def _short_form(signature: Signature, parameters: JSONObject) -> JSONObject:
             "description": own.get("description", ""),
         }
         if choices := _choices(each.hint):
-            entry["choices"] = to_jsonable_python(choices, fallback=str)
+            entry["choices"] = carried(to_jsonable_python(choices, fallback=str))
         if "default" in own:
             entry["default"] = own["default"]
         if isinstance(required, list) and each.name not in required:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import types
 from collections import abc
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Optional, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Optional, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from .hints import accepts_none, bare, portable, shown
 from .results import reason_of
 
 Function = abc.Callable[..., Any]
+WRAPPERS = 100
+"""Looked below; an object that answers to every name seems to be wrapped for ever."""
 EMPTY = inspect.Parameter.empty
 
 
@@ -42,8 +44,12 @@ class Signature:
 
 
 def unwrapped(function: Function) -> Function:
-    """The function that was written, below decorators, partials and callable objects."""
-    while True:
+    """The function that was written, below decorators, partials and callable objects.
+
+    Raises:
+        Unsupported: it never ends.
+    """
+    for _ in range(WRAPPERS):
         if isinstance(function, partial):
             function = function.func
         elif hasattr(function, "__wrapped__"):
@@ -52,6 +58,7 @@ def unwrapped(function: Function) -> Function:
             return function
         else:
             function = type(function).__call__
+    raise Unsupported("is wrapped too often to be looked at")
 
 
 def read_signature(function: Function) -> Signature:
@@ -93,7 +100,7 @@ def _parameter(parameter: inspect.Parameter, hints: dict[str, Any]) -> Parameter
         )
     if name not in hints:
         raise Unsupported(f"parameter {name!r} has no type hint")
-    hint, default = hints[name], parameter.default
+    hint, default = portable(hints[name]), parameter.default
     if isinstance(default, FieldInfo):
         return Parameter(name, Annotated[hint, default])
     if default is None and not accepts_none(hint):
@@ -119,7 +126,7 @@ def check_result(hint: Any) -> None:  # noqa: ANN401
     Raises:
         Unsupported: it cannot.
     """
-    hint = bare(hint)
+    hint = bare(portable(hint))
     if hint in TEXT:
         return
     if (get_origin(hint) or hint) in STREAMS:
@@ -130,26 +137,6 @@ def check_result(hint: Any) -> None:  # noqa: ANN401
         raise Unsupported(
             f"returns {shown(hint)}, which is neither text nor JSON; write `-> str`"
         ) from error
-
-
-def bare(hint: Any) -> Any:  # noqa: ANN401 - hints are anything
-    """The hint without ``Annotated``."""
-    while get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    return hint
-
-
-def is_union(hint: Any) -> bool:  # noqa: ANN401
-    """Whether it is ``Union[…]`` or ``… | …``."""
-    return get_origin(hint) in (Union, types.UnionType)
-
-
-def accepts_none(hint: Any) -> bool:  # noqa: ANN401
-    """Whether None is one of the choices of the hint."""
-    hint = bare(hint)
-    return hint in (None, type(None)) or (
-        is_union(hint) and any(accepts_none(each) for each in get_args(hint))
-    )
 
 
 CONFIG = ConfigDict(
@@ -193,11 +180,3 @@ def culprit(parameters: tuple[Parameter, ...]) -> str | None:
         except BaseException:  # noqa: BLE001, PERF203 - the same hooks
             return f"parameter {each.name!r}: no JSON schema can be made of {shown(each.hint)}"
     return None
-
-
-def shown(hint: Any) -> str:  # noqa: ANN401
-    """The hint as an author knows it."""
-    try:
-        return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
-    except BaseException:  # noqa: BLE001 - the user's own __repr__
-        return "its hint"

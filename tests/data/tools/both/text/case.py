@@ -1,0 +1,6 @@
+"""Upper and lower case."""
+
+
+def shout(text: str) -> str:
+    """Say it louder."""
+    return text.upper()
