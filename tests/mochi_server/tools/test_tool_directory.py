@@ -13,12 +13,14 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import ToolContext, ToolFailed, ToolLoader, ToolOutput
 from mochi_server.tools.directory import DirectorySource
 from mochi_server.tools.fingerprint import DEEPEST, MOST_ENTRIES, look_at, write_stamp
 from mochi_server.tools.processes import ProcessLoader
 from mochi_server.tools.threads import ThreadLoader
 from tests.support.tools import function, noting, write_tools
+from tests.support.turns import bench
 
 CONTEXT = ToolContext(session_id="a1b2c3d4e5", tool_call_id="call_1")
 WAIT = """
@@ -71,10 +73,11 @@ async def found(source, name="add"):
     return {tool.name: tool for tool in await source.tools()}[name]
 
 
-async def until(condition):
+async def until(condition, *, collect=True):
     with anyio.fail_after(5):
         while not condition():
-            gc.collect()
+            if collect:
+                gc.collect()
             await anyio.sleep(0.01)
 
 
@@ -340,6 +343,25 @@ async def test_an_old_state_is_closed_when_nobody_holds_its_tools(tmp_path, load
         del held
         await until(lambda: len(source._keeper) == 1)
         assert await call(await found(source)) == "add"
+
+
+async def test_a_turn_that_has_ended_holds_no_old_state(tmp_path, ollama):
+    folder = write_tools(tmp_path / "tools", init=package(add="one"))
+    settings = ToolSettings(tools=["add"], execution_policy=ToolExecutionPolicy.NEVER_CONFIRM)
+    gc.disable()  # nothing may wait for a search for garbage, which a server makes rarely
+    try:
+        async with bench(tmp_path, ollama) as one:
+            [source] = one.runtime.tools.sources
+            session = await one.session(tool_settings=settings)
+            for text in ("one", "two"):
+                write_tools(folder, init=package(add=text))
+                ollama.reply(tool_calls=[{"name": "add", "arguments": {}}])
+                results = [event.payload() for event in await one.turn(session)]
+                assert text in [data.get("result") for data in results]
+                await one.ended()
+            await until(lambda: len(source._keeper) == 1, collect=False)
+    finally:
+        gc.enable()
 
 
 async def test_a_state_may_be_dropped_in_any_thread(tmp_path):
