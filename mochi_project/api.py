@@ -13,6 +13,7 @@ from ninja.parser import Parser
 from pydantic import BaseModel
 
 from chat.api.chat import router as chat_router
+from chat.api.confirmations import router as confirmations_router
 from chat.api.models import router as models_router
 from mochi_server import __version__
 from mochi_server.errors import InvalidRequest
@@ -150,5 +151,6 @@ def without_password(address: str) -> str:
 api.add_router("/models", models_router, tags=["models"])
 api.add_router("/sessions", sessions_router, tags=["sessions"])
 api.add_router("/chat", chat_router, tags=["chat"])
+api.add_router("/chat", confirmations_router, tags=["chat"])
 api.add_router("/tools", tools_router, tags=["tools"])
 api.add_router("/system-prompts", prompts_router, tags=["system prompts"])

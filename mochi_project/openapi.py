@@ -45,6 +45,7 @@ _SAMPLES: dict[str, Any] = {
     "model": "qwen3:14b",
     "filename": "helpful.md",
     "tool": "add_numbers",
+    "confirmation_id": "conf_0123456789abcdef",
     "index": 3,
     "host": "http://localhost:11434",
     "provider": "openai",

@@ -52,9 +52,7 @@ def channel_layers_of(settings: MochiServerSettings) -> Table:
         memory = "channels.layers.InMemoryChannelLayer"
         return {"default": {"BACKEND": memory, "CONFIG": {"capacity": MOST_SIGNALS}}}
     folder = settings.state_path / "channels"
-    return {
-        "default": {"BACKEND": "chat.layers.FolderChannelLayer", "CONFIG": {"folder": folder}}
-    }
+    return {"default": {"BACKEND": "chat.layers.FolderChannelLayer", "CONFIG": {"folder": folder}}}
 
 
 def approvals_of(settings: MochiServerSettings) -> Table:

@@ -1,0 +1,281 @@
+"""Questions of one server process, decided at another: over the folder and over Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+import pytest_asyncio
+
+from tests.support.fake_ollama import FakeOllama, Reply
+from tests.support.redis import PROGRAM, Redis, running_redis
+from tests.support.server import Server, running_server
+from tests.support.sse import ServerEvent, events
+from tests.support.tools import write_tools
+
+QUESTIONS = 200
+CLIENTS = 4
+SECONDS = 100
+
+COUNT = '''
+import os
+from pathlib import Path
+
+COUNTED = Path(__file__).parent.parent / "counted"
+
+
+def count(number: int) -> str:
+    """Count once.
+
+    Args:
+        number: What is counted.
+    """
+    handle = os.open(COUNTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(handle, f"{number}\\n".encode())
+    os.close(handle)
+    return f"counted {number}"
+
+
+__all__ = ["count"]
+'''
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+class Counting(FakeOllama):
+    """A model that counts the number that the user says."""
+
+    def _default(self, body: dict[str, Any]) -> Reply:
+        said = body["messages"][-1]
+        if said["role"] == "tool":
+            return Reply([said["content"]])
+        call = {"name": "count", "arguments": {"number": int(said["content"])}}
+        return Reply(tool_calls=[call])
+
+
+async def until(still: Callable[[], Awaitable[list[str]]]) -> None:
+    """Wait until nothing of it is there."""
+    with anyio.fail_after(30):
+        while True:
+            if not await still():
+                return
+            await anyio.sleep(0.05)
+
+
+class Turn:
+    """One stream, and the question in it."""
+
+    def __init__(self, number: int, server: Server, session_id: str) -> None:
+        self.number = number
+        self.server = server
+        self.session_id = session_id
+        self.asked = asyncio.Event()
+        self.confirmation_id = ""
+        self.events: list[ServerEvent] = []
+
+    async def run(self, http: aiohttp.ClientSession) -> None:
+        path = f"{self.server.api}/chat/{self.session_id}/stream"
+        async with http.post(path, json={"message": str(self.number)}) as response:
+            assert response.status == 200, await response.text()
+            async for event in events(response.content.iter_any()):
+                self.events.append(event)
+                if event.event == "tool_call_confirmation_required":
+                    self.confirmation_id = event.data["confirmation_id"]
+                    self.asked.set()
+
+    def data(self, name: str) -> Any:
+        (found,) = [event.data for event in self.events if event.event == name]
+        return found
+
+
+class Pair:
+    """Two servers of the same data, and what they share."""
+
+    def __init__(self, folder: Path, servers: list[Server], redis: Redis | None) -> None:
+        self.folder = folder
+        self.servers = servers
+        self.redis = redis
+        self.http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=SECONDS)
+        )
+
+    async def turn(self, number: int, server: Server) -> Turn:
+        settings = {"tools": ["count"], "execution_policy": "always_confirm"}
+        session_id = await server.new_session(tool_settings=settings)
+        return Turn(number, server, session_id)
+
+    async def confirm(self, server: Server, turn: Turn, **body: Any) -> tuple[int, Any]:
+        path = f"{server.api}/chat/{turn.session_id}/confirm-tool"
+        body = {"confirmation_id": turn.confirmation_id, "approved": True, **body}
+        async with self.http.post(path, json=body) as response:
+            return response.status, await response.json()
+
+    async def open_questions(self, server: Server, turn: Turn) -> list[str]:
+        status, body = await server.get(f"/chat/{turn.session_id}/confirmations")
+        assert status == 200, body
+        return [each["confirmation_id"] for each in body["confirmations"]]
+
+    async def leftovers(self) -> list[str]:
+        """What cache and layer hold."""
+        if self.redis is not None:
+            return await self.redis.keys()
+        state = self.folder / ".mochi"
+        return [
+            str(path)
+            for path in [
+                *state.glob("cache/*"),
+                *state.glob("channels/*"),
+                *state.glob("channels/.*"),
+            ]
+        ]
+
+    async def nothing_left(self) -> None:
+        await until(self.leftovers)
+
+    def counted(self) -> Counter[int]:
+        path = self.folder / "counted"
+        return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
+
+
+@pytest_asyncio.fixture(params=["folder", "redis"])
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
+    async with AsyncExitStack() as stack:
+        settings: dict[str, Any] = {}
+        redis = None
+        if request.param == "redis":
+            if PROGRAM is None:
+                pytest.skip("there is no redis-server")
+            redis = await stack.enter_async_context(running_redis(tmp_path))
+            settings["redis_url"] = redis.url
+        write_tools(tmp_path / "tools", init=COUNT)
+        ollama = await stack.enter_async_context(Counting(one_at_a_time=False))
+        servers = [
+            await stack.enter_async_context(
+                running_server(data_dir=tmp_path, ollama=ollama, **settings)
+            )
+            for _ in range(2)
+        ]
+        found = Pair(tmp_path, servers, redis)
+        yield found
+        await found.http.close()
+
+
+async def test_each_of_many_decisions_in_any_order_at_any_process_counts_once(pair: Pair) -> None:
+    rng = random.Random(20260115)
+    turns = [await pair.turn(number, pair.servers[number % 2]) for number in range(QUESTIONS)]
+    running = [asyncio.ensure_future(turn.run(pair.http)) for turn in turns]
+    with anyio.fail_after(SECONDS):
+        await asyncio.gather(*(turn.asked.wait() for turn in turns))
+    for turn in rng.sample(turns, 10):
+        for server in pair.servers:
+            assert await pair.open_questions(server, turn) == [turn.confirmation_id]
+
+    order = rng.sample(turns, len(turns))
+    approved = {turn.number for turn in order if rng.random() < 0.7}
+    statuses: dict[int, list[int]] = {turn.number: [] for turn in turns}
+
+    async def client(some: list[Turn]) -> None:
+        for turn in some:
+            server = rng.choice(pair.servers)
+            yes = turn.number in approved
+            status, _ = await pair.confirm(server, turn, approved=yes, reason=str(turn.number))
+            statuses[turn.number].append(status)
+
+    # Every question is decided twice, at two processes, by different clients, at about one time.
+    twice = [order[start::CLIENTS] for start in range(CLIENTS)]
+    twice = [some + twice[(at + 1) % CLIENTS] for at, some in enumerate(twice)]
+    for some in twice:
+        rng.shuffle(some)
+    with anyio.fail_after(SECONDS):
+        await asyncio.gather(*map(client, twice))
+        await asyncio.gather(*running)
+
+    assert {number: sorted(found) for number, found in statuses.items()} == {
+        number: [200, 404] for number in range(QUESTIONS)
+    }
+    for turn in turns:
+        decided, result = turn.data("tool_call_confirmation_decided"), turn.data("tool_result")
+        assert decided["approved"] is result["success"] is (turn.number in approved)
+        assert decided["reason"] == str(turn.number)
+        assert turn.events[-1].event == "done"
+    assert pair.counted() == Counter(approved)
+    for turn in turns:
+        assert await pair.open_questions(rng.choice(pair.servers), turn) == []
+    await pair.nothing_left()
+
+
+async def test_changed_arguments_arrive_and_wrong_ones_leave_the_question_open(pair: Pair) -> None:
+    one, two = pair.servers
+    turn = await pair.turn(1, one)
+    running = asyncio.ensure_future(turn.run(pair.http))
+    with anyio.fail_after(SECONDS):
+        await turn.asked.wait()
+        status, body = await pair.confirm(two, turn, arguments={"number": "many"})
+        assert (status, body["error"]["code"]) == (422, "VALIDATION_ERROR")
+        assert await pair.open_questions(one, turn) == [turn.confirmation_id]
+        assert (await pair.confirm(two, turn, arguments={"number": 7}))[0] == 200
+        await running
+    assert pair.counted() == Counter([7])
+    assert turn.data("tool_call_confirmation_decided")["arguments"] == {"number": 7}
+
+
+async def test_a_client_that_leaves_takes_its_question_along(pair: Pair) -> None:
+    one, two = pair.servers
+    turn = await pair.turn(1, one)
+    running = asyncio.ensure_future(turn.run(pair.http))
+    with anyio.fail_after(SECONDS):
+        await turn.asked.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await until(lambda: pair.open_questions(two, turn))
+        status, body = await pair.confirm(two, turn)
+    assert (status, body["error"]["code"]) == (404, "CONFIRMATION_NOT_FOUND")
+    await pair.nothing_left()
+
+
+async def test_a_question_of_a_process_that_died_is_not_found_after_a_while(pair: Pair) -> None:
+    one, two = pair.servers
+    turn = await pair.turn(1, one)
+    running = asyncio.ensure_future(turn.run(pair.http))
+    with anyio.fail_after(SECONDS):
+        await turn.asked.wait()
+        await one.stop(signal.SIGKILL)
+        await asyncio.gather(running, return_exceptions=True)
+        if pair.redis is not None:  # nobody knows, until it has given no sign of life for a time
+            await until(lambda: pair.open_questions(two, turn))
+        status, body = await pair.confirm(two, turn)
+    assert (status, body["error"]["code"]) == (404, "CONFIRMATION_NOT_FOUND")
+    assert await pair.open_questions(two, turn) == []
+
+
+async def test_workers_of_one_server_share_their_questions(tmp_path: Path) -> None:
+    write_tools(tmp_path / "tools", init=COUNT)
+    async with (
+        Counting(one_at_a_time=False) as ollama,
+        running_server(data_dir=tmp_path, ollama=ollama, workers=2) as server,
+    ):
+        pair = Pair(tmp_path, [server], None)
+        turns = [await pair.turn(number, server) for number in range(20)]
+        running = [asyncio.ensure_future(turn.run(pair.http)) for turn in turns]
+        with anyio.fail_after(SECONDS):
+            await asyncio.gather(*(turn.asked.wait() for turn in turns))
+            # Each on a connection of its own, so on any worker.
+            for turn in turns:
+                async with aiohttp.ClientSession() as http:
+                    path = f"{server.api}/chat/{turn.session_id}/confirm-tool"
+                    body = {"confirmation_id": turn.confirmation_id, "approved": True}
+                    async with http.post(path, json=body) as response:
+                        assert response.status == 200, json.dumps(await response.json())
+            await asyncio.gather(*running)
+        await pair.http.close()
+        assert pair.counted() == Counter(range(20))
