@@ -35,9 +35,9 @@ from .schemas import (
     SessionHead,
     SessionList,
     SessionPatch,
-    SessionStatus,
     SystemPromptSet,
 )
+from .status import STATUS, SessionStatus
 
 router = Router()
 
@@ -235,7 +235,7 @@ async def remove_system_prompt(request: HttpRequest, session_id: str) -> HttpRes
     "/{session_id}/status",
     response=SessionStatus,
     summary="What the session's next turn works with",
-    openapi_extra=documented(*READING, example=schemas.STATUS, parameters=ONE),
+    openapi_extra=documented(*READING, example=STATUS, parameters=ONE),
 )
 async def session_status(request: HttpRequest, session_id: str) -> HttpResponse:
     """Context window, tools, agents, system prompt, summary."""

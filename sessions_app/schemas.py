@@ -97,26 +97,6 @@ DETAIL: JSONObject = {
     },
     "messages": MESSAGES,
 }
-STATUS: JSONObject = {
-    "session_id": "a1b2c3d4e5",
-    "model": "qwen3:14b",
-    "message_count": 12,
-    "context_window": {
-        "dynamic_enabled": True,
-        "current_window": 8192,
-        "model_max_context": 40960,
-        "last_adjustment_reason": "usage_threshold",
-        "manual_override": False,
-    },
-    "tools_enabled": True,
-    "active_tools": ["add_numbers", "get_current_time"],
-    "execution_policy": "always_confirm",
-    "agents_enabled": True,
-    "enabled_agents": ["coder"],
-    "system_prompt_file": "using_agents.md",
-    "summary": SUMMARY,
-    "summary_model": "qwen3:14b",
-}
 
 
 class StrictToolSettings(ToolSettings):
@@ -302,22 +282,3 @@ class MessageList(BaseModel):
     session_id: str
     message_count: int
     messages: list[dict[str, Any]]
-
-
-class SessionStatus(BaseModel):
-    """What a session's next turn would work with."""
-
-    model_config = ConfigDict(extra="allow", json_schema_extra={"example": STATUS})
-
-    session_id: str
-    model: str
-    message_count: int
-    context_window: dict[str, Any]
-    tools_enabled: bool
-    active_tools: list[str]
-    execution_policy: str | None
-    agents_enabled: bool
-    enabled_agents: list[str]
-    system_prompt_file: str | None
-    summary: ConversationSummary | None
-    summary_model: str | None
