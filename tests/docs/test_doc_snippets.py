@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mochi_server.initialise import initialise
 from mochi_server.tools.base import FolderSpec
 from mochi_server.tools.packages import load_package
 from tests.docs.pages import ROOT, Block, blocks
@@ -120,6 +121,12 @@ async def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path: P
         ollama.models.clear()
         ollama.add_model("qwen3:8b")
         ollama.reply(["Paris", "."], thinking=["The user asks ", "for a city."])
+        sum_ = {"name": "calculate", "arguments": {"expression": "2340 * 17.5 / 100"}}
+        ollama.reply(tool_calls=[sum_])
+        ollama.reply(["17.5 % of 2340 ", "is 409.5."])
+        ollama.reply(tool_calls=[{"name": "list_files", "arguments": {}}])
+        ollama.reply(["There is one file, ", "welcome.txt."])
+        initialise(tmp_path)
         async with server_with_model(tmp_path, ollama) as server:
             await run_page(TUTORIAL, server, tmp_path)
     assert ollama.chats[0]["think"] is True
