@@ -75,6 +75,12 @@ def test_the_same_is_there_as_json(folder):
     assert (problem["line"], problem["tool"]) == (4, "missing")
 
 
+def test_what_a_module_prints_is_no_part_of_the_json(folder, capsys):
+    write_tools(folder, init=f"print('Hello!')\n{INIT}")
+    call_command("reload_tools", "--json")
+    assert len(json.loads(capsys.readouterr().out)["tools"]) == 2
+
+
 def test_a_check_fails_on_problems_and_tells_no_server(folder, stamp, capsys):
     with pytest.raises(SystemExit) as ended:
         call_command("reload_tools", "--check")

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
         """Print what is there; exit or tell the servers."""
         mochi: MochiServerSettings = settings.MOCHI
-        found = describe_tools(mochi)
+        with redirect_stdout(sys.stderr):  # a module may print; that must not stand in our JSON
+            found = describe_tools(mochi)
         lines = json_lines(found, mochi) if options["json"] else text_lines(found, mochi)
         for line in lines:
             self.stdout.write(line)
