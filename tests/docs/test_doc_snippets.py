@@ -231,3 +231,43 @@ async def test_the_tools_of_the_page_pass_the_tests_of_the_page(tmp_path: Path) 
     told = {tool.name: tool for tool in package.description.tools}
     assert (told["borrow_book"].destructive, told["find_books"].destructive) == (True, False)
     assert (told["borrow_book"].sequential, told["find_books"].timeout) == (True, 5)
+
+
+async def test_the_javascript_decides_about_a_call_and_sees_it_settled(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed: the JavaScript of the page cannot be run")
+    reader, decider = [b.text for b in blocks(FRONT_END) if b.language == "javascript"]
+    initialise(tmp_path)
+    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session = await server.new_session(tool_settings={"tools": ["calculate"]})
+        ollama.reply(
+            tool_calls=[{"name": "calculate", "arguments": {"expression": "1 + 1"}}] * 2,
+        )
+        ollama.reply(["Done"])
+        ours = f"""
+            const base = {server.url!r}, id = {session!r};
+            const answers = [
+                (q) => decide(base, id, q, true, {{ args: {{ expression: "2 + 2" }} }}),
+                (q) => decide(base, id, q, false, {{ reason: "Once is enough." }}),
+            ];
+            const ask = (q) => answers[q.queue_position - 1](q);
+            const settle = (d) => console.log("settled", d.approved, d.edited, open.size);
+            for await (const {{ event, data }} of turn(base, id, {{ message: "Hi" }})) {{
+                follow(event, data);
+                if (event === "tool_result") console.log(data.result, data.error_message);
+            }}
+            await decide(base, id, {{ confirmation_id: "conf_0" }}, true)
+                .catch((error) => console.log(error.code));
+        """
+        script = tmp_path / "decider.mjs"
+        script.write_text(reader.partition("const stop =")[0] + decider + ours)
+        with anyio.fail_after(30):
+            done = await anyio.run_process([node, str(script)], cwd=tmp_path)
+    assert done.stdout.decode().splitlines() == [
+        "settled true true 0",
+        "settled false false 0",
+        "null the user denied this call. Reason: Once is enough.",
+        "4 null",
+        "CONFIRMATION_NOT_FOUND",
+    ]
