@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .base import Problem
+from .results import reason_of
 
 NOT_TOOLS = {"venv", "env", "node_modules", "site-packages", "build", "dist"}
 
@@ -41,16 +42,28 @@ def _why_not(folder: Path) -> str | None:
 
 
 def unexported(folder: Path, is_loaded: Callable[[Path], bool]) -> Iterator[Problem]:
-    """A problem for each file with functions that nothing has imported."""
+    """A problem for each file with functions, or errors, that nothing has imported."""
     for file in sorted(folder.glob("*.py")):
         if file.name.startswith(("_", ".", "test_", "conftest")) or is_loaded(file):
             continue
-        if functions := list(_functions(file)):
+        if error := _syntax_error(file):
+            yield Problem(file=str(file), line=error.lineno, reason=reason_of(error))
+        elif functions := list(_functions(file)):
             reason = (
                 "nothing exports its functions; to offer them, write in the folder's __init__.py: "
                 f"from .{file.stem} import {', '.join(functions)}; __all__ = {functions!r}"
             )
             yield Problem(file=str(file), line=None, reason=reason)
+
+
+def _syntax_error(file: Path) -> SyntaxError | None:
+    try:
+        ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        return error
+    except (OSError, ValueError, RecursionError, MemoryError):
+        return None
+    return None
 
 
 def _functions(file: Path) -> Iterator[str]:

@@ -10,10 +10,11 @@ import typing
 import uuid
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
 import pytest
+import typing_extensions
 from pydantic import BaseModel, SecretStr, field_validator
 
 from mochi_server.tools.base import InvalidArguments
@@ -44,15 +45,29 @@ class Options(typing.TypedDict, total=False):
     size: Size
 
 
+class Marked(typing.TypedDict):
+    a: typing_extensions.Required[int]
+    b: typing_extensions.NotRequired[Options]
+
+
+class Unspeakable(ValueError):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
 class Odd(BaseModel):
     value: int
 
     @field_validator("value")
     @classmethod
     def refuse(cls, value: int) -> int:
-        raise {0: KeyError, 1: SystemExit, 2: KeyboardInterrupt, 3: RecursionError}.get(
-            value, ValueError
-        )("odd")
+        raise {
+            0: KeyError,
+            1: SystemExit,
+            2: KeyboardInterrupt,
+            3: RecursionError,
+            5: Unspeakable,
+        }.get(value, ValueError)("odd")
 
 
 def arguments_of(hint: Any) -> Any:
@@ -85,6 +100,10 @@ def arguments_of(hint: Any) -> Any:
         (Point, '{"x": "1"}', Point(x=1)),
         (Size, {"width": 2}, Size(2, 1)),
         (Options, {"size": '{"width": 2}'}, {"size": Size(2, 1)}),
+        (list[Options], '[{"depth": "1"}]', [{"depth": 1}]),
+        (Annotated[dict[str, Options | None], "by name"], {"a": None}, {"a": None}),
+        (typing.List[Options], [{"depth": "1"}], [{"depth": 1}]),  # noqa: UP006
+        (Marked, {"a": "1", "b": {"depth": "2"}}, {"a": 1, "b": {"depth": 2}}),
         (dt.date, "2024-02-29", dt.date(2024, 2, 29)),
         (
             uuid.UUID,
@@ -132,6 +151,8 @@ def test_arguments_are_fitted_to_the_hint(hint: Any, given: Any, value: Any) -> 
         (Odd, {"value": 2}, "KeyboardInterrupt"),
         (Odd, {"value": 3}, "RecursionError"),
         (Odd, {"value": 4}, "odd"),
+        (Odd, {"value": 5}, "refused"),
+        (Marked, {}, "Field required"),
     ],
 )
 def test_what_does_not_fit_is_said_in_few_words(hint: Any, given: Any, said: str) -> None:
@@ -163,3 +184,8 @@ def test_what_was_given_is_not_changed() -> None:
     given = {"value": ["[1]"]}
     assert arguments_of(list[list[int]]).bind(given) == {"value": [[1]]}
     assert given == {"value": ["[1]"]}
+
+
+def test_something_other_than_an_object_is_refused() -> None:
+    with pytest.raises(InvalidArguments, match="must be an object"):
+        arguments_of(int).validate([1])

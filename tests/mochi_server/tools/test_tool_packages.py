@@ -193,7 +193,16 @@ class Any:
 f = Any()
 """
 
+HOSTILE = """
+class Any:
+    @property
+    def __wrapped__(self): raise SystemExit("no")
+    def __call__(self): ...
+f = Any()
+"""
+
 REFUSED = {
+    "hostile": (HOSTILE, "SystemExit: no"),
     "no docstring": ("def f(a: int) -> str:\n    return ''\n", "no docstring"),
     "no hint": ('def f(a) -> str:\n    """Do."""\n', "parameter 'a' has no type hint"),
     "no result": ('def f(a: int):\n    """Do."""\n', "no hint for its result"),
@@ -400,3 +409,15 @@ def test_a_module_that_answers_for_itself_cannot_break_the_load(write: Write) ->
 def test_a_name_that_no_model_can_call_is_a_problem(write: Write) -> None:
     folder = write({"__init__.py": "__all__ = ['größe']\n" + GOOD.format("größe")})
     assert "no name that models can call" in only_problem(load(folder)).reason
+
+
+def test_a_module_that_changes_what_a_module_is_cannot_break_the_load(write: Write) -> None:
+    text = "import sys\nsys.modules[__name__ + '.sub'] = 3\n__all__ = []\n"
+    package = load(write({"__init__.py": text, "sub/__init__.py": "__all__ = ['f']\n"}))
+    assert len(package.description.problems) == 1
+
+
+def test_a_file_that_is_not_python_is_said_even_if_nothing_imports_it(write: Write) -> None:
+    problem = only_problem(load(write({"broken.py": "x = 1\ndef f(:\n"})))
+    assert place(problem) == ("broken.py", 2)
+    assert problem.reason.startswith("SyntaxError")
