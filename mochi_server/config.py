@@ -6,8 +6,10 @@ docs/reference/settings.md is the table of all of them.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -212,7 +214,10 @@ class MochiServerSettings(BaseSettings):
     )
 
     # Later parts
-    redis_url: str | None = Field(default=None, description="One Redis for layer, cache, claims.")
+    redis_url: str | None = Field(
+        default=None,
+        description="Redis that carries confirmations between processes; unset: the data folder.",
+    )
     enable_conversation_compression: bool = Field(
         default=False,
         validation_alias=_bare("ENABLE_CONVERSATION_COMPRESSION"),
@@ -266,6 +271,18 @@ class MochiServerSettings(BaseSettings):
         if parts.port is None and parts.scheme == "http" and "//" not in value:
             text = f"{text}:11434"
         return text
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_redis(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        where = parts.path if parts.scheme == "unix" else parts.hostname
+        schemes = {"redis", "rediss", "unix"}
+        if parts.scheme not in schemes or not where or not _PORT.fullmatch(parts.netloc):
+            raise ValueError("must be an address such as redis://localhost:6379/0")
+        return value
 
     @field_validator("ollama_keep_alive")
     @classmethod
@@ -412,6 +429,41 @@ def child_environment(**values: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not _SECRET.search(name) and not _WITH_LOGIN.search(value)
     } | values
+
+
+_WORKERS = re.compile(r"(?:--workers|-w)(?:=|\s+|(?<=-w))(\d+)")
+
+
+def server_processes(settings: MochiServerSettings) -> int:
+    """How many processes serve, as far as one of them can know.
+
+    By the setting; else, in a process that another server's command has started, by the words of
+    that command. Other ways of starting several are not noticed.
+    """
+    started = multiprocessing.parent_process() is not None
+    if settings.workers > 1 or not (started or Path(sys.argv[0]).name == "gunicorn"):
+        return settings.workers
+    if found := _WORKERS.search(" ".join(sys.argv[1:])):
+        return int(found[1])
+    counts = (os.environ.get(name, "") for name in ("UVICORN_WORKERS", "WEB_CONCURRENCY"))
+    return next((int(count) for count in counts if count.isdigit()), 1)
+
+
+def tool_environment() -> dict[str, str]:
+    """This process's environment for the user's own code: whole, without the server's secrets."""
+    return {name: value for name, value in os.environ.items() if name not in _OWN_SECRETS}
+
+
+def _own_secrets() -> frozenset[str]:
+    """Variables with keys, tokens and passwords that the server's settings read."""
+    fields = MochiServerSettings.model_fields
+    secret = [name for name, field in fields.items() if "SecretStr" in str(field.annotation)]
+    names = {variable_of(name) for name in [*secret, "redis_url", "ollama_host"]}
+    names |= {name.upper() for name in secret if fields[name].validation_alias is not None}
+    return frozenset(names | {f"{name}_FILE" for name in names})
+
+
+_OWN_SECRETS = _own_secrets()
 
 
 def unknown_variables() -> list[str]:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import anyio
 
 from ..aio import BackgroundTasks
-from ..config import child_environment
-from .link import Link
+from ..config import tool_environment
+from .link import NONSENSE, Link
 from .output import Allowance, OutputLog
 
 _RUN_WORKER: Final = (
@@ -100,12 +100,14 @@ class Child:
     def _understood(self, answer: dict[str, Any] | None) -> dict[str, Any]:
         if answer is None:
             raise ChildGone(self._reason or "the tool's process ended")
-        try:
-            self.size = int(answer["size"])
-            return {name: answer[name] for name in ("kind", "value", "text", "trace")}
-        except (KeyError, TypeError, ValueError):
-            self.kill("the tool's process wrote nonsense to the server")
-            raise ChildGone(self._reason) from None
+        match answer:
+            case {"kind": "done" | "invalid" | "failed", "value": _, "size": int(size)} if all(
+                isinstance(answer.get(name), str) for name in ("text", "trace")
+            ):
+                self.size = size
+                return {name: answer[name] for name in ("kind", "value", "text", "trace")}
+        self.kill(NONSENSE)
+        raise ChildGone(NONSENSE)
 
     def _look(self) -> None:
         """Kill it when it is too big; it cannot be trusted to say so itself."""
@@ -181,7 +183,7 @@ class Child:
             stderr=sink,
             pass_fds=(link.fileno(), lifeline),
             start_new_session=True,
-            env=child_environment(),
+            env=tool_environment(),
         )
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
@@ -198,8 +200,12 @@ class Child:
 
 
 def _search_path() -> str:
-    """``sys.path`` as JSON: tools can import in a process what they can import in a thread."""
-    return json.dumps([str(Path(path).absolute()) for path in sys.path])
+    """``sys.path`` as JSON: tools can import in a process what they can import in a thread.
+
+    Entries that are no paths, as installers make them, stay as they are.
+    """
+    paths = (Path(path) for path in sys.path)
+    return json.dumps([str(path.absolute() if path.exists() else path) for path in paths])
 
 
 def _kill_group(pid: int) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from mochi_server.__main__ import main
-from mochi_server.config import MochiServerSettings, child_environment, load_settings, variable_of
+from mochi_server.config import (
+    MochiServerSettings,
+    child_environment,
+    load_settings,
+    tool_environment,
+    variable_of,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +122,17 @@ def test_a_child_gets_no_address_with_a_password(monkeypatch):
 def test_a_child_gets_what_is_no_secret(monkeypatch, name):
     monkeypatch.setenv(name, "plain")
     assert child_environment()[name] == "plain"
+
+
+@pytest.mark.parametrize(
+    "name", ["MOCHI_API_TOKEN", "OPENAI_API_KEY", "GEMINI_API_KEY_FILE", "MOCHI_REDIS_URL"]
+)
+def test_tools_do_not_get_the_secrets_of_the_server(monkeypatch, name):
+    monkeypatch.setenv(name, "s3cret")
+    assert name not in tool_environment()
+
+
+@pytest.mark.parametrize("name", ["WEATHER_API_KEY", "GITHUB_TOKEN", "DATABASE_PASSWORD", "PATH"])
+def test_tools_get_what_their_author_has_set_for_them(monkeypatch, name):
+    monkeypatch.setenv(name, "mine")
+    assert tool_environment()[name] == "mine"
