@@ -24,7 +24,8 @@ def inside(path: str) -> Path:
     place = root / relative
     try:
         # A link could lead anywhere, and be changed after this look.
-        straight = place.resolve() == place
+        steps = [place, *place.parents][: len(relative.parts)]
+        straight = place.resolve() == place and not any(step.is_symlink() for step in steps)
     except (OSError, RuntimeError, ValueError):
         straight = False
     if not straight:
