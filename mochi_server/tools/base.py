@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,6 +85,10 @@ class LoadedFolder(ABC):
             ToolFailed: nobody is there to look at them.
         """
 
+    def place(self) -> AbstractAsyncContextManager[object]:
+        """Room for one call; waits while there is none, which is not the call's own time."""
+        return nullcontext()
+
     @abstractmethod
     async def call(self, name: str, arguments: JSONObject) -> str:
         """Call the function; cancelling gives the call up and hurts no other.
@@ -135,6 +140,11 @@ class ToolOutput:
     content: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToolBegun:
+    """The call has waited for its place and runs from now on: its time counts from here."""
+
+
 class Tool(ABC):
     """Something that a model can call."""
 
@@ -174,7 +184,7 @@ class Tool(ABC):
     @abstractmethod
     def run(
         self, arguments: JSONObject, context: ToolContext
-    ) -> AsyncGenerator[Event | ToolOutput, None]:
+    ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
         """Events while it works, if it has any, and exactly one output, last.
 
         Raises (while it is iterated):

@@ -16,6 +16,7 @@ from .base import (
     LoadedFolder,
     Problem,
     Tool,
+    ToolBegun,
     ToolContext,
     ToolDescription,
     ToolLoader,
@@ -61,9 +62,11 @@ class FunctionTool(Tool):
         self,
         arguments: JSONObject,
         context: ToolContext,  # noqa: ARG002 - a plain function is not told who calls
-    ) -> AsyncGenerator[ToolOutput, None]:
-        """See the base class; the output is all there is."""
-        yield ToolOutput(await self._folder.call(self.name, arguments))
+    ) -> AsyncGenerator[ToolBegun | ToolOutput, None]:
+        """See the base class; there are no events."""
+        async with self._folder.place():
+            yield ToolBegun()
+            yield ToolOutput(await self._folder.call(self.name, arguments))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import anyio
 from ..errors import JSONObject, ToolExecutionFailed
 from ..events import Event
 from ..messages import now
-from .base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
+from .base import InvalidArguments, Tool, ToolBegun, ToolContext, ToolFailed, ToolOutput
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +98,8 @@ class ToolExecutionService:
     ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
         """The tool's events, and exactly one result, last.
 
-        Its time begins when it may run: a sequential tool first waits for its turn. Closing or
-        cancelling gives the call up.
+        Its time begins when it runs: calls may have to wait for a process, and sequential ones
+        for their turn. Closing or cancelling gives the call up.
         """
         lock = self._lock_of(tool)
         if lock is not None:
@@ -109,10 +109,13 @@ class ToolExecutionService:
         reason: str | None = None
         try:
             async with aclosing(tool.run(arguments, context)) as steps:
+                deadline = None
                 while output is None:
-                    left = None if tool.timeout is None else began + tool.timeout
-                    step = await _next(steps, left)
-                    if isinstance(step, ToolOutput):
+                    step = await _next(steps, deadline)
+                    if isinstance(step, ToolBegun):
+                        began = time.perf_counter()
+                        deadline = began + tool.timeout if tool.timeout is not None else None
+                    elif isinstance(step, ToolOutput):
                         output = step.content
                     else:
                         yield step
@@ -182,8 +185,8 @@ class ToolExecutionService:
 
 
 async def _next(
-    steps: AsyncGenerator[Event | ToolOutput, None], deadline: float | None
-) -> Event | ToolOutput:
+    steps: AsyncGenerator[Event | ToolBegun | ToolOutput, None], deadline: float | None
+) -> Event | ToolBegun | ToolOutput:
     """The next step.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
+from contextlib import AbstractAsyncContextManager
 from itertools import count
 
 from ..aio import BackgroundTasks
@@ -64,6 +65,9 @@ class _HeldFolder(LoadedFolder):
 
     async def validate(self, name: str, arguments: JSONObject) -> JSONObject:
         return await self._folder.validate(name, arguments)
+
+    def place(self) -> AbstractAsyncContextManager[object]:
+        return self._folder.place()
 
     async def call(self, name: str, arguments: JSONObject) -> str:
         return await self._folder.call(name, arguments)

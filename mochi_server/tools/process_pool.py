@@ -57,6 +57,8 @@ class ProcessPool:
         self._options = options
         self._tasks = tasks
         self._said = Allowance()
+        self.places = anyio.Semaphore(options.workers)
+        """For whoever wants to know when the wait is over; ``call`` waits as well."""
         self._calls = anyio.Semaphore(options.workers)
         self._looks = anyio.Semaphore(1)
         self._free: list[Seat] = []

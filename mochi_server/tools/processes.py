@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import cast
 
 from ..aio import BackgroundTasks, in_thread
 from ..errors import JSONObject
 from .base import FolderDescription, FolderSpec, LoadedFolder, Problem, ToolFailed, ToolLoader
 from .child import Child, Limits
+from .link import NONSENSE
 from .output import Allowance
 from .process_pool import CLOSED, PoolOptions, ProcessPool, load_into, sentence
 from .wire import BadFrame, described
@@ -40,10 +42,16 @@ class ProcessFolder(LoadedFolder):
         outcome = await self._pool.validate(name, arguments)
         return cast("JSONObject", outcome.result(name))
 
+    def place(self) -> AbstractAsyncContextManager[object]:
+        """See the base class: one of the processes that may be busy at a time."""
+        return self._pool.places
+
     async def call(self, name: str, arguments: JSONObject) -> str:
         """See the base class; waits while all processes are busy."""
-        outcome = await self._pool.call(name, arguments)
-        return cast("str", outcome.result(name))
+        result = (await self._pool.call(name, arguments)).result(name)
+        if not isinstance(result, str):
+            raise ToolFailed(sentence(NONSENSE))
+        return result
 
     async def aclose(self) -> None:
         """See the base class."""

@@ -35,13 +35,13 @@ from tests.support.turns import (
 )
 
 INIT = """
-from .functions import add, erase, fail, hang, meet, note, shout, silent
+from .functions import add, erase, fail, hang, meet, nap, note, shout, silent
 
-__all__ = ["add", "erase", "fail", "hang", "meet", "note", "shout", "silent"]
+__all__ = ["add", "erase", "fail", "hang", "meet", "nap", "note", "shout", "silent"]
 __math__ = ["add"]
 __destructive__ = ["erase"]
 __sequential__ = ["note"]
-__timeouts__ = {"hang": 0.3}
+__timeouts__ = {"hang": 0.3, "nap": 1}
 """
 FUNCTIONS = '''
 import asyncio
@@ -88,6 +88,12 @@ def meet(name: str, other: str) -> str:
     return f"{name} saw nobody"
 
 
+def nap(seconds: float) -> str:
+    """Take some time."""
+    time.sleep(seconds)
+    return "rested"
+
+
 def note(text: str) -> str:
     """Write a line, alone."""
     lock = HERE / "writing"
@@ -107,7 +113,7 @@ def silent() -> str:
     """Say nothing."""
     return ""
 '''
-ALL = ["add", "erase", "fail", "hang", "meet", "note", "shout", "silent"]
+ALL = ["add", "erase", "fail", "hang", "meet", "nap", "note", "shout", "silent"]
 ISOLATIONS = ["thread", "process"]
 
 
@@ -235,6 +241,19 @@ async def test_a_sequential_tool_runs_alone_also_beside_other_sessions(
     for log in logs:
         results = of_kind(await read_all(log), "tool_result")
         assert [result["result"] for result in results] == ["0", "1", "2"]
+
+
+async def test_waiting_for_a_free_process_is_not_time_of_the_call(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Four calls one after the other take longer than any of them may."""
+    write_tools(tmp_path)
+    async with bench(tmp_path, ollama, tool_isolation="process", tool_workers=1) as engine:
+        ollama.reply(tool_calls=[call("nap", seconds=0.3)] * 4)
+        ollama.reply(["Rested."])
+        session = await engine.session(**offer())
+        events = await engine.turn(session)
+    assert [result["result"] for result in of_kind(events, "tool_result")] == ["rested"] * 4
 
 
 async def test_a_failing_call_tells_the_model_why_and_stops_no_other(

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
-from mochi_server.tools.base import ToolContext, ToolFailed, ToolLoader, ToolOutput
+from mochi_server.tools.base import ToolBegun, ToolContext, ToolFailed, ToolLoader, ToolOutput
 from mochi_server.tools.directory import DirectorySource
 from mochi_server.tools.fingerprint import DEEPEST, MOST_ENTRIES, look_at, write_stamp
 from mochi_server.tools.processes import ProcessLoader
@@ -63,7 +63,8 @@ async def names(source):
 
 
 async def call(tool, **arguments):
-    steps = [step async for step in tool.run(arguments, CONTEXT)]
+    told = [step async for step in tool.run(arguments, CONTEXT)]
+    steps = [step for step in told if not isinstance(step, ToolBegun)]
     [output] = steps
     assert isinstance(output, ToolOutput)
     return output.content
