@@ -69,7 +69,7 @@ class Child:
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        return self._reason is None and not self._life.done()
+        return self._reason is None and not (self._started.is_set() and self._link.has_ended())
 
     @property
     def pid(self) -> int | None:

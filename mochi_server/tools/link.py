@@ -11,6 +11,8 @@ from typing import Any, cast
 from ..errors import JSONObject
 from .wire import LENGTH_BYTES, BadFrame, length_of, pack, unpack
 
+NONSENSE = "the tool's process wrote nonsense to the server"
+
 
 class Link(asyncio.Protocol):
     """Sends a request, finds its answer; anything else that comes is trouble."""
@@ -19,7 +21,9 @@ class Link(asyncio.Protocol):
         self._on_trouble = on_trouble
         self._on_end = on_end
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         self._received = bytearray()
+        self._broken = False
         self._numbers = itertools.count(1)
         self._asked = 0
         self._answer: asyncio.Future[dict[str, Any] | None] | None = None
@@ -28,6 +32,7 @@ class Link(asyncio.Protocol):
 
     async def connect(self, sock: socket.socket) -> None:
         """Use this end from now on, and own it."""
+        self._socket = sock
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
     def ask(self, request: JSONObject) -> asyncio.Future[dict[str, Any] | None]:
@@ -46,6 +51,17 @@ class Link(asyncio.Protocol):
             self._transport.write(frame)
         return self._answer
 
+    def has_ended(self) -> bool:
+        """Whether the other end is closed, also when the loop has not noticed it yet."""
+        if self._socket is None or self.ended.is_set():
+            return True
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def close(self) -> None:
         """Close it; the process takes that as its end."""
         if self._transport is not None:
@@ -58,15 +74,22 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take whole frames out of what came."""
-        if self._waiting() is None and not self._received:
-            self._on_trouble("the tool's process wrote to the server without being asked")
+        if self._broken:
+            return
+        if self._waiting() is None:
+            self._break("the tool's process wrote to the server without being asked")
             return
         self._received += data
         try:
             while (body := self._next()) is not None:
                 self._on_message(unpack(body))
         except BadFrame:
-            self._on_trouble("the tool's process wrote nonsense to the server")
+            self._break(NONSENSE)
+
+    def _break(self, reason: str) -> None:
+        """Believe nothing that comes from now on."""
+        self._broken = True
+        self._on_trouble(reason)
 
     def _next(self) -> bytes | None:
         """The body of the first frame, once all of it is here."""
@@ -82,7 +105,7 @@ class Link(asyncio.Protocol):
     def _on_message(self, message: dict[str, Any]) -> None:
         answer = self._waiting()
         if answer is None:
-            self._on_trouble("the tool's process answered twice")
+            self._break("the tool's process answered twice")
         elif message.get("id") == self._asked:
             answer.set_result(message)
         # Else it is a second answer to an earlier request, and this one's is still to come.

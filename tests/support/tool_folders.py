@@ -1,0 +1,38 @@
+"""Folders of tools for tests, and what became of processes."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+
+from mochi_server.tools.base import FolderSpec
+
+
+def tool_folder(path: Path, code: str) -> FolderSpec:
+    """A folder with this ``__init__.py``; functions get a docstring where they have none."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "__init__.py").write_text(textwrap.dedent(code), encoding="utf-8")
+    return FolderSpec(path=path)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether no thread of it runs; a process that nobody has reaped yet does not run."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "Z" and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1
+    except ProcessLookupError:
+        return True
+    except FileNotFoundError:
+        return Path("/proc/self").exists()
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+    """Wait until it holds."""
+    with anyio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 - nobody tells us
+            await anyio.sleep(0.01)
