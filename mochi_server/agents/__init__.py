@@ -1,1 +1,16 @@
-"""Agents: specialists with tools of their own. None are discovered yet."""
+"""Agents: specialists with a prompt, tools and a memory of their own, which models can call."""
+
+from .definition import AgentDefinition
+from .discovery import AgentDiscoveryService
+from .prompt_loader import PromptLoader
+from .source import AgentSource
+from .tool_factory import AgentRunner, AgentTool
+
+__all__ = [
+    "AgentDefinition",
+    "AgentDiscoveryService",
+    "AgentRunner",
+    "AgentSource",
+    "AgentTool",
+    "PromptLoader",
+]

@@ -1,0 +1,162 @@
+"""Makes an agent of what its folder has, or says why it is none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from ..tools.base import LoadedFolder, Problem, Tool
+from ..tools.directory import FunctionTool
+from .definition import AGENT_TOOL, SOURCE, AgentDefinition
+from .folders import AgentFolder
+from .own_files import own_file_tools
+from .skill_file import SkillFile, SkillFileError
+
+
+def assemble(
+    folder: AgentFolder,
+    skill: SkillFile | SkillFileError | None,
+    loaded: LoadedFolder | None,
+    *,
+    names: Collection[str],
+    default_timeout: float | None,
+) -> AgentDefinition:
+    """The agent as it is now, with everything that is wrong about it.
+
+    Args:
+        folder: Its folder.
+        skill: Its ``SKILL.md``, or why that cannot be read.
+        loaded: Its tools, where it has Python files that could be loaded.
+        names: Of all agents.
+        default_timeout: Seconds for a tool that names no time of its own.
+    """
+    if not isinstance(skill, SkillFile):
+        return _broken(folder, skill)
+    draft = _Draft(folder, skill)
+    tools = draft.tools(loaded, default_timeout)
+    draft.check_agents(names, tools)
+    return AgentDefinition(
+        name=folder.name,
+        path=folder.path,
+        description=skill.description,
+        system_prompt=skill.system_prompt,
+        model=skill.model,
+        tools=tools,
+        agents=[name for name in skill.agents if name in names],
+        license=skill.license,
+        compatibility=skill.compatibility,
+        metadata=skill.metadata,
+        allowed_tools=skill.allowed_tools,
+        error_message=_message(folder, draft.fatal),
+        problems=[*draft.fatal, *draft.others],
+    )
+
+
+def _broken(folder: AgentFolder, error: SkillFileError | None) -> AgentDefinition:
+    """An agent without a ``SKILL.md`` that can be read."""
+    if error is None:
+        reason = "SKILL.md is missing, which says what the agent is for"
+        problem = Problem(file=str(folder.path), line=None, reason=reason)
+    else:
+        file = str(folder.skill_file)
+        problem = Problem(file=file, line=error.line, reason=error.reason)
+    return AgentDefinition(
+        name=folder.name,
+        path=folder.path,
+        error_message=_message(folder, [problem]),
+        problems=[problem],
+    )
+
+
+class _Draft:
+    """An agent whose ``SKILL.md`` is read, while its tools are looked at."""
+
+    def __init__(self, folder: AgentFolder, skill: SkillFile) -> None:
+        self.folder = folder
+        self.skill = skill
+        self.source = SOURCE + folder.name
+        self.fatal: list[Problem] = []
+        """Why it cannot be used."""
+        self.others: list[Problem] = []
+
+    def tools(self, loaded: LoadedFolder | None, default_timeout: float | None) -> dict[str, Tool]:
+        """What it may call, by name."""
+        own: dict[str, Tool] = {}
+        if self.folder.code is not None:
+            own = self._allowed(self._functions(loaded, default_timeout))
+        if self.folder.code is None or self.folder.has_files:
+            for tool in own_file_tools(self.folder.path, source=self.source):
+                own.setdefault(tool.name, tool)
+        return own
+
+    def _functions(
+        self, loaded: LoadedFolder | None, default_timeout: float | None
+    ) -> dict[str, Tool]:
+        if loaded is None:
+            reason = self.folder.missing_file() or "its tools were not loaded"
+            self.fatal.append(Problem(file=str(self.folder.path), line=None, reason=reason))
+            return {}
+        found = loaded.description
+        if not found.tools:
+            self.fatal += found.problems or [
+                Problem(file=found.folder, line=None, reason="no tool is exported in __all__")
+            ]
+            return {}
+        self.others += found.problems
+        return {
+            each.name: FunctionTool(
+                each, loaded, source=self.source, default_timeout=default_timeout
+            )
+            for each in found.tools
+        }
+
+    def _allowed(self, tools: dict[str, Tool]) -> dict[str, Tool]:
+        """Those that ``allowed-tools`` names, where it is there."""
+        wanted = self.skill.allowed_tools
+        if wanted is None or not tools:
+            return tools
+        kept = {name: tool for name, tool in tools.items() if name in wanted}
+        line = self.skill.allowed_tools_line
+        if not kept:
+            self._problem("allowed-tools names none of the agent's tools", line, fatal=True)
+        for name in wanted:
+            if name not in tools:
+                self._problem(f"allowed-tools names {name!r}, which is no tool of it", line)
+        return kept
+
+    def check_agents(self, names: Collection[str], tools: Collection[str]) -> None:
+        """Note agents that are not there; and a tool in the place of the one that calls them."""
+        line = self.skill.agents_line
+        for name in self.skill.agents:
+            if name not in names:
+                self._problem(f"agents names {name!r}, and there is no agent of this name", line)
+        if self.skill.agents and AGENT_TOOL in tools:
+            reason = f"a tool is named {AGENT_TOOL!r}, as the one that calls its agents; rename it"
+            self._problem(reason, line, fatal=True)
+
+    def _problem(self, reason: str, line: int | None, *, fatal: bool = False) -> None:
+        problem = Problem(file=str(self.folder.skill_file), line=line, reason=reason)
+        (self.fatal if fatal else self.others).append(problem)
+
+
+MOST_REASONS = 3
+
+
+def _message(folder: AgentFolder, fatal: list[Problem]) -> str | None:
+    """``coder/coder.py:3: …; …``; null where nothing is fatal."""
+    if not fatal:
+        return None
+    reasons = list(_reasons(folder, fatal[:MOST_REASONS]))
+    if len(fatal) > MOST_REASONS:
+        reasons.append(f"and {len(fatal) - MOST_REASONS} more")
+    return "; ".join(reasons)
+
+
+def _reasons(folder: AgentFolder, problems: list[Problem]) -> Iterator[str]:
+    """With paths relative to the folder of all agents."""
+    for problem in problems:
+        place = problem.file
+        for root in (folder.path, folder.path.resolve()):
+            if problem.file.startswith(f"{root}"):
+                place = folder.name + problem.file.removeprefix(f"{root}")
+        line = f":{problem.line}" if problem.line is not None else ""
+        yield f"{place}{line}: {problem.reason}"

@@ -1,0 +1,230 @@
+"""Finds the agents in a folder, and notices what changes there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..aio import BackgroundTasks, in_thread
+from ..errors import AgentInvalid, AgentNotFound
+from ..tools.base import LoadedFolder, Problem, ToolLoader
+from ..tools.directory import LOAD_SECONDS
+from ..tools.fingerprint import Look
+from ..tools.keeper import FolderKeeper
+from .assembly import assemble
+from .definition import AgentDefinition
+from .folders import AgentFolder, AgentsLook, Facts, look_at_agents
+from .skill_file import SkillFile, SkillFileError, read_skill_file
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    """What is known about one agent, and what that was read from."""
+
+    folder: AgentFolder
+    skill: SkillFile | SkillFileError | None
+    loaded: LoadedFolder | None
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What one load found."""
+
+    number: int = 0
+    full: int = 0
+    """Number of the last load that took nothing over."""
+    look: AgentsLook | None = None
+    agents: Mapping[str, _Agent] = field(default_factory=dict)
+    definitions: Mapping[str, AgentDefinition] = field(default_factory=dict)
+
+
+class AgentDiscoveryService:
+    """The agents of one folder, usable or not; docs/reference/agents.md says what they may be.
+
+    Nothing is read before the first question. Each question looks at the files first; only what has
+    changed since is read and loaded again, and all of it by one call of the loader.
+    """
+
+    def __init__(
+        self,
+        agents_path: Path,
+        *,
+        loader: ToolLoader,
+        default_timeout: float | None,
+        agent_chats_path: Path | None = None,
+        stamp: Path | None = None,
+    ) -> None:
+        """Say where the agents are.
+
+        Args:
+            agents_path: Their folder; it need not be there.
+            loader: Loads their tools.
+            default_timeout: Seconds for a tool that names no time of its own.
+            agent_chats_path: A folder that is no agent, wherever it lies.
+            stamp: A file whose change means: load everything again.
+        """
+        self.path = agents_path
+        self._loader = loader
+        self._default_timeout = default_timeout
+        self._chats = agent_chats_path
+        self._stamp = stamp
+        self._keeper = FolderKeeper()
+        self._tasks = BackgroundTasks()
+        self._loading: asyncio.Task[None] | None = None
+        self._begun = 0
+        self._closed = False
+        self._now = _State()
+
+    async def agents(self) -> Mapping[str, AgentDefinition]:
+        """All of them by name, as they are now, invalid ones too."""
+        await self._refresh(anew=False)
+        return self._now.definitions
+
+    async def get(self, name: str) -> AgentDefinition:
+        """One of them, which can be used.
+
+        Raises:
+            AgentNotFound: there is none of this name.
+            AgentInvalid: it cannot be used.
+        """
+        definition = (await self.agents()).get(name)
+        if definition is None:
+            raise AgentNotFound(agent=name)
+        if definition.error_message is not None:
+            problems = [problem.as_json() for problem in definition.problems]
+            raise AgentInvalid(
+                agent=name, reason=definition.error_message, details={"problems": [*problems]}
+            )
+        return definition
+
+    def problems(self) -> Sequence[Problem]:
+        """All that is wrong with agents, as ``agents()`` found it last."""
+        found = [problem for each in self._now.definitions.values() for problem in each.problems]
+        if self._now.look is not None and self._now.look.error is not None:
+            reason = self._now.look.error
+            found.insert(0, Problem(file=str(self.path), line=None, reason=reason))
+        return found
+
+    async def reload(self) -> None:
+        """Load everything again, changed or not; whatever runs goes on with what it has."""
+        await self._refresh(anew=True)
+
+    async def aclose(self) -> None:
+        """Close the tools of all agents, held or not; may be called again."""
+        self._closed = True
+        await self._tasks.drain(LOAD_SECONDS)
+        await self._keeper.aclose()
+
+    def _look(self) -> AgentsLook:
+        return look_at_agents(self.path, agent_chats=self._chats, stamp=self._stamp)
+
+    async def _refresh(self, *, anew: bool) -> None:
+        """Bring a state that is as new as this call, by a load that callers share.
+
+        A load that began later than this call is new enough, whatever it has seen (for ``anew`` if
+        it took nothing over); an earlier one only if it has seen what is there now.
+        """
+        begun = self._begun
+        look = await in_thread(self._look)
+        while not self._closed and (self._now.full if anew else self._now.number) <= begun:
+            if not anew and self._now.look == look:
+                return
+            if self._loading is None:
+                self._begun += 1
+                load = self._load(look, self._begun, anew=anew)
+                self._loading = self._tasks.spawn(load, name=f"load {self.path}")
+            await asyncio.shield(self._loading)
+
+    async def _load(self, look: AgentsLook, number: int, *, anew: bool) -> None:
+        try:
+            before = self._now
+            anew = anew or before.look is None or before.look.stamp != look.stamp
+            known = {} if anew else before.agents
+            skills = await in_thread(_skills, look.agents, known)
+            loaded = await self._code(look.agents, known)
+            agents = {
+                each.name: _Agent(each, skills[each.name], loaded.get(each.name))
+                for each in look.agents
+            }
+            definitions = self._define(agents)
+            full = number if anew else before.full
+            self._now = _State(number, full, look, agents, definitions)
+            _tell(definitions, before.definitions)
+        finally:
+            self._loading = None
+
+    async def _code(
+        self, folders: Sequence[AgentFolder], known: Mapping[str, _Agent]
+    ) -> dict[str, LoadedFolder]:
+        """The tools of each agent that has Python files, old ones where nothing has changed."""
+        kept: dict[str, LoadedFolder] = {}
+        wanted: list[AgentFolder] = []
+        for folder in folders:
+            loaded = _unchanged_code(folder, known.get(folder.name))
+            if loaded is not None:
+                kept[folder.name] = loaded
+            elif folder.code is not None and folder.missing_file() is None:
+                wanted.append(folder)
+        if wanted:
+            found = await self._loader.load([folder.spec for folder in wanted])
+            for folder, loaded in zip(wanted, found, strict=True):
+                kept[folder.name] = self._keeper.keep(loaded)
+        return kept
+
+    def _define(self, agents: Mapping[str, _Agent]) -> dict[str, AgentDefinition]:
+        return {
+            name: assemble(
+                agent.folder,
+                agent.skill,
+                agent.loaded,
+                names=agents.keys(),
+                default_timeout=self._default_timeout,
+            )
+            for name, agent in agents.items()
+        }
+
+
+def _skills(
+    folders: Sequence[AgentFolder], known: Mapping[str, _Agent]
+) -> dict[str, SkillFile | SkillFileError | None]:
+    """What each ``SKILL.md`` says, or why it cannot be read; blocks."""
+    return {folder.name: _skill(folder, known.get(folder.name)) for folder in folders}
+
+
+def _skill(folder: AgentFolder, known: _Agent | None) -> SkillFile | SkillFileError | None:
+    if folder.skill_file is None:
+        return None
+    if known is not None and _skill_key(known.folder) == _skill_key(folder):
+        return known.skill
+    try:
+        return read_skill_file(folder.skill_file, folder.name)
+    except SkillFileError as error:
+        return error
+
+
+def _skill_key(folder: AgentFolder) -> tuple[Path | None, Facts | None]:
+    return folder.skill_file, folder.skill_facts
+
+
+def _unchanged_code(folder: AgentFolder, known: _Agent | None) -> LoadedFolder | None:
+    if known is None or _code_key(known.folder) != _code_key(folder):
+        return None
+    return known.loaded
+
+
+def _code_key(folder: AgentFolder) -> tuple[Path, bool, Look | None]:
+    return folder.path, folder.has_tools, folder.code
+
+
+def _tell(new: Mapping[str, AgentDefinition], old: Mapping[str, AgentDefinition]) -> None:
+    told = {problem for each in old.values() for problem in each.problems}
+    for problem in (problem for each in new.values() for problem in each.problems):
+        if problem not in told:
+            logger.warning("%s:%s: %s", problem.file, problem.line or 1, problem.reason)
+    usable = sum(each.valid for each in new.values())
+    logger.info("Found %d agents, %d of them usable", len(new), usable)

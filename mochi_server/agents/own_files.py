@@ -1,0 +1,183 @@
+"""Lets an agent read the files beside its ``SKILL.md``, and no others."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncGenerator, Callable, Iterator
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from ..aio import in_thread
+from ..errors import JSONObject
+from ..files import NOT_PLAIN, read_plain
+from ..tools.base import Tool, ToolBegun, ToolContext, ToolFailed, ToolOutput
+from ..tools.schema import FunctionSchema, ToolSchemaService
+
+LIST = "list_skill_files"
+READ = "read_skill_file"
+
+MOST_FILES = 500
+"""Files that are listed."""
+MOST_ENTRIES = 5_000
+"""Entries of folders that are looked at for it."""
+DEEPEST = 6
+CHARACTERS = 20_000
+"""Of a file, in one call."""
+LARGEST_FILE = 2_000_000
+"""Bytes."""
+
+_SECONDS = 30.0
+
+
+class OwnFileTool(Tool):
+    """A tool of ours that reads in the folder of an agent; no code of the user runs in it."""
+
+    destructive = False
+    sequential = False
+    timeout = _SECONDS
+
+    def __init__(self, name: str, work: Callable[..., str], *, source: str) -> None:
+        schema = _schemas()[name]
+        self.name = name
+        self.description = schema.description
+        self.parameters = schema.parameters
+        self.source = source
+        self._arguments = schema.arguments
+        self._work = work
+
+    async def validate(self, arguments: JSONObject) -> JSONObject:
+        """See the base class."""
+        return self._arguments.validate(arguments)
+
+    async def run(
+        self,
+        arguments: JSONObject,
+        context: ToolContext,  # noqa: ARG002 - everybody may read
+    ) -> AsyncGenerator[ToolBegun | ToolOutput, None]:
+        """See the base class; there are no events."""
+        given = self._arguments.bind(arguments)
+        yield ToolBegun()
+        yield ToolOutput(await in_thread(self._work, **given))
+
+
+def own_file_tools(folder: Path, *, source: str) -> list[Tool]:
+    """The two tools for the files of one folder."""
+    files = _OwnFiles(folder)
+    return [
+        OwnFileTool(LIST, files.list, source=source),
+        OwnFileTool(READ, files.read, source=source),
+    ]
+
+
+@cache
+def _schemas() -> dict[str, FunctionSchema]:
+    service, files = ToolSchemaService(), _OwnFiles(Path())
+    return {
+        LIST: service.describe(files.list, LIST),
+        READ: service.describe(files.read, READ),
+    }
+
+
+class _OwnFiles:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def list(self) -> str:
+        """List the files that came with your instructions, one path and its size on each line."""
+        found: list[str] = []
+        for path, size in _files(self._folder):
+            if len(found) == MOST_FILES:
+                found.append(f"... and more than these {MOST_FILES}.")
+                break
+            found.append(f"{path} ({size} bytes)")
+        return "\n".join(found) or "There are no other files."
+
+    def read(self, path: str, start: int = 0) -> str:
+        """Read a text file that came with your instructions.
+
+        Args:
+            path: The file as list_skill_files names it, such as "references/guide.md".
+            start: The first character to read, from 0; for the rest of a long file.
+        """
+        if start < 0:
+            raise ToolFailed("'start' must be 0 or more.")
+        text = _text(self._folder, path)
+        part = text[start : start + CHARACTERS]
+        if len(text) > start + CHARACTERS:
+            part += f"\n[The file goes on; read further with start={start + CHARACTERS}.]"
+        return part or ("The file is empty." if start == 0 else "The file ends before that.")
+
+
+def _text(folder: Path, path: str) -> str:
+    place = _inside(folder, path)
+    try:
+        content, _ = read_plain(place, LARGEST_FILE + 1)
+    except OSError as error:
+        if error.errno in NOT_PLAIN:
+            raise ToolFailed(f"there is no file {path!r}; {LIST} shows what there is.") from error
+        raise ToolFailed(f"{path!r} cannot be read: {error.strerror}.") from error
+    if len(content) > LARGEST_FILE:
+        raise ToolFailed(f"{path!r} is larger than {LARGEST_FILE:,} bytes.")
+    if b"\0" in content:
+        raise ToolFailed(f"{path!r} is not a text file.")
+    return content.decode("utf-8", "replace")
+
+
+def _inside(folder: Path, path: str) -> Path:
+    """The absolute place of a path that is given relative to the folder.
+
+    Raises:
+        ToolFailed: it would lead out of the folder, to what is hidden, or through a link.
+    """
+    relative = PurePosixPath(path.strip())
+    if relative.is_absolute() or any(part.startswith(".") for part in relative.parts):
+        raise ToolFailed(f"{path!r} is not a path that {LIST} shows.")
+    try:
+        root = folder.resolve()
+        place = root / relative
+        straight = place.resolve() == place
+    except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a NUL
+        straight = False
+    if not straight:
+        raise ToolFailed(f"{path!r} leads through a link, or cannot be a path.")
+    return place
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int]]:
+    """Path and size of each plain file, by name; nothing hidden, and no link is followed."""
+    left = MOST_ENTRIES
+    waiting = [(folder, 0)]
+    while waiting and left > 0:
+        here, depth = waiting.pop()
+        entries = _entries(here)
+        left -= len(entries)
+        for entry in entries:
+            if not is_hidden(entry.name) and entry.is_file(follow_symlinks=False):
+                path = Path(entry.path).relative_to(folder).as_posix()
+                yield path.encode("utf-8", "replace").decode(), _size(entry)
+        if depth < DEEPEST:
+            folders = [each for each in entries if each.is_dir(follow_symlinks=False)]
+            inner = [Path(each.path) for each in folders if not is_hidden(each.name)]
+            waiting.extend((each, depth + 1) for each in reversed(inner))
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of this name is kept from the agent."""
+    return name.startswith(".") or name == "__pycache__"
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:  # gone, or not for us
+        return []
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0

@@ -1,0 +1,194 @@
+"""The one tool that calls agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from ..chat.tool_calls import CallContext
+from ..errors import JSONObject, MochiError
+from ..events import Event
+from ..sessions.storage.base import SESSION_ID
+from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
+from .definition import AGENT_TOOL, AgentDefinition
+from .discovery import AgentDiscoveryService
+
+SOURCE = "agents"
+"""The ``Tool.source`` of the tool."""
+
+DEEPEST = 3
+"""Agents within each other: the conversation calls one, which calls one, which calls one."""
+
+PARAMETERS = {
+    "agent": "The name of the agent to invoke.",
+    "instruction": "A clear, detailed instruction.",
+    "session_id": "Optional session ID to continue a previous agent conversation.",
+}
+_NONE = frozenset({"", "none", "null"})
+"""What models write for a session ID that they do not have."""
+
+
+class AgentRunner(Protocol):
+    """Runs an agent; :class:`.execution.AgentExecutionService` does."""
+
+    def run(
+        self,
+        definition: AgentDefinition,
+        tools: Sequence[Tool],
+        instruction: str,
+        session_id: str | None,
+        context: CallContext,
+    ) -> AsyncGenerator[Event | ToolOutput, None]:
+        """Events while it works, and one output, last.
+
+        Raises (while it is iterated):
+            ToolFailed: it could not begin, or not go on.
+        """
+
+
+class AgentTool(Tool):
+    """Calls one of some agents. Who is there, and what it can do, is seen anew at each call."""
+
+    name = AGENT_TOOL
+    source = SOURCE
+    destructive = False  # about the agent's own calls a person is asked one by one
+    sequential = False
+    timeout = None  # its model calls and tools have theirs
+
+    def __init__(
+        self,
+        agents: Sequence[AgentDefinition],
+        *,
+        discovery: AgentDiscoveryService,
+        runner: AgentRunner,
+    ) -> None:
+        """``agents`` are valid, and at least one."""
+        self._names = [agent.name for agent in agents]
+        self._discovery = discovery
+        self._runner = runner
+        self.description = describe(agents)
+        self.parameters = parameters_of(self._names)
+
+    async def validate(self, arguments: JSONObject) -> JSONObject:
+        """See the base class. Gives all three arguments; the last is null for a new session."""
+        unknown = [name for name in arguments if name not in PARAMETERS]
+        if unknown:
+            raise InvalidArguments(f"there is no argument {unknown[0]!r}.")
+        return {
+            "agent": self._agent(arguments.get("agent")),
+            "instruction": _instruction(arguments.get("instruction")),
+            "session_id": _session_id(arguments.get("session_id")),
+        }
+
+    def _agent(self, given: object) -> str:
+        name = given.strip() if isinstance(given, str) else given
+        if not isinstance(name, str) or name not in self._names:
+            raise InvalidArguments(f"there is no agent {name!r}; choose {_choice(self._names)}.")
+        return name
+
+    async def run(
+        self, arguments: JSONObject, context: ToolContext
+    ) -> AsyncGenerator[Event | ToolOutput, None]:
+        """See the base class. Closing it ends the agent."""
+        if not isinstance(context, CallContext):
+            raise ToolFailed("an agent can only be called within a conversation.")
+        if context.depth >= DEEPEST:
+            raise ToolFailed(f"no more than {DEEPEST} agents can call each other; do it yourself.")
+        given = await self.validate(arguments)
+        definition = await self._now(str(given["agent"]))
+        tools = [*definition.tools.values(), *await self._within(definition, context.depth + 1)]
+        session_id = given["session_id"]
+        running = self._runner.run(
+            definition,
+            tools,
+            str(given["instruction"]),
+            session_id if isinstance(session_id, str) else None,
+            context,
+        )
+        async with aclosing(running) as steps:
+            async for step in steps:
+                yield step
+
+    async def _now(self, name: str) -> AgentDefinition:
+        """The agent as its folder has it now.
+
+        Raises:
+            ToolFailed: it is gone, or cannot be used any more.
+        """
+        try:
+            return await self._discovery.get(name)
+        except MochiError as error:
+            raise ToolFailed(error.message) from error
+
+    async def _within(self, definition: AgentDefinition, depth: int) -> list[Tool]:
+        """The same tool for the agents that this one may call, where they may call any."""
+        if depth >= DEEPEST or not definition.agents:
+            return []
+        found = await self._discovery.agents()
+        agents = [found[name] for name in definition.agents if name in found]
+        tool = agent_tool(agents, discovery=self._discovery, runner=self._runner)
+        return [tool] if tool is not None else []
+
+
+def agent_tool(
+    agents: Sequence[AgentDefinition], *, discovery: AgentDiscoveryService, runner: AgentRunner
+) -> AgentTool | None:
+    """The tool for those that can be used; null where none can."""
+    valid = [agent for agent in agents if agent.valid]
+    return AgentTool(valid, discovery=discovery, runner=runner) if valid else None
+
+
+def describe(agents: Sequence[AgentDefinition]) -> str:
+    """What the model is told: who is there, and how to call them."""
+    lines = [f"  - {agent.name}: {agent.description}" for agent in agents]
+    arguments = [f"    {name} (str): {text}" for name, text in PARAMETERS.items()]
+    return "\n".join(
+        [
+            "Delegate a task to a specialised agent.",
+            "",
+            "Available agents:",
+            *lines,
+            "",
+            "Args:",
+            *arguments,
+            "",
+            "Returns:",
+            "    str: The agent's response including its Session ID.",
+        ]
+    )
+
+
+def parameters_of(names: Sequence[str]) -> JSONObject:
+    """JSON Schema of the arguments."""
+    properties: dict[str, JSONObject] = {
+        name: {"type": "string", "description": text} for name, text in PARAMETERS.items()
+    }
+    properties["agent"]["enum"] = [*names]
+    return {
+        "type": "object",
+        "properties": {**properties},
+        "required": ["agent", "instruction"],
+    }
+
+
+def _instruction(given: object) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidArguments("'instruction' must be a text that says what the agent is to do.")
+    return given
+
+
+def _session_id(given: object) -> str | None:
+    text = given.strip() if isinstance(given, str) else given
+    if text is None or (isinstance(text, str) and text.lower() in _NONE):
+        return None
+    if not isinstance(text, str) or SESSION_ID.fullmatch(text) is None:
+        raise InvalidArguments(
+            f"{given!r} is no session ID. Use the one at the top of an agent's earlier answer, or "
+            "leave 'session_id' out to begin a new conversation."
+        )
+    return text
+
+
+def _choice(names: Sequence[str]) -> str:
+    return f"one of {', '.join(names)}" if len(names) > 1 else names[0]
