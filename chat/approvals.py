@@ -169,6 +169,14 @@ class ChannelLayerApprovals(ApprovalBroker):
             return []
         return await self.in_thread(self._questions.of_session, session_id)
 
+    async def check(self) -> bool:
+        """Whether the cache answers."""
+        try:
+            await self.in_thread(self._questions.check)
+        except ConfirmationUnavailable:
+            return False
+        return True
+
     async def aclose(self) -> None:
         """See the base class."""
         asker = self._askers.pop(asyncio.get_running_loop(), None)

@@ -113,6 +113,11 @@ class Questions:
                 left = [each for each in ids if each != question.id]
                 self._set_open(question.session_id, until, left)
 
+    def check(self) -> None:
+        """See that the cache answers."""
+        with _guarded():
+            self._cache.get(f"{PREFIX}check")
+
     def beat(self, channel: str) -> None:
         """A sign of life of a process that asks."""
         with _guarded():

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from chat.api.chat import router as chat_router
 from chat.api.confirmations import router as confirmations_router
@@ -93,6 +93,9 @@ class Health(BaseModel):
     status: str
     ollama_connected: bool
     ollama_host: str
+    redis_connected: bool | None = Field(
+        description="Null where no Redis is configured. Without it no call can be confirmed."
+    )
     version: str
     providers: dict[str, ProviderState]
 
@@ -122,6 +125,7 @@ install(api)
             "status": "ok",
             "ollama_connected": True,
             "ollama_host": "http://localhost:11434",
+            "redis_connected": None,
             "version": __version__,
             "providers": {"ollama": {"reachable": True}, "local": {"reachable": False}},
         }
@@ -130,12 +134,14 @@ install(api)
 async def health(request: HttpRequest) -> HttpResponse:
     """Answers within about a second, also when a provider hangs; needs no token."""
     runtime = get_runtime()
-    reachable = await health_of(runtime).reachable()
+    providers = health_of(runtime)
+    reachable = await providers.reachable()
     return json_response(
         {
             "status": "ok",
             "ollama_connected": reachable.get("ollama", False),
             "ollama_host": without_password(runtime.settings.ollama_host),
+            "redis_connected": providers.redis,
             "version": __version__,
             "providers": {alias: {"reachable": yes} for alias, yes in reachable.items()},
         }

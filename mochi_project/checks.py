@@ -19,6 +19,7 @@ from mochi_server.services.system_prompts import read_prompt
 from mochi_server.startup import folder_problem, is_public
 
 from .backends import HANDLERS, InvalidBackend
+from .shared import shared_problems
 
 
 @register
@@ -51,6 +52,13 @@ def check_backends(**_: object) -> list[CheckMessage]:
                 hint = f"BACKEND must be the dotted path of a {kind.base.__name__}."
                 found.append(Error(str(error), hint=hint, id="mochi.E002"))
     return found
+
+
+@register
+def check_processes(**_: object) -> list[CheckMessage]:
+    """``mochi.E004``: several processes see each other's sessions and confirmations."""
+    hint = "See docs/how-to/several-workers.md."
+    return [Error(text, hint=hint, id="mochi.E004") for text in shared_problems()]
 
 
 @register

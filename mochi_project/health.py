@@ -1,4 +1,4 @@
-"""Which providers answer, asked seldom and never for long."""
+"""Which providers answer, and whether Redis does; asked seldom and never for long."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class ProviderHealth:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
+        self.redis: bool | None = None
+        """Whether Redis answered last; null where none is configured."""
         self._known: dict[str, bool] = {}
         self._at = float("-inf")
         self._checking: asyncio.Task[None] | None = None
@@ -47,10 +49,19 @@ class ProviderHealth:
                     found[alias] = False
 
         async with anyio.create_task_group() as group:
+            group.start_soon(self._check_redis)
             for alias in found:
                 group.start_soon(ask, alias)
         self._known = found
         self._at = time.monotonic()
+
+    async def _check_redis(self) -> None:
+        if self.runtime.settings.redis_url is None:
+            return
+        answers = False
+        with anyio.move_on_after(LIMIT_SECONDS):
+            answers = await self.runtime.approvals.check()
+        self.redis = answers
 
 
 _current: ProviderHealth | None = None

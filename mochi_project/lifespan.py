@@ -20,6 +20,7 @@ from mochi_server.runtime import Runtime
 
 from .gate import Receive, Send
 from .runtime import forget_runtime, get_runtime
+from .shared import shared_problems
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -47,6 +48,9 @@ class Lifespan:
     async def __call__(self, receive: Receive, send: Send) -> None:
         """Serve the lifespan protocol."""
         await receive()
+        if problems := shared_problems():
+            await send({"type": "lifespan.startup.failed", "message": "\n".join(problems)})
+            return
         self.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()

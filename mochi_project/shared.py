@@ -5,11 +5,24 @@ Which ones follows from the settings; nobody has to choose (docs/how-to/several-
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from mochi_server.config import MochiServerSettings
+from django.conf import settings as django_settings
+
+from mochi_server.config import MochiServerSettings, server_processes
+from mochi_server.processes import redis_package_problem, sessions_problem
 
 Table = dict[str, dict[str, Any]]
+
+OF_ONE_PROCESS = {
+    "mochi_server.sessions.storage.memory.MemoryStorage",
+    "mochi_server.chat.approvals.LocalApprovals",
+    "channels.layers.InMemoryChannelLayer",
+    "django.core.cache.backends.locmem.LocMemCache",
+    "django.core.cache.backends.dummy.DummyCache",
+}
+"""Backends that show one process nothing of another."""
 
 MOST_ENTRIES = 100_000
 """Entries of the cache in memory; Django's own 300 would push out open questions."""
@@ -64,3 +77,35 @@ def approvals_of(settings: MochiServerSettings) -> Table:
             "OPTIONS": {"timeout": timeout},
         }
     }
+
+
+def shared_problems() -> list[str]:
+    """Why the processes of this server could not work together; empty when they can."""
+    mochi: MochiServerSettings = django_settings.MOCHI
+    processes = server_processes(mochi)
+    found = [sessions_problem(mochi, processes), redis_package_problem(mochi)]
+    if processes > 1 and found[0] is None:
+        found += [
+            f"{where} is {path}, which is for one process, and {processes} serve."
+            for where, path in _backends()
+            if path in OF_ONE_PROCESS
+        ]
+    return [problem for problem in found if problem is not None]
+
+
+def _backends() -> list[tuple[str, str]]:
+    """What processes share, and the dotted path of its backend."""
+    broker = django_settings.MOCHI_APPROVALS.get("default", {})
+    options: Mapping[str, Any] = broker.get("OPTIONS", {})
+    places = [
+        ("MOCHI_SESSION_STORAGES", "default"),
+        ("MOCHI_SESSION_STORAGES", "agent_chats"),
+        ("MOCHI_APPROVALS", "default"),
+    ]
+    if broker.get("BACKEND") == "chat.approvals.ChannelLayerApprovals":
+        places.append(("CHANNEL_LAYERS", options.get("layer", "default")))
+        places.append(("CACHES", options.get("cache", "default")))
+    return [
+        (f"{setting}[{alias!r}]", getattr(django_settings, setting).get(alias, {}).get("BACKEND"))
+        for setting, alias in places
+    ]

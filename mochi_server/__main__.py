@@ -25,12 +25,22 @@ from .config import (
 from .files import raise_file_limit
 from .initialise import CannotInitialise, run_init
 from .logs import command_logging_config, logging_config
-from .startup import Announcement, CannotStart, listen, prepare_folder
+from .startup import (
+    Announcement,
+    CannotStart,
+    check_redis,
+    check_workers,
+    listen,
+    prepare_folder,
+)
 
 OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
 """Settings that have an option of their own."""
 
 APPLICATION = "mochi_project.asgi:application"
+
+STARTUP_FAILURE = 3
+"""The exit code of a server of uvicorn's whose application refused to start."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     try:
         return serve(settings, given)
+    except SettingsError as error:
+        return _fail(str(error), code=2)
     except CannotStart as error:
         return _fail(str(error), code=1)
     except KeyboardInterrupt:
@@ -66,9 +78,12 @@ def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     """Serve until a signal ends it; ``given`` are the values of the command line.
 
     Raises:
-        CannotStart: the folder or the address cannot be had.
+        CannotStart: the folder, the address or Redis cannot be had.
+        SettingsError: the workers could not work together.
     """
+    check_workers(settings)
     raise_file_limit()
+    check_redis(settings)
     prepare_folder(settings)
     sock = listen(settings.host, settings.port)
     export(given)
@@ -76,11 +91,11 @@ def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     threading.Thread(target=announcement.run, name="announcement", daemon=True).start()
     # A server that was stopped in order is no failure, whoever sent the signal.
     signal.signal(signal.SIGTERM, _leave)
-    _run_uvicorn(settings, sock)
-    return 0
+    return 0 if _run_uvicorn(settings, sock) else 1
 
 
-def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> None:
+def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
+    """Whether it started."""
     import uvicorn  # noqa: PLC0415 - not for --help and pull
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
 
@@ -94,9 +109,16 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> None:
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
     )
     if settings.workers > 1:
-        Multiprocess(config, sockets=[sock]).run()
-    else:
+        supervisor = Multiprocess(config, sockets=[sock])
+        supervisor.run()
+        return all(child.exitcode != STARTUP_FAILURE for child in supervisor.processes)
+    try:
         uvicorn.Server(config).run(sockets=[sock])
+    except SystemExit as ended:
+        if ended.code == STARTUP_FAILURE:
+            return False
+        raise
+    return True
 
 
 def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001 - a signal handler

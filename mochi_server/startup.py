@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .config import MochiServerSettings
+from .config import MochiServerSettings, SettingsError
 from .errors import ProviderNotConfigured
+from .processes import redis_package_problem, sessions_problem
 
 READY_SECONDS = 60.0
 """Longest wait for the first answer of our own server."""
+
+REDIS_SECONDS = 3.0
+"""Longest wait for Redis at the start."""
 
 MODELS_SECONDS = 15.0
 """Longest wait for the list of models."""
@@ -39,6 +43,47 @@ def folder_problem(path: Path) -> str | None:
     if not os.access(existing, os.W_OK | os.X_OK):
         return f"{existing} cannot be written."
     return None
+
+
+def check_workers(settings: MochiServerSettings) -> None:
+    """Be sure that the workers can work together.
+
+    Raises:
+        SettingsError: they would not see each other's sessions.
+    """
+    if (problem := sessions_problem(settings, settings.workers)) is not None:
+        raise SettingsError(problem)
+
+
+def check_redis(settings: MochiServerSettings) -> None:
+    """Be sure that Redis answers and takes what we write, where one is wanted.
+
+    Raises:
+        CannotStart: it does not, or the package to speak to it is missing.
+    """
+    if settings.redis_url is None:
+        return
+    if (problem := redis_package_problem(settings)) is not None:
+        raise CannotStart(problem)
+    from redis import Redis, RedisError  # noqa: PLC0415 - an extra, and seldom wanted
+    from redis.backoff import NoBackoff  # noqa: PLC0415
+    from redis.retry import Retry  # noqa: PLC0415
+
+    client = Redis.from_url(
+        settings.redis_url,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=REDIS_SECONDS,
+        socket_timeout=REDIS_SECONDS,
+    )
+    try:
+        client.set("mochi:start", "1", ex=1)
+    except (RedisError, OSError) as error:
+        raise CannotStart(
+            f"Redis at {settings.redis_url.rpartition('@')[2]} (MOCHI_REDIS_URL) cannot be used: "
+            f"{error}"
+        ) from error
+    finally:
+        client.close()
 
 
 def prepare_folder(settings: MochiServerSettings) -> None:

@@ -111,6 +111,10 @@ class ApprovalBroker(ABC):
     async def pending(self, session_id: str) -> list[ApprovalRequest]:
         """What waits for a decision in this session, oldest first."""
 
+    async def check(self) -> bool:
+        """Whether a question could be asked now."""
+        return True
+
     @abstractmethod
     async def aclose(self) -> None:
         """Give back what the broker holds; may be called again."""

@@ -21,6 +21,7 @@ async def test_health_has_the_documented_fields(api, ollama):
         "status": "ok",
         "ollama_connected": True,
         "ollama_host": ollama.url,
+        "redis_connected": None,
         "version": __version__,
         "providers": {"ollama": {"reachable": True}, "local": {"reachable": False}},
     }

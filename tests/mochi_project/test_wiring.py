@@ -9,6 +9,9 @@ from django.core.checks import run_checks
 
 from mochi_project.backends import InvalidBackend, ProviderHandler, StorageHandler
 from mochi_project.runtime import forget_runtime, get_runtime
+from mochi_project.shared import approvals_of, caches_of, channel_layers_of, shared_problems
+from mochi_server.backends import default_storages
+from mochi_server.chat.approvals import LocalApprovals
 from mochi_server.config import load_settings
 from mochi_server.sessions.storage.json_files import JSONFileStorage
 from mochi_server.sessions.storage.memory import MemoryStorage
@@ -131,3 +134,65 @@ def test_a_pipe_or_a_huge_file_among_the_prompts_holds_up_no_check(mochi):
     with (mochi.system_prompts_path / "huge.md").open("wb") as file:
         file.truncate(50 * 1024**3)
     assert ids() == {"prompts.W001"}
+
+
+# Several processes
+
+LOCAL = "mochi_server.chat.approvals.LocalApprovals"
+IN_MEMORY = "channels.layers.InMemoryChannelLayer"
+LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+
+
+def serve(settings, folder, **values):
+    """Django's settings for these settings of ours."""
+    settings.MOCHI = load_settings(data_dir=folder, **values)
+    settings.MOCHI_SESSION_STORAGES = default_storages(settings.MOCHI)
+    settings.MOCHI_APPROVALS = approvals_of(settings.MOCHI)
+    settings.CACHES = caches_of(settings.MOCHI)
+    settings.CHANNEL_LAYERS = channel_layers_of(settings.MOCHI)
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ({}, False),
+        ({"workers": 4}, False),
+        ({"session_storage": "memory"}, False),
+        ({"session_storage": "memory", "workers": 2}, True),
+        ({"redis_url": "redis://localhost:6379/0", "workers": 2}, False),
+        ({"redis_url": "redis://localhost", "session_storage": "memory", "workers": 2}, True),
+    ],
+)
+def test_what_our_settings_choose_fits_the_number_of_processes(settings, tmp_path, values, wrong):
+    serve(settings, tmp_path, **values)
+    assert ("mochi.E004" in ids()) == wrong
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        ("CHANNEL_LAYERS", IN_MEMORY),
+        ("CACHES", LOCMEM),
+        ("MOCHI_APPROVALS", LOCAL),
+        ("MOCHI_SESSION_STORAGES", MEMORY),
+    ],
+)
+def test_own_settings_of_one_process_are_an_error_for_several(settings, tmp_path, setting, path):
+    serve(settings, tmp_path, workers=2)
+    setattr(settings, setting, getattr(settings, setting) | {"default": {"BACKEND": path}})
+    (problem,) = shared_problems()
+    assert problem.startswith(f"{setting}['default'] is {path}")
+    settings.MOCHI = load_settings(data_dir=tmp_path)
+    assert shared_problems() == []
+
+
+def test_a_broker_of_ones_own_is_taken(settings, tmp_path):
+    serve(settings, tmp_path)
+    settings.MOCHI_APPROVALS = {"default": {"BACKEND": LOCAL, "OPTIONS": {"timeout": 7}}}
+    assert isinstance(get_runtime().approvals, LocalApprovals)
+    assert get_runtime().approvals.timeout == 7
+    settings.MOCHI_APPROVALS = {"default": {"BACKEND": MEMORY}}
+    assert ids() == {"mochi.E002"}
+    settings.MOCHI_APPROVALS = {}
+    assert ids() == {"mochi.E003"}
+    forget_runtime()

@@ -101,8 +101,7 @@ def test_a_wrong_argument_is_code_2(capsys, arguments):
 async def test_a_port_in_use_is_one_line_and_code_1(tmp_path, workers):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        env = environment(session_storage="memory")
-        ended = await run_command("--port", port, "--workers", workers, cwd=tmp_path, env=env)
+        ended = await run_command("--port", port, "--workers", workers, cwd=tmp_path)
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert f"Port {port} of 127.0.0.1 is in use" in line

@@ -1,0 +1,166 @@
+"""Servers that could not do what they are set up for refuse to start, in a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support.redis import needs_redis, running_redis
+from tests.support.server import environment, run_command, running_server
+
+OWN_SETTINGS = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "own_settings"
+from mochi_server.__main__ import main
+sys.exit(main([]))
+"""
+NO_PACKAGE = """
+import sys
+sys.modules["channels_redis"] = None
+from mochi_server.__main__ import main
+sys.exit(main(["--port", "0"]))
+"""
+MEMORY_IS_FOR_ONE = "MOCHI_SESSION_STORAGE=memory is for one process, and 2 were asked for"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+async def ended(*command: str, cwd: Path, **settings: Any) -> tuple[int | None, str]:
+    """The exit code and what a Python program said before it ended by itself."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        cwd=cwd,
+        env=environment(data_dir=cwd, **settings) | {"PYTHONPATH": f"{cwd}:{Path.cwd()}"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        with anyio.fail_after(40):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, said.decode()
+
+
+async def test_workers_with_sessions_in_memory_are_refused(tmp_path: Path) -> None:
+    env = environment(session_storage="memory", data_dir=tmp_path)
+    done = await run_command("--workers", "2", "--port", "0", cwd=tmp_path, env=env)
+    (line,) = done.err.splitlines()
+    assert done.code == 2
+    assert MEMORY_IS_FOR_ONE in line
+    assert "MOCHI_SESSION_STORAGE=json" in line
+
+
+@pytest.mark.parametrize("word", [("--workers", "2"), ("--workers=2",)])
+async def test_workers_of_uvicorn_with_sessions_in_memory_are_refused(
+    tmp_path: Path, word: tuple[str, ...]
+) -> None:
+    command = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0", *word)
+    code, said = await ended(*command, cwd=tmp_path, session_storage="memory")
+    assert MEMORY_IS_FOR_ONE in said
+    assert "Traceback" not in said
+    assert code != 0 or "stopping the parent process" in said
+
+
+async def test_one_process_of_uvicorn_with_sessions_in_memory_serves(tmp_path: Path) -> None:
+    command = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0")
+    async with running_server(
+        data_dir=tmp_path,
+        command=command,
+        ready=re.compile(r"running on (http://\S+)"),
+        session_storage="memory",
+    ) as server:
+        assert (await server.get("/health"))[0] == 200
+    assert not (tmp_path / ".mochi").exists()
+
+
+@pytest.mark.slow
+async def test_own_settings_that_are_for_one_process_are_refused_for_workers(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own_settings.py").write_text(
+        "from mochi_project.settings import *\n"
+        "CACHES = {'default': {'BACKEND': 'django.core.cache.backends.locmem.LocMemCache'}}\n"
+    )
+    env = {"port": free_port(), "workers": 2}
+    code, said = await ended("-c", OWN_SETTINGS, cwd=tmp_path, **env)
+    assert "CACHES['default'] is django.core.cache.backends.locmem.LocMemCache" in said
+    assert "Traceback" not in said
+    assert code == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:6379", "http://me:s3cret@localhost", "redis://", "redis://me:s3cret@host:port"],
+)
+async def test_a_wrong_address_of_redis_is_one_line_and_code_2(tmp_path: Path, url: str) -> None:
+    done = await run_command(cwd=tmp_path, env=environment(redis_url=url))
+    (line,) = done.err.splitlines()
+    assert done.code == 2
+    assert "MOCHI_REDIS_URL" in line
+    assert "redis://localhost:6379/0" in line
+    assert "s3cret" not in line
+
+
+async def test_a_redis_that_is_not_there_is_one_line_and_code_1(tmp_path: Path) -> None:
+    port = free_port()
+    env = environment(redis_url=f"redis://me:s3cret@127.0.0.1:{port}/0", data_dir=tmp_path)
+    done = await run_command("--port", "0", cwd=tmp_path, env=env)
+    (line,) = done.err.splitlines()
+    assert done.code == 1
+    assert f"Redis at 127.0.0.1:{port}/0 (MOCHI_REDIS_URL) cannot be used" in line
+    assert "s3cret" not in line
+
+
+async def test_a_redis_that_says_nothing_holds_up_the_start_for_seconds_only(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        env = environment(redis_url=url, data_dir=tmp_path)
+        done = await run_command("--port", "0", cwd=tmp_path, env=env)
+    assert done.code == 1
+    assert len(done.err.splitlines()) == 1
+
+
+async def test_a_missing_package_is_named_with_what_to_do(tmp_path: Path) -> None:
+    code, said = await ended("-c", NO_PACKAGE, cwd=tmp_path, redis_url="redis://localhost")
+    (line,) = said.splitlines()
+    assert code == 1
+    assert 'pip install "mochi-server[redis]"' in line
+
+
+@needs_redis
+async def test_health_shows_a_redis_that_has_gone_and_come_back(tmp_path: Path) -> None:
+    async with (
+        running_redis(tmp_path) as redis,
+        running_server(data_dir=tmp_path, redis_url=redis.url) as server,
+    ):
+
+        async def becomes(wanted: bool) -> None:
+            with anyio.fail_after(20):
+                while True:
+                    status, body = await server.get("/health")
+                    assert status == 200
+                    if body["redis_connected"] is wanted:
+                        return
+                    await anyio.sleep(0.2)
+
+        await becomes(True)
+        await redis.stop()
+        await becomes(False)
+        await redis.start()
+        await becomes(True)
