@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .agents import AgentDiscoveryService, AgentSource, PromptLoader
+from .agents.execution import AgentExecutionService
 from .aio import BackgroundTasks
 from .backends import (
     build_provider,
@@ -14,6 +16,7 @@ from .backends import (
 )
 from .chat import ChatService, TurnRegistry
 from .chat.approvals import ApprovalBroker, LocalApprovals
+from .chat.conversation import Limits
 from .config import MochiServerSettings, load_settings
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
@@ -85,6 +88,13 @@ class Runtime:
             if approvals is not None
             else LocalApprovals(timeout=settings.tool_confirmation_timeout_seconds)
         )
+        self.agents = AgentDiscoveryService(
+            settings.agents_path,
+            loader=self.tool_loader,
+            default_timeout=settings.tool_timeout_seconds,
+            agent_chats_path=settings.agent_chats_path,
+            stamp=settings.state_path / "reload-agents",
+        )
         self.chat = ChatService(
             settings=settings,
             sessions=self.sessions,
@@ -94,6 +104,27 @@ class Runtime:
             tools=self.tools,
             execution=self.tool_execution,
             approvals=self.approvals,
+            agents=AgentSource(self.agents, self._agent_runner()),
+        )
+
+    def _agent_runner(self) -> AgentExecutionService:
+        settings = self.settings
+        return AgentExecutionService(
+            max_rounds=settings.max_agent_rounds,
+            limits=Limits(
+                max_tool_rounds=settings.max_agent_rounds,
+                max_output_tokens=settings.max_output_tokens,
+                max_history_tokens=settings.max_history_tokens,
+                max_history_messages=settings.max_history_messages,
+            ),
+            sessions=self.agent_sessions,
+            providers=self.providers,
+            windows=self.context_window,
+            execution=self.tool_execution,
+            prompts=PromptLoader(
+                settings.within_data(settings.planning_prompt_path),
+                settings.within_data(settings.execution_prompt_path),
+            ),
         )
 
     async def aclose(self) -> None:
@@ -103,6 +134,7 @@ class Runtime:
         await self.background.drain(DRAIN_SECONDS)
         await self.approvals.aclose()
         await self.tools.aclose()
+        await self.agents.aclose()
         await self.tool_loader.aclose()
         await self.providers.aclose()
         for storage in self._storages.values():

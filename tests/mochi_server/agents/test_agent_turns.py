@@ -1,0 +1,278 @@
+"""Turns in which the model delegates to agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mochi_server.events import Event
+from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
+from tests.support.fake_ollama import FakeOllama
+from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
+
+CODER = '''
+__all__ = ["read", "write"]
+__destructive__ = ["write"]
+
+
+def read(path: str) -> str:
+    """Read a file."""
+    return f"text of {path}"
+
+
+def write(path: str, text: str) -> str:
+    """Write a file."""
+    return f"wrote {len(text)} characters to {path}"
+'''
+
+
+def write_agent(folder: Path, name: str, *lines: str, code: str = CODER) -> None:
+    place = folder / "agents" / name
+    place.mkdir(parents=True)
+    head = "\n".join(["---", f"description: The {name} of the house.", *lines, "---"])
+    (place / "SKILL.md").write_text(f"{head}\n\nYou are the {name}.\n")
+    (place / f"{name}.py").write_text(code)
+    (place / "__init__.py").write_text(
+        f"from .{name} import *\nfrom .{name} import __all__, __destructive__\n"
+    )
+
+
+@pytest.fixture
+async def ollama() -> AsyncIterator[FakeOllama]:
+    async with FakeOllama() as fake:
+        yield fake
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    write_agent(tmp_path, "coder")
+    async with bench(tmp_path, ollama, tool_isolation="thread") as found:
+        yield found
+
+
+async def session_with(engine: Bench, *agents: str, policy: str = "never_confirm") -> str:
+    return await engine.session(
+        agent_settings=AgentSettings(enabled_agents=list(agents)),
+        tool_settings=ToolSettings(execution_policy=ToolExecutionPolicy(policy)),
+    )
+
+
+def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"name": tool, "arguments": arguments}
+
+
+def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
+    return [dict(event.payload()) for event in events if event.type == kind]
+
+
+async def test_an_agent_plans_works_and_its_output_goes_back(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Events, requests and both files."""
+    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="Read a.txt.")])
+    ollama.reply(["I will ", "read it."])
+    ollama.reply(["First I read."], tool_calls=[call("read", path="a.txt")])
+    ollama.reply(["It says: text of a.txt."])
+    ollama.reply(["The file says something."])
+    session = await session_with(engine, "coder")
+    events = await engine.turn(session, "What is in a.txt?")
+    assert kinds(events) == [
+        "tool_call",
+        "agent_start",
+        "agent_planning",
+        "agent_execution",
+        "agent_tool_call",
+        "agent_tool_result",
+        "agent_execution",
+        "agent_complete",
+        "tool_result",
+        "tool_continuation_start",
+        "content_delta",
+        "message_complete",
+        "done",
+    ]
+    start = of_kind(events, "agent_start")[0]
+    complete = of_kind(events, "agent_complete")[0]
+    assert complete["success"] is True
+    assert complete["output"].startswith(f"Session ID: {start['session_id']}\n")
+    assert of_kind(events, "tool_result")[0]["result"] == complete["output"]
+    for part in ("I will read it.", "First I read.", "read", "text of a.txt", "It says"):
+        assert part in complete["output"]
+    outer, planning, working, after, final = ollama.chats
+    assert [tool["function"]["name"] for tool in outer["tools"]] == ["agent"]
+    assert "tools" not in planning
+    assert [tool["function"]["name"] for tool in working["tools"]] == ["read", "write"]
+    assert roles(planning["messages"]) == ["system", "user", "user"]
+    assert planning["messages"][0]["content"] == "You are the coder."
+    assert roles(working["messages"]) == ["system", "user", "assistant", "user"]
+    assert roles(after["messages"]) == [
+        "system", "user", "assistant", "assistant", "tool", "user",
+    ]  # fmt: skip
+    assert "tools" in final
+    stored = (await engine.runtime.agent_sessions.get(start["session_id"])).stored_messages()
+    assert roles(stored) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
+    ephemeral = {planning["messages"][-1]["content"], working["messages"][-1]["content"]}
+    assert not ephemeral & {message["content"] for message in stored}
+    assert roles(engine.stored(session)) == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_an_agent_that_announces_first_is_asked_again(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """A first reply without calls does not end its work; the second one does."""
+    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="Say hi.")])
+    for text in ("Plan.", "I am going to say it.", "Hi."):
+        ollama.reply([text])
+    ollama.reply(["It said hi."])
+    session = await session_with(engine, "coder")
+    events = await engine.turn(session)
+    assert text_of(events, "agent_execution") == "I am going to say it.Hi."
+    assert len(ollama.chats) == 5
+
+
+async def test_two_agents_of_one_reply_work_side_by_side_and_a_session_is_continued(
+    engine: Bench, ollama: FakeOllama, tmp_path: Path
+) -> None:
+    """Each event names its run; the second turn goes on where the first agent stopped."""
+    write_agent(tmp_path, "writer")
+    ollama.reply(
+        tool_calls=[
+            call("agent", agent="coder", instruction="One."),
+            call("agent", agent="writer", instruction="Two."),
+        ]
+    )
+    for _ in range(2 * 3):
+        ollama.reply(["Done."])
+    ollama.reply(["Both."])
+    session = await session_with(engine, "coder", "writer")
+    events = await engine.turn(session)
+    starts = {start["agent_name"]: start for start in of_kind(events, "agent_start")}
+    assert set(starts) == {"coder", "writer"}
+    for kind in ("agent_planning", "agent_execution", "agent_complete"):
+        runs = {(told["agent_name"], told["agent_call_id"]) for told in of_kind(events, kind)}
+        assert runs == {(name, start["agent_call_id"]) for name, start in starts.items()}
+    first = starts["coder"]["session_id"]
+    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="More.", session_id=first)])
+    for text in ("Plan.", "A.", "B.", "Good."):
+        ollama.reply([text])
+    events = await engine.turn(session, "Go on.")
+    assert of_kind(events, "agent_start")[0]["session_id"] == first
+    stored = (await engine.runtime.agent_sessions.get(first)).stored_messages()
+    assert roles(stored).count("user") == 2
+    assert roles(stored).count("system") == 1
+    output = of_kind(events, "agent_complete")[0]["output"]
+    assert "Done." not in output
+    ollama.reply(tool_calls=[call("agent", agent="writer", instruction="Mine.", session_id=first)])
+    ollama.reply(["No."])
+    events = await engine.turn(session, "Swap.")
+    assert "coder" in of_kind(events, "tool_result")[0]["error_message"]
+
+
+async def test_the_calls_of_an_agent_are_asked_about_on_the_outer_stream(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """With its name; the session's policy counts; a denied call is told to the agent."""
+    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="Write.")])
+    ollama.reply(["Plan."])
+    ollama.reply(
+        tool_calls=[call("read", path="a"), call("write", path="b", text="x")],
+    )
+    ollama.reply(["Not allowed."])
+    ollama.reply(["It was not allowed."])
+    session = await session_with(engine, "coder", policy="confirm_destructive")
+    reader = (await engine.start(session)).reader()
+    asked = await read_until(reader, "tool_call_confirmation_required")
+    required = of_kind(asked, "tool_call_confirmation_required")[0]
+    assert (required["agent_name"], required["tool_name"]) == ("coder", "write")
+    await engine.chat.confirm(
+        session, required["confirmation_id"], approved=False, reason="not that file"
+    )
+    events = asked + await read_all(reader)
+    results = {told["tool_name"]: told for told in of_kind(events, "agent_tool_result")}
+    assert results["read"]["success"] is True
+    assert results["write"]["code"] == "TOOL_EXECUTION_DENIED"
+    agent_session = of_kind(events, "agent_start")[0]["session_id"]
+    stored = (await engine.runtime.agent_sessions.get(agent_session)).stored_messages()
+    assert any("not that file" in str(message["content"]) for message in stored)
+
+
+async def test_a_client_that_leaves_stops_the_agent_and_its_session_can_be_continued(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """What it did is stored in both files."""
+    gate = anyio.Event()
+    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="Write much.")])
+    ollama.reply(["Plan."])
+    ollama.reply(["It be", "gins"], gate=gate, pause_after=1)
+    session = await session_with(engine, "coder")
+    reader = (await engine.start(session)).reader()
+    events = await read_until(reader, "agent_execution")
+    agent_session = of_kind(events, "agent_start")[0]["session_id"]
+    reader.leave()
+    await engine.ended()
+    gate.set()
+    stored = (await engine.runtime.agent_sessions.get(agent_session)).stored_messages()
+    assert stored[-1]["interrupted"] is True
+    assert stored[-1]["content"] == "It be"
+    assert "interrupted" in engine.stored(session)[-1]["content"]
+    ollama.reply(
+        tool_calls=[call("agent", agent="coder", instruction="Go on.", session_id=agent_session)]
+    )
+    for text in ("Plan.", "A.", "B.", "Good."):
+        ollama.reply([text])
+    events = await engine.turn(session, "Go on.")
+    assert of_kind(events, "agent_complete")[0]["success"] is True
+
+
+async def test_a_reply_in_one_piece_carries_what_the_agent_did(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Its events, pieces of text joined."""
+    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="Read.")])
+    ollama.reply(["Pl", "an."])
+    ollama.reply(tool_calls=[call("read", path="a")])
+    ollama.reply(["Read."])
+    ollama.reply(["Good."])
+    session = await session_with(engine, "coder")
+    with anyio.fail_after(10):
+        answer = await engine.chat.complete(session, message="Read.")
+    [entry] = answer["tool_calls_executed"]
+    assert entry["tool_name"] == "agent"
+    told = [(event["event"], event["data"].get("content")) for event in entry["agent_events"]]
+    assert told == [
+        ("agent_start", None),
+        ("agent_planning", "Plan."),
+        ("agent_tool_call", None),
+        ("agent_tool_result", None),
+        ("agent_execution", "Read."),
+        ("agent_complete", None),
+    ]
+
+
+async def test_agents_call_agents_only_with_permission_and_not_for_ever(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """The permitted one is offered, three deep at most."""
+    write_agent(tmp_path, "boss", "agents: [boss]")
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        for depth in range(3):
+            ollama.reply(tool_calls=[call("agent", agent="boss", instruction=f"Level {depth}.")])
+            ollama.reply(["Plan."])
+        ollama.reply(tool_calls=[call("agent", agent="boss", instruction="Too deep.")])
+        for text in ("I do it.", "Second.", "First.", "End."):
+            ollama.reply([text])
+        session = await session_with(engine, "boss")
+        events = await engine.turn(session)
+        starts = of_kind(events, "agent_start")
+        assert [start["parent_call_id"] for start in starts] == [
+            None,
+            starts[0]["agent_call_id"],
+            starts[1]["agent_call_id"],
+        ]
+        refused = [told for told in of_kind(events, "agent_tool_result") if not told["success"]]
+        assert [told["code"] for told in refused] == ["TOOL_NOT_FOUND"]
+        assert text_of(events) == "End."
