@@ -56,6 +56,7 @@ coverage: $(VENV)/dev.stamp
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/startup.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/sessions.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/tools.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/streaming.py $(BENCH_ARGS)
 
 # ---- the virtual environment ---------------------------------------------------------------

@@ -19,18 +19,22 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JSONObject
 from .base import FolderSpec, ToolFailed
 from .outcomes import Outcome, attempt, call, call_async, failed
-from .packages import LoadedPackage, load_package
 from .wire import LENGTH_BYTES, BadFrame, describe, length_of, pack, unpack
 
 if TYPE_CHECKING:
     import asyncio
+
+    from .packages import LoadedPackage
 
 EXIT_SECONDS = 0.4
 """How long what runs at exit (``atexit``, threads) may take."""
@@ -40,6 +44,7 @@ def main(arguments: list[str]) -> None:
     """Serve until the server closes the socket."""
     descriptor, lifeline, memory = (int(argument) for argument in arguments)
     _die_with_the_server(lifeline)
+    _import_packages()
     _limit(memory)
     _prepare_output()
     os.set_inheritable(descriptor, False)  # noqa: FBT003 - positional only
@@ -66,6 +71,20 @@ def _die_with_the_server(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[0]:  # it died before we listened
         os.killpg(0, signal.SIGKILL)
+
+
+def _import_packages() -> None:
+    """Import what loads folders, without the HTTP client that comes with ``ollama``.
+
+    That would be a third of a start. Its package is taken away again, for tools that use it.
+    """
+    found = None if "ollama" in sys.modules else find_spec("ollama")
+    if found is not None:
+        bare = sys.modules["ollama"] = ModuleType("ollama")
+        bare.__path__ = found.submodule_search_locations or []
+    import_module(".packages", __package__)
+    if found is not None:
+        del sys.modules["ollama"]
 
 
 def _limit(memory: int) -> None:
@@ -160,6 +179,8 @@ class Worker:
         }
 
     def _load(self, request: dict[str, Any]) -> Outcome:
+        from .packages import load_package  # noqa: PLC0415 - imported with care before
+
         self._folder = Path(request["path"])
         self._tidy()
         spec = FolderSpec(path=self._folder, subfolders=request["subfolders"])

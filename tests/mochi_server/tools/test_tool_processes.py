@@ -407,6 +407,24 @@ async def test_files_of_the_folder_hide_no_module(loader: ProcessLoader, tmp_pat
     assert await folder.call("half", {}) == "0.5"
 
 
+async def test_a_tool_may_use_what_our_own_start_left_out(loader: ProcessLoader, tmp_path: Path):
+    """A process starts without ollama's HTTP client."""
+    code = """
+        import sys
+        started_with_it = "httpx" in sys.modules
+        import ollama
+        __all__ = ["look"]
+
+        def look() -> list:
+            "Look."
+            return [started_with_it, ollama.AsyncClient.__name__, ollama.Message.__name__]
+    """
+
+    [folder] = await loader.load([tool_folder(tmp_path, code)])
+
+    assert await folder.call("look", {}) == '[false, "AsyncClient", "Message"]'
+
+
 async def test_processes_that_nobody_needs_end_but_for_one(tmp_path: Path):
     loader = ProcessLoader(workers=4, idle_seconds=0.2)
     [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
