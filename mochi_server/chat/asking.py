@@ -116,15 +116,15 @@ class Asker:
     def _decided(
         self, request: ApprovalRequest, decision: Decision, code: str | None
     ) -> ConfirmationDecided:
-        edited = decision.approved and decision.arguments is not None
+        arguments = decision.arguments if decision.approved else None
         return ConfirmationDecided(
             confirmation_id=request.confirmation_id,
             tool_name=request.tool_name,
             call_index=request.call_index,
             tool_call_id=request.tool_call_id,
             approved=decision.approved,
-            arguments=(decision.arguments if edited else None) or request.arguments,
-            edited=edited,
+            arguments=request.arguments if arguments is None else arguments,
+            edited=arguments is not None,
             reason=decision.reason,
             code=code,
             agent_name=self.agent_name,

@@ -35,9 +35,9 @@ from tests.support.turns import (
 )
 
 INIT = """
-from .functions import add, erase, fail, hang, meet, nap, note, shout, silent
+from .functions import add, erase, fail, greet, hang, meet, nap, note, shout, silent
 
-__all__ = ["add", "erase", "fail", "hang", "meet", "nap", "note", "shout", "silent"]
+__all__ = ["add", "erase", "fail", "greet", "hang", "meet", "nap", "note", "shout", "silent"]
 __math__ = ["add"]
 __destructive__ = ["erase"]
 __sequential__ = ["note"]
@@ -69,6 +69,11 @@ def erase(path: str) -> str:
 def fail(text: str) -> str:
     """Fail."""
     raise ValueError(text)
+
+
+def greet(name: str = "all") -> str:
+    """Say hello."""
+    return f"Hello {name}"
 
 
 def hang() -> str:
@@ -113,7 +118,7 @@ def silent() -> str:
     """Say nothing."""
     return ""
 '''
-ALL = ["add", "erase", "fail", "hang", "meet", "nap", "note", "shout", "silent"]
+ALL = ["add", "erase", "fail", "greet", "hang", "meet", "nap", "note", "shout", "silent"]
 ISOLATIONS = ["thread", "process"]
 
 
@@ -462,6 +467,22 @@ async def test_changed_arguments_that_do_not_fit_leave_the_question_open(
         await threads.chat.confirm(session, asked, approved=True, arguments={"a": "x"})
     await threads.chat.confirm(session, asked, approved=True, arguments={"a": "20"})
     assert of_kind(await read_all(log), "tool_result")[0]["result"] == "23"
+
+
+async def test_arguments_that_a_person_takes_away_are_told_as_they_are(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """No arguments at all is a change, too."""
+    ollama.reply(tool_calls=[call("greet", name="you")])
+    ollama.reply(["Good."])
+    session = await threads.session(**offer("always_confirm"))
+    log = await threads.start(session)
+    asked = await question(threads, session)
+    await threads.chat.confirm(session, asked, approved=True, arguments={})
+    events = await read_all(log)
+    decided = of_kind(events, "tool_call_confirmation_decided")[0]
+    assert (decided["arguments"], decided["edited"]) == ({}, True)
+    assert of_kind(events, "tool_result")[0]["result"] == "Hello all"
 
 
 async def test_a_client_that_leaves_while_it_is_asked_takes_the_question_with_it(
