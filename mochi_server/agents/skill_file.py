@@ -66,12 +66,8 @@ def read_skill_file(path: Path, name: str) -> SkillFile:
     try:
         content, _ = read_plain(path, LARGEST_FILE + 1)
     except OSError as error:
-        reason = (
-            "is not a plain file"
-            if error.errno in NOT_PLAIN
-            else f"cannot be read: {error.strerror}"
-        )
-        raise SkillFileError(reason, 1) from error
+        reason = "not a plain file" if error.errno in NOT_PLAIN else f"{error.strerror}"
+        raise SkillFileError(f"cannot be read: {reason}", 1) from error
     return parse_skill_file(content, name)
 
 
