@@ -6,8 +6,9 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from django.core.cache.backends.base import BaseCache
 from django.core.cache.backends.filebased import FileBasedCache
 
 SWEEP_SECONDS = 60.0
@@ -26,9 +27,13 @@ class FolderCache(FileBasedCache):
     those who try: the system removes a file once.
     """
 
-    _dir: str
     _swept: ClassVar[dict[str, float]] = {}
     """When a folder was swept last: Django makes a cache for each thread."""
+
+    def __init__(self, dir: str, params: dict[str, Any]) -> None:  # noqa: A002 - Django's name
+        """Make nothing yet: who only looks leaves no folder behind."""
+        BaseCache.__init__(self, params)
+        self._dir = os.path.abspath(dir)  # noqa: PTH100 - of text, as Django has it
 
     def _cull(self) -> None:
         """Called by Django before each write."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -231,11 +232,15 @@ def test_what_is_over_and_what_is_broken_goes_by_itself(tmp_path: Path):
     assert cache.get("long") == 2
 
 
-def test_the_folder_may_vanish(tmp_path: Path):
+def test_looking_makes_no_folder(tmp_path: Path):
     cache = FolderCache(str(tmp_path / "a"), {})
-    (tmp_path / "a").rmdir()
+    assert names(tmp_path) == set()
     assert cache.get("x") is None
     assert not cache.delete("x")
     cache.set("x", 1, 60)
     assert cache.get("x") == 1
     assert (tmp_path / "a").stat().st_mode & 0o077 == 0
+    shutil.rmtree(tmp_path / "a")
+    assert cache.get("x") is None
+    cache.set("x", 2, 60)
+    assert cache.get("x") == 2

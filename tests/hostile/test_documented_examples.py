@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,20 @@ import pytest
 
 from tests.support.fake_ollama import FakeOllama
 from tests.support.raw import events_of
-from tests.support.server import running_server
+from tests.support.server import Server, running_server
+from tests.support.tools import write_tools
 
 STREAM = "/api/v1/chat/{session_id}/stream"
 OPTIONAL = {"code"}  # of a tool's result: only where the failure has a name
+QUESTION = re.compile(r"conf_[0-9a-f]+")
+ADD = '''
+def add(a: int) -> str:
+    """Add."""
+    return str(a)
+
+
+__all__ = ["add"]
+'''
 
 
 def fields(text: str) -> dict[str, set[str]]:
@@ -27,11 +38,29 @@ def fields(text: str) -> dict[str, set[str]]:
     return found
 
 
+async def confirmed_stream(server: Server) -> str:
+    """A stream that asks about a call."""
+    session_id = await server.new_session(tool_settings={"tools": ["add"]})
+    path = f"{server.api}/chat/{session_id}"
+    text, asked = "", None
+    async with server.http.post(f"{path}/stream", json={"message": "Add."}) as response:
+        async for part in response.content.iter_any():
+            text += part.decode()
+            if asked is None and (asked := QUESTION.search(text)):
+                body = {"confirmation_id": asked[0], "approved": True}
+                async with server.http.post(f"{path}/confirm-tool", json=body) as answer:
+                    assert answer.status == 200, await answer.text()
+    return text
+
+
 async def real_stream(ollama: FakeOllama, folder: Path) -> tuple[dict[str, Any], str]:
     """The OpenAPI document, and a stream with every kind of event."""
     ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 2}}])
     ollama.reply(["The", " answer"], thinking=["Hm"])
     ollama.reply(["The"], error="out of memory")
+    ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 2}}])
+    ollama.reply(["Done."])
+    write_tools(folder / "tools", init=ADD)
     async with running_server(data_dir=folder, ollama=ollama) as server:
         one = await server.new_session()
         text = ""
@@ -39,6 +68,7 @@ async def real_stream(ollama: FakeOllama, folder: Path) -> tuple[dict[str, Any],
             body = {"message": ask, "think": True}
             async with server.http.post(f"{server.api}/chat/{one}/stream", json=body) as response:
                 text += await response.text()
+        text += await confirmed_stream(server)
         return (await server.get("/openapi.json"))[1], text
 
 
@@ -48,7 +78,7 @@ async def test_every_example_of_an_event_has_the_fields_of_a_real_one(tmp_path: 
     content = document["paths"][STREAM]["post"]["responses"]["200"]["content"]
     examples = content["text/event-stream"]["examples"].values()
     real = fields(text)
-    assert len(real) == 8
+    assert len(real) == 10
     for example in examples:
         shown = fields(example["value"])
         assert shown == {name: real[name] for name in shown}
