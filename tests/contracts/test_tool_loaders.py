@@ -161,6 +161,8 @@ async def test_arguments_are_coerced_or_refused(folder: LoadedFolder):
         await folder.validate("add", {"a": "three"})
     with pytest.raises(InvalidArguments, match="a"):
         await folder.call("add", {})
+    with pytest.raises(InvalidArguments, match="text"):
+        await folder.call("shout", {})
 
 
 async def test_results_are_text(folder: LoadedFolder):

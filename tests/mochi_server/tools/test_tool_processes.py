@@ -37,7 +37,7 @@ TOOLS = '''
     __all__ = [
         "pid", "spin", "spin_in_c", "crash", "leave", "exit_from_a_thread", "grow", "leak", "map",
         "mallocs", "flood", "say", "murmur", "child", "garbage", "answer_twice", "hang_up",
-        "environment", "cwd", "alarm", "run_loop", "main_thread", "read_input",
+        "speak_later", "environment", "cwd", "alarm", "run_loop", "main_thread", "read_input",
     ]
 
     kept = []
@@ -141,13 +141,23 @@ TOOLS = '''
         os.write(the_socket(), b"\\0\\0\\0\\5hello")
         return "done"
 
-    def answer_twice() -> str:
+    def answer_twice(number: int) -> str:
         """Answer before the answer."""
         import json
-        body = json.dumps({"id": 1, "kind": "done", "value": "forged", "text": "", "trace": "",
+        body = json.dumps({"id": number, "kind": "done", "value": "forged", "text": "", "trace": "",
                            "size": 0}).encode()
         os.write(the_socket(), len(body).to_bytes(4, "big") + body)
         return "true"
+
+    def speak_later(folder: str) -> str:
+        """Write to the server when nobody asks."""
+        def speak():
+            while not Path(folder, "now").exists():
+                threading.Event().wait(0.01)
+            os.write(number, b"x")
+        number = the_socket()
+        threading.Thread(target=speak, daemon=True).start()
+        return "later"
 
     def hang_up() -> str:
         """Close the connection and go on."""
@@ -296,10 +306,76 @@ async def test_a_process_that_dies_between_calls_is_replaced(folder: LoadedFolde
     assert await pid_of(folder) != before
 
 
-async def test_an_answer_that_is_not_ours_is_passed_over(folder: LoadedFolder):
-    """Its number is that of an earlier request."""
-    assert await folder.call("answer_twice", {}) == "true"
+async def test_answers_to_another_request_are_passed_over(folder: LoadedFolder):
+    """The load was the first request, these are the second and the third."""
+    assert await folder.call("answer_twice", {"number": 1}) == "true"
+    assert await folder.call("answer_twice", {"number": 4}) == "true"
     assert await folder.call("exit_from_a_thread", {}) == "still here"
+
+
+async def test_a_process_that_answers_twice_deceives_its_own_call_only(folder: LoadedFolder):
+    assert await folder.call("answer_twice", {"number": 2}) == "forged"
+    assert await folder.call("exit_from_a_thread", {}) == "still here"
+    assert await folder.call("main_thread", {}) == "True"
+
+
+async def test_a_process_that_speaks_between_calls_is_replaced(
+    folder: LoadedFolder, tmp_path: Path
+):
+    before = await pid_of(folder)
+    await folder.call("speak_later", {"folder": str(tmp_path)})
+    (tmp_path / "now").touch()
+    await until(lambda: is_gone(before))
+
+    assert await pid_of(folder) != before
+
+
+async def test_arguments_that_are_too_large_are_refused(folder: LoadedFolder):
+    with pytest.raises(ToolFailed, match="larger than 40 MiB"):
+        await folder.call("say", {"text": "x" * 42_000_000})
+
+    assert await pid_of(folder) > 0
+
+
+async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path):
+    loader = ProcessLoader(start_seconds=1)
+    (tmp_path / "pids").mkdir()
+    code = """
+        import os
+        import threading
+        from pathlib import Path
+
+        __all__ = ["pid"]
+        here = Path(__file__).parent
+        (here / "pids" / str(os.getpid())).touch()
+        if (here / "slow").exists():
+            threading.Event().wait(30)
+
+        def pid() -> int:
+            "Say."
+            return os.getpid()
+    """
+    [folder] = await loader.load([tool_folder(tmp_path, code)])
+    pids = {await pid_of(folder)}
+    (tmp_path / "slow").touch()
+    os.kill(min(pids), signal.SIGKILL)
+    await until(lambda: is_gone(min(pids)))
+
+    def new() -> set[int]:
+        return {int(each.name) for each in (tmp_path / "pids").iterdir()} - pids
+
+    call = asyncio.get_running_loop().create_task(folder.call("pid", {}))
+    await until(lambda: bool(new()))
+    [first] = new()
+    pids.add(first)
+    await cancelled(call)
+    await until(lambda: is_gone(first))
+    with pytest.raises(ToolFailed, match="did not load within 1 second"):
+        await folder.call("pid", {})
+    [second] = new()
+    await until(lambda: is_gone(second))
+    await loader.aclose()
+    assert_no_child_is_left()
 
 
 async def test_memory_without_end_is_an_error_of_that_call(folder: LoadedFolder):
@@ -446,6 +522,7 @@ async def test_processes_that_nobody_needs_end_but_for_one(tmp_path: Path):
     await until(lambda: all(map(is_gone, pids)))
 
 
+@pytest.mark.slow
 async def test_an_import_that_crashes_or_hangs_hides_no_other_folder(tmp_path: Path):
     loader = ProcessLoader(start_seconds=3)
     crashes, hangs, good = await loader.load(
