@@ -1,1 +1,1 @@
-"""The face of mochi_server.agents; agents have no routes yet."""
+"""Agents over HTTP and on the command line: the face of mochi_server.agents."""

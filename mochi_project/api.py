@@ -12,6 +12,7 @@ from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 from pydantic import BaseModel, Field
 
+from agents_app.api import router as agents_router
 from chat.api.chat import router as chat_router
 from chat.api.confirmations import router as confirmations_router
 from chat.api.models import router as models_router
@@ -159,4 +160,5 @@ api.add_router("/sessions", sessions_router, tags=["sessions"])
 api.add_router("/chat", chat_router, tags=["chat"])
 api.add_router("/chat", confirmations_router, tags=["chat"])
 api.add_router("/tools", tools_router, tags=["tools"])
+api.add_router("/agents", agents_router, tags=["agents"])
 api.add_router("/system-prompts", prompts_router, tags=["system prompts"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mochi_server.errors import (
+    AgentInvalid,
     HostNotAllowed,
     InternalError,
     InvalidJSON,
@@ -45,6 +46,7 @@ _SAMPLES: dict[str, Any] = {
     "model": "qwen3:14b",
     "filename": "helpful.md",
     "tool": "add_numbers",
+    "agent": "coder",
     "confirmation_id": "conf_0123456789abcdef",
     "index": 3,
     "host": "http://localhost:11434",
@@ -71,6 +73,8 @@ class _Samples(dict[str, Any]):
 def example_of(error: type[MochiError]) -> JSONObject:
     """The body of such an error, with sample values."""
     fields = _Samples()
+    if error is AgentInvalid:
+        fields["reason"] = "coder/SKILL.md:2: description is missing"
     if error is HostNotAllowed:
         fields["host"] = "evil.example"
     message = error.template.format_map(fields)

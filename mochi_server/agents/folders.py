@@ -107,7 +107,9 @@ def _names(folder: Path) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith(("_", ".")) and entry.name != AGENT_CHATS:
-                with contextlib.suppress(OSError):
+                # A name that is no Unicode can be no agent's, nor be told to anybody.
+                with contextlib.suppress(OSError, UnicodeEncodeError):
+                    entry.name.encode()
                     if entry.is_dir():
                         yield entry.name
 

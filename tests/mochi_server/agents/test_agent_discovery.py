@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -168,6 +169,13 @@ async def test_what_is_no_agent_is_skipped(agents):
 async def test_without_a_folder_there_are_no_agents(agents):
     assert await agents.all() == {}
     assert not agents.folder.exists()
+
+
+async def test_a_name_that_is_no_text_is_skipped(agents):
+    write_agent(agents.folder / "coder")
+    (agents.folder / os.fsdecode(b"x\xff")).mkdir()
+    shutil.copy(agents.folder / "coder" / "SKILL.md", agents.folder / os.fsdecode(b"x\xff"))
+    assert list(await agents.all()) == ["coder"]
 
 
 async def test_a_folder_that_is_a_file_is_a_problem(agents):

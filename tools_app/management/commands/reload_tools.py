@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
+from mochi_project.commands import table, tell_servers
 from mochi_server.config import MochiServerSettings
 from mochi_server.tools.base import FolderDescription, ToolDescription
-from mochi_server.tools.fingerprint import RELOAD_STAMP, write_stamp
+from mochi_server.tools.fingerprint import RELOAD_STAMP
 from tools_app.loading import describe_tools
 
 HEAD = ("NAME", "GROUPS", "DESTRUCTIVE", "TIMEOUT", "FILE")
@@ -49,22 +50,9 @@ class Command(BaseCommand):
         for line in lines:
             self.stdout.write(line)
         if not options["check"]:
-            tell_servers(mochi)
+            tell_servers(mochi.state_path / RELOAD_STAMP)
         elif found.problems:
             sys.exit(1)
-
-
-def tell_servers(mochi: MochiServerSettings) -> None:
-    """Make every running server on this data folder load its tools again, at their next use.
-
-    Raises:
-        CommandError: the data folder cannot be written.
-    """
-    stamp = mochi.state_path / RELOAD_STAMP
-    try:
-        write_stamp(stamp)
-    except OSError as error:
-        raise CommandError(f"{stamp} cannot be written: {error.strerror}.") from error
 
 
 def json_lines(found: FolderDescription, mochi: MochiServerSettings) -> Iterator[str]:
@@ -109,14 +97,6 @@ def row(tool: ToolDescription, found: FolderDescription, mochi: MochiServerSetti
         f"{timeout_of(tool, mochi):g} s",
         f"{place}:{tool.line}",
     ]
-
-
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as their longest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for cells in rows:
-        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        yield "  ".join(padded).rstrip()
 
 
 def groups_of(tool: ToolDescription, found: FolderDescription) -> list[str]:
