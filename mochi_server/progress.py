@@ -1,9 +1,10 @@
-"""How a long download tells a person where it is."""
+"""How long work tells a person where it is."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Final, Protocol, TextIO
 
 BAR_WIDTH: Final = 30
@@ -13,7 +14,7 @@ LINE_PERCENT: Final = 10
 
 
 class Progress(Protocol):
-    """What :func:`mochi_server.embedded.pull.pull` reports to."""
+    """What long work reports to."""
 
     @property
     def interactive(self) -> bool:
@@ -24,14 +25,23 @@ class Progress(Protocol):
         """One line about what happens now."""
 
     def advance(self, done: int, total: int) -> None:
-        """Bytes that are there, of how many."""
+        """Steps (of a download: bytes) that are done, of how many."""
 
 
 class StreamProgress:
     """A bar on a terminal, plain lines elsewhere."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, shown: Callable[[int], str] | None = None
+    ) -> None:
+        """Begin with nothing done.
+
+        Args:
+            stream: where to write; stderr if none is given.
+            shown: writes the total, such as "12 sessions"; bytes as megabytes if none is given.
+        """
         self._stream = sys.stderr if stream is None else stream
+        self._shown = shown or megabytes
         self._drawn_at = 0.0
         self._percent = 0
         self._open = False
@@ -51,7 +61,7 @@ class StreamProgress:
         if self.interactive:
             self._draw(done, total, percent)
         elif percent // LINE_PERCENT != self._percent // LINE_PERCENT:
-            self._write(f"{percent} % of {_megabytes(total)}\n")
+            self._write(f"{percent} % of {self._shown(total)}\n")
         self._percent = percent
 
     def _draw(self, done: int, total: int, percent: int) -> None:
@@ -60,7 +70,7 @@ class StreamProgress:
         self._drawn_at = time.monotonic()
         bar = ("#" * (BAR_WIDTH * percent // 100)).ljust(BAR_WIDTH, ".")
         self._open = True
-        self._write(f"\r[{bar}] {percent:3} % of {_megabytes(total)}")
+        self._write(f"\r[{bar}] {percent:3} % of {self._shown(total)}")
         if done >= total:
             self._write(self._end_bar())
 
@@ -73,5 +83,6 @@ class StreamProgress:
         self._stream.flush()
 
 
-def _megabytes(size: int) -> str:
+def megabytes(size: int) -> str:
+    """A number of bytes for a person."""
     return f"{size / 1e6:.0f} MB"

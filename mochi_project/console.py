@@ -1,0 +1,82 @@
+"""What commands print: tables, JSON, and how far long work is."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from mochi_server.progress import StreamProgress
+
+WIDE = frozenset("WF")
+
+
+def table(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> str:
+    """Columns as wide as their longest cell, below their names; without a newline at the end.
+
+    None is shown as ``-``, true and false as ``yes`` and ``no``. Line breaks and other control
+    characters in a cell become blanks: what a model wrote must not move the cursor.
+    """
+    cells = [[*columns], *([shown(value) for value in row] for row in rows)]
+    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        "  ".join(
+            cell + " " * (wanted - width(cell)) for cell, wanted in zip(row, widths, strict=True)
+        )
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def shown(value: object) -> str:
+    """A value as the text of one cell."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return plain(str(value))
+
+
+def plain(text: str) -> str:
+    """The text on one line and without control characters."""
+    return "".join(
+        " " if unicodedata.category(each) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else each
+        for each in text
+    )
+
+
+def width(text: str) -> int:
+    """Columns that the text takes on a terminal."""
+    return sum(_width_of(each) for each in text)
+
+
+def _width_of(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in WIDE else 1
+
+
+def cut(text: str, columns: int) -> str:
+    """The text on one line, with ``...`` where it is wider than so many columns."""
+    text = plain(text).strip()
+    if width(text) <= columns:
+        return text
+    while text and width(text) > columns - 3:
+        text = text[:-1]
+    return f"{text.rstrip()}..."
+
+
+def as_json(value: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
+    """JSON for people and programs: indented, with the letters of every language."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def progress(unit: str, stream: TextIO | None = None) -> StreamProgress:
+    """A bar on a terminal, plain lines elsewhere; on stderr, so that stdout stays clean.
+
+    Args:
+        unit: what is counted, such as ``sessions``.
+        stream: where to write; stderr if none is given.
+    """
+    return StreamProgress(stream, shown=lambda total: f"{total:,} {unit}")
