@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.fake_ollama import FakeOllama, Reply
-from tests.support.redis import PROGRAM, Redis, running_redis
+from tests.support.redis import PROGRAM, Redis, needs_redis, running_redis
 from tests.support.server import Server, running_server
 from tests.support.sse import ServerEvent, events
 from tests.support.tools import write_tools
@@ -279,3 +279,36 @@ async def test_workers_of_one_server_share_their_questions(tmp_path: Path) -> No
             await asyncio.gather(*running)
         await pair.http.close()
         assert pair.counted() == Counter(range(20))
+
+
+@needs_redis
+async def test_without_redis_the_call_is_denied_and_the_turn_goes_on(tmp_path: Path) -> None:
+    write_tools(tmp_path / "tools", init=COUNT)
+    async with (
+        running_redis(tmp_path) as redis,
+        Counting(one_at_a_time=False) as ollama,
+        running_server(data_dir=tmp_path, ollama=ollama, redis_url=redis.url) as server,
+    ):
+        pair = Pair(tmp_path, [server], redis)
+        waiting, denied = await pair.turn(1, server), await pair.turn(2, server)
+        running = asyncio.ensure_future(waiting.run(pair.http))
+        with anyio.fail_after(SECONDS):
+            await waiting.asked.wait()
+            await redis.stop()
+            status, body = await pair.confirm(server, waiting)
+            assert (status, body["error"]["code"]) == (503, "CONFIRMATION_UNAVAILABLE")
+            await denied.run(pair.http)
+            await redis.start()
+
+            async def refused() -> list[str]:
+                status, body = await pair.confirm(server, waiting)
+                return [] if status == 200 else [body["error"]["code"]]
+
+            await until(refused)
+            await running
+        await pair.http.close()
+        assert denied.data("tool_result")["code"] == "CONFIRMATION_UNAVAILABLE"
+        assert not denied.data("tool_result")["success"]
+        assert denied.events[-2].event == "message_complete"
+        assert pair.counted() == Counter([1])
+        await pair.nothing_left()
