@@ -23,7 +23,7 @@ def prompts(files):
 
 def test_without_files_the_prompts_are_ours(prompts, caplog):
     assert prompts.planning().startswith("Make a plan")
-    assert prompts.execution().startswith("Now do the task")
+    assert prompts.execution().startswith("Work on the task")
     assert caplog.records == []
 
 
@@ -38,7 +38,7 @@ def test_a_file_goes_before_ours_and_is_read_again_when_it_changes(prompts, file
     planning, execution = files
     planning.write_text("\ufeffPlan! With:\n{tools}\n", "utf-8")
     assert prompts.planning([PlainTool("read")]) == "Plan! With:\n- read: Says read."
-    assert prompts.execution().startswith("Now do the task")
+    assert prompts.execution().startswith("Work on the task")
     execution.write_text("Work {hard}!")
     assert prompts.execution() == "Work {hard}!"
     planning.write_text("Think!")

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import pytest_asyncio
+
+from mochi_server.agents import AgentDefinition, AgentDiscoveryService
+from mochi_server.initialise import initialise
+from mochi_server.tools.base import ToolContext, ToolOutput
+from mochi_server.tools.threads import ThreadLoader
+
+Call = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder as ``mochi-server init`` writes it."""
+    initialise(tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest_asyncio.fixture
+async def agents(data: Path) -> AsyncIterator[dict[str, AgentDefinition]]:
+    """The examples, as a server finds them."""
+    loader = ThreadLoader()
+    discovery = AgentDiscoveryService(data / "agents", loader=loader, default_timeout=60)
+    yield dict(await discovery.agents())
+    await discovery.aclose()
+    await loader.aclose()
+
+
+@pytest.fixture
+def call_of(agents: dict[str, AgentDefinition]) -> Callable[[str], Call]:
+    """Calls the tools of one agent as a server does."""
+
+    def of(agent: str) -> Call:
+        async def call(name: str, /, **arguments: Any) -> str:
+            tool = agents[agent].tools[name]
+            given = await tool.validate(arguments)
+            context = ToolContext(session_id="a1b2c3d4e5", tool_call_id="call_1")
+            with anyio.fail_after(10):
+                steps = [step async for step in tool.run(given, context)]
+            assert isinstance(steps[-1], ToolOutput)
+            return steps[-1].content
+
+        return call
+
+    return of
