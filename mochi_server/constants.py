@@ -8,6 +8,9 @@ FORMAT_VERSION: Final = "1.3"
 PREVIEW_CHARACTERS: Final = 100
 """Longest preview of a session in the list, without the "..." of a cut one."""
 
+TITLE_CHARACTERS: Final = 80
+"""Longest title that is taken from a summary."""
+
 SYSTEM_PROMPT_CHARACTERS: Final = 10_000
 """A system prompt must be shorter than this, wherever it comes from."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from django.http import HttpRequest, HttpResponse
@@ -23,10 +23,13 @@ from mochi_server.errors import (
     SessionUnreadable,
     StorageError,
 )
+from mochi_server.sessions.listing import SessionFilter
 from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import LABELS
 
 from . import schemas
 from .changes import agents_of, apply_patch, prompt_text, tools_of
+from .labels import MOST_TAGS
 from .schemas import (
     MessageEdit,
     MessageList,
@@ -41,21 +44,25 @@ from .status import STATUS, SessionStatus
 
 router = Router()
 
+ARCHIVED = {"true": True, "false": False, "all": None}
+
 ONE = {"session_id": "a1b2c3d4e5"}
 READING = (SessionNotFound, SessionUnreadable, StorageError)
 WRITING = (*READING, SessionBusy)
+HEAD = tuple(name for name in SessionHead.model_fields if name not in LABELS)
 OF_MODELS = (ModelNotFound, ProviderNotConfigured, OllamaUnreachable)
 
 
 def head_of(session: ChatSession) -> dict[str, Any]:
     """A session as ``POST`` and ``PATCH`` answer it."""
-    data = session.metadata.model_dump(mode="json", include=set(SessionHead.model_fields))
-    return {key: data[key] for key in SessionHead.model_fields}
+    data = session.metadata.model_dump(mode="json", include=set(HEAD))
+    return {**{key: data[key] for key in HEAD}, **session.metadata.labels}
 
 
 def detail_of(session: ChatSession) -> bytes:
     """A session with its messages, which are passed on as they are stored."""
-    head = orjson.dumps(session.metadata.model_dump(mode="json"))
+    metadata = session.metadata
+    head = orjson.dumps({**metadata.model_dump(mode="json"), **metadata.labels})
     return b"".join([head[:-1], b',"messages":', session.messages_json(), b"}"])
 
 
@@ -67,19 +74,23 @@ def detail_of(session: ChatSession) -> bytes:
         InvalidRequest,
         StorageError,
         example=schemas.LIST,
-        parameters={"limit": 50, "cursor": "LTE3MzY5Mzc"},
+        parameters={"limit": 50, "cursor": "LTE3MzY5Mzc", "archived": "all", "tag": ["python"]},
     ),
 )
 async def list_sessions(
     request: HttpRequest,
     limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
+    archived: Literal["true", "false", "all"] = "all",
+    tag: Annotated[list[str], Query(max_length=MOST_TAGS)] = [],  # noqa: B006 - ninja copies it
 ) -> HttpResponse:
     """The one changed last first; all of them, or with `limit` a page.
 
-    `next_cursor` of a page is the `cursor` of the next one.
+    `next_cursor` of a page is the `cursor` of the next one. `archived` shows only what is archived,
+    or only what is not; `tag`, which may stand there several times, what has all these tags.
     """
-    return raw_json(await get_runtime().sessions.list_json(limit, cursor))
+    wanted = SessionFilter(ARCHIVED[archived], tuple(tag))
+    return raw_json(await get_runtime().sessions.list_json(limit, cursor, wanted))
 
 
 @router.post(
@@ -106,6 +117,7 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> HttpRe
         source_file=source,
         tool_settings=tools_of(payload.tool_settings),
         agent_settings=agents_of(payload.agent_settings),
+        labels=payload.labels(),
     )
     return json_response(head_of(session), status=201)
 

@@ -45,6 +45,7 @@ def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
     named = patch.model_fields_set
     if patch.model:
         metadata.model = patch.model
+    metadata.label(**patch.labels())
     if "tool_settings" in named:
         metadata.tool_settings = tools_of(patch.tool_settings)
     if "agent_settings" in named:

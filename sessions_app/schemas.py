@@ -22,6 +22,8 @@ from mochi_server.sessions.types import (
     ToolSettings,
 )
 
+from .labels import LABELS, NO_LABELS, LabelsBody, LabelsShown
+
 ModelName = Annotated[str, Field(min_length=1, max_length=512, description="As in `/models`.")]
 SystemPrompt = Annotated[
     str,
@@ -52,8 +54,9 @@ CREATED: JSONObject = {
     "message_count": 1,
     "tool_settings": TOOLS,
     "agent_settings": {"enabled_agents": ["coder"], "selection_metadata": None},
+    **NO_LABELS,
 }
-PATCH: JSONObject = {"model": "qwen3:8b", "tool_settings": TOOLS}
+PATCH: JSONObject = {"model": "qwen3:8b", "tool_settings": TOOLS, "title": "Learning asyncio"}
 SUMMARY: JSONObject = {"summary": "The user asked about asyncio.", "topics": ["python", "asyncio"]}
 LINE: JSONObject = {
     "session_id": "a1b2c3d4e5",
@@ -63,6 +66,7 @@ LINE: JSONObject = {
     "message_count": 6,
     "summary": SUMMARY,
     "preview": "How do I use asyncio in Python?",
+    **LABELS,
 }
 LIST: JSONObject = {"sessions": [LINE], "problems": [], "next_cursor": None}
 MESSAGES: list[JsonValue] = [
@@ -111,7 +115,7 @@ class StrictAgentSettings(AgentSettings):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": AGENTS})
 
 
-class SessionCreate(BaseModel):
+class SessionCreate(LabelsBody):
     """A new session."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": CREATE})
@@ -164,7 +168,7 @@ class ContextWindowPatch(BaseModel):
         return self
 
 
-class SessionPatch(BaseModel):
+class SessionPatch(LabelsBody):
     """What to change; what is absent stays, a settings object is replaced as a whole."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": PATCH})
@@ -211,7 +215,7 @@ class SystemPromptSet(BaseModel):
         return self
 
 
-class SessionHead(BaseModel):
+class SessionHead(LabelsShown):
     """A session without its messages."""
 
     model_config = ConfigDict(json_schema_extra={"example": CREATED})
@@ -225,8 +229,8 @@ class SessionHead(BaseModel):
     agent_settings: AgentSettings | None
 
 
-class SessionDetail(BaseModel):
-    """A session with its messages: every key of the file's metadata, and ``messages``."""
+class SessionDetail(LabelsShown):
+    """A session with its messages: every key of the file's metadata, labels, ``messages``."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"example": DETAIL})
 
@@ -238,7 +242,7 @@ class SessionDetail(BaseModel):
     messages: list[dict[str, Any]]
 
 
-class SessionLine(BaseModel):
+class SessionLine(LabelsShown):
     """One session in the list."""
 
     model_config = ConfigDict(json_schema_extra={"example": LINE})

@@ -1,6 +1,6 @@
 """Conversations, kept as files that the user owns (docs/reference/session-file.md)."""
 
-from .listing import SessionList
+from .listing import SessionFilter, SessionList
 from .manager import SessionManager
 from .session import ChatSession, Messages
 from .storage import Entry, JSONFileStorage, MemoryStorage, SessionStorage
@@ -23,6 +23,7 @@ __all__ = [
     "JSONFileStorage",
     "MemoryStorage",
     "Messages",
+    "SessionFilter",
     "SessionList",
     "SessionManager",
     "SessionMetadata",

@@ -9,13 +9,22 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from ..aio import in_thread
 from ..errors import MochiError, SessionNotFound
 from .codec import breathe
-from .listing import Key, Row, row_of_error, row_of_file, row_of_prefix, row_of_problem
+from .listing import (
+    ALL,
+    Key,
+    Row,
+    SessionFilter,
+    row_of_error,
+    row_of_file,
+    row_of_prefix,
+    row_of_problem,
+)
+from .pages import Page
 from .storage.base import Entry, SessionStorage
 
 PREFIX_BYTES = 16_384
@@ -61,27 +70,12 @@ class Table:
             self.rows[session_id] = row
             insort(self.order_of(row), row.key)
 
-    def page(self, behind: Key | None, limit: int | None) -> Page:
+    def page(self, behind: Key | None, limit: int | None, wanted: SessionFilter = ALL) -> Page:
         """A stretch of the sessions, and all problems."""
         start = 0 if behind is None else bisect_right(self.sessions, behind)
-        end = len(self.sessions) if limit is None else start + limit
-        keys = self.sessions[start:end]
-        following = keys[-1] if keys and end < len(self.sessions) else None
-        return Page(dict(self.rows), keys, list(self.problems), following)
-
-
-class Page(NamedTuple):
-    """What a list shows, apart from the table, so that a thread can encode it."""
-
-    rows: dict[str, Row]
-    sessions: list[Key]
-    problems: list[Key]
-    following: Key | None
-    """The place where the next page begins; None on the last one."""
-
-    def lines(self, keys: list[Key]) -> list[bytes]:
-        """The encoded rows of these places."""
-        return [self.rows[session_id].encoded for _, session_id in keys]
+        # Which are wanted, a thread sees; of all, only the page and the one behind it are needed.
+        end = start + limit + 1 if limit is not None and wanted == ALL else None
+        return Page(dict(self.rows), self.sessions[start:end], list(self.problems), limit, wanted)
 
 
 class SessionIndex:

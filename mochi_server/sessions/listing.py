@@ -26,8 +26,8 @@ class SessionList:
     """A list, or one page of it."""
 
     entries: list[JSONObject] = field(default_factory=list)
-    """``session_id, model, created_at, updated_at, message_count, summary, preview``, the one
-    changed last first."""
+    """``session_id, model, created_at, updated_at, message_count, summary, preview, title, tags,
+    pinned, archived``, the one changed last first."""
     problems: list[JSONObject] = field(default_factory=list)
     """``{"session_id", "reason"}`` of what looks like a session and cannot be read."""
     next_cursor: str | None = None
@@ -41,6 +41,27 @@ class Row(NamedTuple):
     key: Key
     encoded: bytes
     is_problem: bool = False
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions a list shows; problems are always shown."""
+
+    archived: bool | None = None
+    """Only what is put away, or only what is not; None: both."""
+    tags: tuple[str, ...] = ()
+    """A session must have all of these."""
+
+    def matches(self, row: Row) -> bool:
+        """Whether the row belongs into the list."""
+        if self.archived is not None and row.archived is not self.archived:
+            return False
+        return all(tag in row.tags for tag in self.tags)
+
+
+ALL = SessionFilter()
 
 
 def row_of_session(session: ChatSession, signature: tuple[int, ...]) -> Row:
@@ -95,7 +116,7 @@ def _row_of(entry: Entry, head: JSONObject, first_user: JSONObject | None) -> Ro
 
 
 def _row(metadata: SessionMetadata, signature: tuple[int, ...], at: int, preview: str) -> Row:
-    summary = metadata.summary
+    summary, labels = metadata.summary, metadata.labels
     shown = {
         "session_id": metadata.session_id,
         "model": metadata.model,
@@ -104,8 +125,15 @@ def _row(metadata: SessionMetadata, signature: tuple[int, ...], at: int, preview
         "message_count": metadata.message_count,
         "summary": None if summary is None else summary.model_dump(mode="json"),
         "preview": preview,
+        **labels,
     }
-    return Row(signature, (-at, metadata.session_id), encode(shown))
+    return Row(
+        signature,
+        (-at, metadata.session_id),
+        encode(shown),
+        tags=tuple(labels["tags"]),
+        archived=labels["archived"],
+    )
 
 
 def write_cursor(key: Key) -> str:

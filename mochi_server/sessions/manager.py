@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
-import orjson
+from pydantic import JsonValue
 
 from ..aio import finish, in_thread
 from ..errors import (
     InvalidRequest,
-    JSONObject,
     MochiError,
     SessionExists,
     SessionNotFound,
@@ -21,9 +20,10 @@ from ..errors import (
 )
 from ..messages import now
 from .cache import DocumentCache
-from .codec import Document, NotASession, assemble, breathe, disassemble
-from .index import Page, SessionIndex, Table
-from .listing import Key, SessionList, read_cursor, row_of_session, write_cursor
+from .codec import Document, NotASession, assemble, disassemble
+from .index import SessionIndex, Table
+from .listing import ALL, Key, SessionFilter, SessionList, read_cursor, row_of_session
+from .pages import joined, parsed
 from .session import ChatSession
 from .storage.base import SessionChanged, SessionStorage
 from .storage.json_files import JSONFileStorage
@@ -32,8 +32,6 @@ from .types import AgentSettings, ContextWindowConfig, SessionMetadata, ToolSett
 Write = Callable[[Iterable[bytes]], Awaitable[tuple[int, ...]]]
 
 CACHE_BYTES = 32 * 1024 * 1024
-
-_BREATH = 512
 
 
 class SessionManager:
@@ -81,8 +79,11 @@ class SessionManager:
         tool_settings: ToolSettings | None = None,
         agent_settings: AgentSettings | None = None,
         session_id: str | None = None,
+        labels: Mapping[str, JsonValue] | None = None,
     ) -> ChatSession:
         """A new, stored session; its id is ten hexadecimal digits unless one is given.
+
+        ``labels`` are ``title``, ``tags``, ``pinned``, ``archived``.
 
         Raises:
             SessionExists: the given id is taken.
@@ -100,6 +101,7 @@ class SessionManager:
                 agent_settings=agent_settings,
                 context_window_config=ContextWindowConfig(),
             )
+            metadata.label(**(labels or {}))
             session = ChatSession(metadata)
             if system_prompt is not None:
                 session.set_system_prompt(system_prompt, source_file)
@@ -206,17 +208,21 @@ class SessionManager:
         async with self.storage.claim(session_id):
             yield
 
-    async def list(self, limit: int | None = None, cursor: str | None = None) -> SessionList:
-        """The sessions, the one changed last first; all of them, or a page.
+    async def list(
+        self, limit: int | None = None, cursor: str | None = None, wanted: SessionFilter = ALL
+    ) -> SessionList:
+        """The sessions, the one changed last first; all of those wanted, or a page.
 
         Raises:
             InvalidRequest: the limit is below one, or the cursor is none of ours.
             StorageError: the folder cannot be listed.
         """
         table, behind = await self._table(limit, cursor)
-        return await in_thread(_parsed, table.page(behind, limit))
+        return await in_thread(parsed, table.page(behind, limit, wanted))
 
-    async def list_json(self, limit: int | None = None, cursor: str | None = None) -> bytes:
+    async def list_json(
+        self, limit: int | None = None, cursor: str | None = None, wanted: SessionFilter = ALL
+    ) -> bytes:
         """The same, encoded: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
 
         Joined from rows that were encoded before: what an HTTP answer wants.
@@ -226,11 +232,12 @@ class SessionManager:
             StorageError: the folder cannot be listed.
         """
         table, behind = await self._table(limit, cursor)
-        if limit is not None or cursor is not None:
-            return await in_thread(_joined, table.page(behind, limit), paged=True)
+        paged = limit is not None or cursor is not None
+        if paged or wanted != ALL:
+            return await in_thread(joined, table.page(behind, limit, wanted), paged=paged)
         version = self._index.version
         if self._body is None or self._body[0] != version:
-            self._body = (version, await in_thread(_joined, table.page(None, None), paged=False))
+            self._body = (version, await in_thread(joined, table.page(None, None), paged=False))
         return self._body[1]
 
     async def _table(self, limit: int | None, cursor: str | None) -> tuple[Table, Key | None]:
@@ -270,27 +277,3 @@ class SessionManager:
     async def aclose(self) -> None:
         """Give back what the storage holds."""
         await self.storage.aclose()
-
-
-def _parsed(page: Page) -> SessionList:
-    sessions, problems = page.lines(page.sessions), page.lines(page.problems)
-    following = None if page.following is None else write_cursor(page.following)
-    return SessionList(_objects(sessions), _objects(problems), following)
-
-
-def _objects(lines: list[bytes]) -> list[JSONObject]:
-    objects = []
-    for number, line in enumerate(lines, start=1):
-        objects.append(orjson.loads(line))
-        if number % _BREATH == 0:
-            breathe()
-    return objects
-
-
-def _joined(page: Page, *, paged: bool) -> bytes:
-    parts = [b'{"sessions":[', b",".join(page.lines(page.sessions))]
-    parts += [b'],"problems":[', b",".join(page.lines(page.problems)), b"]"]
-    if paged:
-        following = None if page.following is None else write_cursor(page.following)
-        parts += [b',"next_cursor":', orjson.dumps(following)]
-    return b"".join([*parts, b"}"])

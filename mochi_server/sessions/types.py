@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from ..constants import TITLE_CHARACTERS
+
+LABELS = ("title", "tags", "pinned", "archived")
+"""What a person writes on a session; in its file only what is set, behind all other keys."""
+
+_SENTENCE_END = re.compile("[.!?]+(?=\\s+[^\\sa-z]|\\s*$)|[\u3002\uff01\uff1f]")
 
 
 class ToolExecutionPolicy(str, Enum):
@@ -44,6 +52,16 @@ class ConversationSummary(BaseModel):
     """Two to five sentences."""
     topics: list[str] = Field(default_factory=list)
 
+    @property
+    def title(self) -> str | None:
+        """The first sentence, without the point, in at most 80 characters; None without words."""
+        text = " ".join(self.summary.split())
+        if found := _SENTENCE_END.search(text):
+            text = text[: found.start()] + found[0].strip(".\u3002")
+        if len(text) > TITLE_CHARACTERS:
+            text = text[: TITLE_CHARACTERS - 3].rstrip() + "..."
+        return text or None
+
 
 class ContextWindowConfig(BaseModel):
     """The context window of a session, and how it came about."""
@@ -61,7 +79,11 @@ class ContextWindowConfig(BaseModel):
 
 
 class SessionMetadata(BaseModel):
-    """The head of a session file, keys in the file's order; unknown ones are kept behind them."""
+    """The head of a session file, keys in the file's order; unknown ones are kept behind them.
+
+    The labels (:data:`LABELS`) are among those behind: a file has them only when they are set, and
+    one of another type, which somebody else wrote, counts as not set and is kept.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -76,3 +98,52 @@ class SessionMetadata(BaseModel):
     tool_settings: ToolSettings | None = None
     agent_settings: AgentSettings | None = None
     context_window_config: ContextWindowConfig | None = None
+
+    @property
+    def title(self) -> str | None:
+        """What a person called it, else the beginning of the summary; None without either."""
+        match self._label("title"):
+            case str() as title if title.strip():
+                return title
+        return None if self.summary is None else self.summary.title
+
+    @property
+    def tags(self) -> list[str]:
+        """Words to find it by."""
+        match self._label("tags"):
+            case [*tags]:
+                return [tag for tag in tags if isinstance(tag, str)]
+        return []
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it is to be kept in sight, and from being pruned."""
+        return self._label("pinned") is True
+
+    @property
+    def archived(self) -> bool:
+        """Whether it is put away."""
+        return self._label("archived") is True
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """All four as answers show them."""
+        return {name: getattr(self, name) for name in LABELS}
+
+    def _label(self, name: str) -> JsonValue:
+        return (self.model_extra or {}).get(name)
+
+    def label(self, **labels: JsonValue) -> None:
+        """Set those that are named; None, false and an empty value take one away.
+
+        Raises:
+            TypeError: there is no such label.
+        """
+        if unknown := labels.keys() - set(LABELS):
+            raise TypeError(f"no labels of a session: {', '.join(sorted(unknown))}")
+        extra = self.model_extra if self.model_extra is not None else {}
+        for name, value in labels.items():
+            if value:
+                extra[name] = value
+            else:
+                extra.pop(name, None)

@@ -31,7 +31,8 @@ async def test_a_new_session_answers_what_was_asked_for(api):
     body = response.json()
     assert response.status_code == 201
     assert list(body) == ["session_id", "model", "created_at", "updated_at", "message_count",
-                          "tool_settings", "agent_settings"]  # fmt: skip
+                          "tool_settings", "agent_settings",
+                          "title", "tags", "pinned", "archived"]  # fmt: skip
     assert body["message_count"] == 1
     assert body["tool_settings"] == TOOLS
     assert body["agent_settings"]["enabled_agents"] == ["coder"]
@@ -315,7 +316,8 @@ async def test_answers_are_what_is_stored(api, mochi):
     await with_messages(session_id, UserMessage(content="Grüße 🙂\u2028"))
     stored = orjson.loads((mochi.sessions_path / f"{session_id}.json").read_bytes())
     detail = (await api.get(f"/sessions/{session_id}")).json()
-    assert detail == {**stored["metadata"], "messages": stored["messages"]}
+    labels = {"title": None, "tags": [], "pinned": False, "archived": False}
+    assert detail == {**stored["metadata"], **labels, "messages": stored["messages"]}
 
 
 @pytest.mark.parametrize("levels", [63, 300, 2000])

@@ -220,6 +220,10 @@ async def test_a_list_shows_the_documented_keys(manager: SessionManager):
         "message_count": 3,
         "summary": {"summary": "A", "topics": ["b"]},
         "preview": "Hi\u2028there",
+        "title": "A",
+        "tags": [],
+        "pinned": False,
+        "archived": False,
     }
     assert json.loads(await manager.list_json()) == {"sessions": [entry], "problems": []}
 
