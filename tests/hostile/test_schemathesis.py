@@ -28,6 +28,10 @@ expected-statuses = ["2xx", "400", "404", "409", "413", "424", "502", "503"]
 include-name = "GET /api/v1/sessions"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
 
+[[operations]]
+include-name = "GET /api/v1/agents/chats"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
+
 [checks.not_a_server_error]
 expected-statuses = ["2xx", "3xx", "4xx", "502", "503"]
 """
