@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -13,6 +14,9 @@ LONGEST = 32_000
 
 DEEPEST = 16
 """Lists and mappings within each other."""
+
+_BREAKS = re.compile("[\x85\u2028\u2029]")
+"""Ends of lines for YAML 1.1, and for no editor."""
 
 _COLON = "mapping values are not allowed here"
 """What the YAML library says of ``description: Use it for: this``."""
@@ -73,7 +77,7 @@ def split(text: str) -> tuple[Mapping, str]:
     end = next((i for i, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if end is None:
         raise FrontMatterError("the front matter is not closed by a line with ---", 1)
-    front = "\n".join(lines[1:end])
+    front = _BREAKS.sub(" ", "\n".join(lines[1:end]))
     if len(front) > LONGEST:
         raise FrontMatterError(f"the front matter is longer than {LONGEST:,} characters", 1)
     return _read(front), "\n".join(lines[end + 1 :])

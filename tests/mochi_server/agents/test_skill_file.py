@@ -120,6 +120,11 @@ def test_windows_and_a_byte_order_mark_change_nothing():
     assert parse(text.replace("\n", "\r")) == parse(text)
 
 
+def test_lines_are_counted_as_editors_do():
+    assert parse(front("description: a\u2028b\x85c")).description == "a b c"
+    assert refusal(front("a: 1\u2028\u2028", "description: [x]"))[0] == 3
+
+
 def test_keys_that_nobody_knows_are_left_alone():
     skill = parse(front("description: x", "user-invocable: true", "hooks: {a: [b]}"))
     assert skill.description == "x"
