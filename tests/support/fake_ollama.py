@@ -65,6 +65,13 @@ class Reply:
     done_reason: str | None = "stop"
     eval_count: int | None = None
     prompt_eval_count: int | None = None
+    match: str | None = None
+    """Only to a request that has this text in one of its messages; others pass it over."""
+
+    def suits(self, body: dict[str, Any]) -> bool:
+        """Whether it may answer this request."""
+        texts = (message.get("content") or "" for message in body["messages"])
+        return self.match is None or any(self.match in text for text in texts)
 
 
 class FakeOllama:
@@ -288,8 +295,7 @@ class FakeOllama:
         check_chat(body, model)
         if not body.get("messages"):
             return await self._load_only(body, model)
-        scripts = self._scripts["/api/chat"]
-        script = scripts.popleft() if scripts else self._default(body)
+        script = self._next(body) or self._default(body)
         if isinstance(script, dict) and script["kind"] == "body":
             return await self._perform(script, connection)
         async with self._slot(model, body) as load_ns:
@@ -300,6 +306,15 @@ class FakeOllama:
             if body.get("stream", True):
                 return await self._stream(body, script, metrics, connection)
             return await self._whole(body, script, metrics)
+
+    def _next(self, body: dict[str, Any]) -> Reply | dict[str, Any] | None:
+        """Take what was queued first of all that may answer this request."""
+        scripts = self._scripts["/api/chat"]
+        for number, script in enumerate(scripts):
+            if isinstance(script, dict) or script.suits(body):
+                del scripts[number]
+                return script
+        return None
 
     async def _load_only(self, body: dict[str, Any], model: FakeModel) -> None:
         reason = "unload" if body.get("keep_alive") == 0 else "load"
