@@ -61,14 +61,17 @@ class Asker:
     async def ask(self, question: Question) -> AsyncGenerator[Event | Verdict, None]:
         """Events while a person is asked, and exactly one verdict, before the last event.
 
-        Registered before it is announced. Where the broker fails, the call is denied.
+        Registered before it is announced. Where the broker fails, the call is denied; a question
+        that could not be registered has no events.
         """
         if not self.wait:
             yield Verdict(approved=False, reason=NOT_ASKED, code=ToolExecutionDenied.code)
             return
         request = self._request(question)
+        announced = False
         try:
             async with self.broker.ask(request) as pending:
+                announced = True
                 yield self._required(request)
                 decision, code = await pending.decision(), None
         except ToolConfirmationTimeout:
@@ -79,7 +82,8 @@ class Asker:
             reason = f"nobody could be asked: {error.message}"
             decision, code = Decision(approved=False, reason=reason), error.code
         yield _verdict(decision, code)
-        yield self._decided(request, decision, code)
+        if announced:
+            yield self._decided(request, decision, code)
 
     def _request(self, question: Question) -> ApprovalRequest:
         asked = datetime.now(timezone.utc)
