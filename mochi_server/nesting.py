@@ -7,6 +7,9 @@ from typing import Any
 REQUEST_LEVELS = 64
 """Of a request's body, itself counted."""
 
+CALL_LEVELS = 100
+"""Of the arguments of a model's call: they become part of messages and events."""
+
 STORED_LEVELS = 200
 """Of what we write anew in a session file; orjson and pydantic write about 250."""
 

@@ -13,6 +13,7 @@ import orjson
 from ..completions import Chunk, ContentDelta, Finish, ThinkingDelta
 from ..errors import MochiError
 from ..messages import ToolCall, new_call_id
+from ..nesting import CALL_LEVELS, is_too_deep
 from .failures import failure_of_line, incomplete, not_json
 
 LONGEST_LINE = 64 * 2**20
@@ -173,7 +174,10 @@ def is_plain(entry: dict[str, Any], message: dict[str, Any]) -> bool:
 
 
 def as_arguments(value: object) -> dict[str, Any]:
-    """Arguments of a call as an object; text that is none is kept under ``input``."""
+    """Arguments of a call as an object; text that is none is kept under ``input``.
+
+    What is nested too deeply to be stored and sent is replaced by saying so.
+    """
     if isinstance(value, str):
         try:
             value = orjson.loads(value) if value.strip() else {}
@@ -181,6 +185,8 @@ def as_arguments(value: object) -> dict[str, Any]:
             return {"input": value}
     if value is None:
         return {}
+    if is_too_deep(value, CALL_LEVELS):
+        return {"input": f"(nested more than {CALL_LEVELS} levels deep)"}
     return value if isinstance(value, dict) else {"input": value}
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import JsonValue
+import orjson
 
 from ..errors import JSONObject, ProviderError
 from ..messages import ToolCall, new_call_id
+from ..nesting import CALL_LEVELS, is_too_deep
 from .base import Chunk, ContentDelta, Finish, ThinkingDelta
 
 if TYPE_CHECKING:
@@ -97,16 +98,25 @@ class _Fragments:
         Raises:
             ProviderError: its arguments are not a JSON object.
         """
-        try:
-            arguments: JsonValue = json.loads(self.arguments or "{}")
-        except ValueError:
-            arguments = None
-        if not isinstance(arguments, dict):
+        arguments = _parsed(self.arguments or "{}")
+        if not isinstance(arguments, dict) or is_too_deep(arguments, CALL_LEVELS):
             raise ProviderError(
                 f"The model called {self.name!r} with arguments that are not a JSON object.",
                 details={"arguments": self.arguments[:1000]},
             )
         return ToolCall(id=self.id or new_call_id(), name=self.name, arguments=arguments)
+
+
+def _parsed(text: str) -> Any:  # noqa: ANN401 - any JSON
+    """JSON that our own encoder can write again; null for what is none.
+
+    Halves of surrogate pairs become ``?``, whole numbers beyond 64 bits become floats.
+    """
+    try:
+        plain = json.dumps(json.loads(text), ensure_ascii=False)
+        return orjson.loads(plain.encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
 
 
 class Assembly:

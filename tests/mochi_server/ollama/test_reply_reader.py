@@ -125,3 +125,12 @@ def test_a_line_without_end_is_given_up(monkeypatch):
 )
 def test_arguments_are_always_an_object(given_, read_as):
     assert as_arguments(given_) == read_as
+
+
+@pytest.mark.parametrize("levels", [101, 260, 900])
+def test_arguments_nested_without_end_are_replaced(levels):
+    """They could be neither stored nor sent; the call is still answered."""
+    deep = "[" * levels + "]" * levels
+    call = f'{{"function":{{"name":"f","arguments":{{"x":{deep}}}}}}}'
+    chunks = read([f'{{"message":{{"tool_calls":[{call}]}},"done":true}}\n'.encode()])
+    assert chunks[0].arguments == {"input": "(nested more than 100 levels deep)"}

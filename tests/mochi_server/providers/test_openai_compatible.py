@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 from pydantic import BaseModel
 
@@ -118,6 +119,24 @@ async def test_a_call_without_id_gets_one(provider, fake):
 
 async def test_arguments_that_are_no_object_are_an_error(provider, fake):
     fake.answers = [stream(call_delta(0, id="a", name="add", arguments="[1"), finished())]
+    with pytest.raises(ProviderError, match="'add'"):
+        await reply(provider)
+
+
+async def test_arguments_can_be_stored_and_sent_again(provider, fake):
+    """Python's own JSON reads what no other JSON may say."""
+    odd = '{"half": "a\\ud83d", "whole": "\\ud83d\\ude00", "huge": 123456789012345678901234}'
+    fake.answers = [stream(call_delta(0, id="a", name="add", arguments=odd), finished())]
+    call, _ = await reply(provider)
+    assert isinstance(call, ToolCall)
+    assert call.arguments == {"half": "a?", "whole": "😀", "huge": 123456789012345678901234.0}
+    assert orjson.loads(orjson.dumps(call.arguments)) == call.arguments
+
+
+@pytest.mark.parametrize("odd", ['{"a": NaN}', '{"a": 1e999}', f'{{"a": {"[" * 300 + "]" * 300}}}',
+                                 f'{{"a": {"[" * 100_000 + "]" * 100_000}}}'])  # fmt: skip
+async def test_arguments_that_cannot_be_stored_are_an_error(provider, fake, odd):
+    fake.answers = [stream(call_delta(0, id="a", name="add", arguments=odd), finished())]
     with pytest.raises(ProviderError, match="'add'"):
         await reply(provider)
 
