@@ -12,7 +12,6 @@ from ..errors import (
     MochiError,
     ProviderError,
     ProviderUnreachable,
-    ToolNotFound,
 )
 from ..providers.base import Provider, Think
 from ..providers.registry import ProviderRegistry
@@ -210,10 +209,9 @@ class ChatService:
         """
         tool = await self._agents.tool_of(request.tool_source, request.tool_name)
         if tool is None:
-            try:
-                tool = await self._tools.get(request.tool_name)
-            except ToolNotFound:  # gone meanwhile; the turn that asks still has it, and validates
-                return
+            tool = (await self._tools.all()).get(request.tool_name)
+        if tool is None or tool.source != request.tool_source:
+            return  # gone meanwhile; the turn that asks still has it, and validates
         try:
             await tool.validate(arguments)
         except (InvalidArguments, ToolFailed) as error:
