@@ -1,4 +1,4 @@
-"""The command ``mochi-server``: serve, fetch the built-in model, or write a data folder."""
+"""The command ``mochi-server``: serve, fetch a model, write a data folder, keep order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import math
 import signal
 import socket
 import sys
+import textwrap
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from . import __version__
+from .commands import operator_commands, run_operator_command, split_at_command
 from .config import (
     MochiServerSettings,
     SettingsError,
@@ -45,7 +47,9 @@ STARTUP_FAILURE = 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code: 0, 1 when it cannot start, 2 for wrong settings."""
-    given = vars(_parser().parse_args(arguments))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    ours = split_at_command(arguments, map(_option, OPTIONS))
+    given = vars(_parser().parse_args(arguments if ours is None else ours[0]))
     command, name = given.pop("command"), given.pop("name")
     values = {field: value for field, value in given.items() if value is not None}
     if command == "serve" and name is not None:
@@ -56,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), code=2)
     for variable in unknown_variables():
         _complain(f"warning: {variable} is not a setting (see --help)")
+    if ours is not None:
+        export(values)
+        run_operator_command("mochi-server", ours[1])
+        return 0
     if command == "pull":
         return _pull(name, settings)
     if command == "init":
@@ -145,8 +153,9 @@ def _init(name: str | None, settings: MochiServerSettings) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mochi-server",
+        usage="mochi-server [options] [COMMAND ...]",
         description="The self-hosted conversation server.",
-        epilog=settings_table(),
+        epilog=f"{commands_table()}\n\n{settings_table()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
@@ -163,12 +172,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     for field in OPTIONS:
         parser.add_argument(
-            f"--{field.replace('_', '-')}",
+            _option(field),
             dest=field,
             metavar=field.rpartition("_")[2].upper(),
             help=f"{MochiServerSettings.model_fields[field].description} ({variable_of(field)})",
         )
     return parser
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+def commands_table() -> str:
+    """The commands that keep a server in order."""
+    names = textwrap.wrap(
+        ", ".join(operator_commands()), initial_indent="  ", subsequent_indent="  "
+    )
+    lines = ["Commands of an operator, after the options; each has a --help:", "", *names]
+    return "\n".join(lines)
 
 
 def settings_table() -> str:
