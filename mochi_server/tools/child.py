@@ -21,10 +21,14 @@ from .link import NONSENSE, Link
 from .output import Allowance, OutputLog
 
 _RUN_WORKER: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "import json; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from mochi_server.tools.worker import main; main(sys.argv[1:])"
 )
-"""``-m`` would look for modules in the working directory first; tools import what we could."""
+"""``-m`` would look for modules in the working directory first; tools import what we could.
+
+``-c`` puts that directory in front as well, as an empty text, until the second line.
+"""
 
 LOOK_SECONDS: Final = 0.25
 """How often the memory of a busy process is looked at."""
