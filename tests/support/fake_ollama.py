@@ -169,6 +169,10 @@ class FakeOllama:
         script = {"kind": "body", "status": status, "body": body.decode()}
         self._scripts[path].append({**script, "headers": {"Content-Type": content_type}})
 
+    def forget(self) -> None:
+        """Drop all that is queued."""
+        self._scripts.clear()
+
     async def disconnected(self, count: int = 1) -> None:
         """Wait until that many clients have left in the middle of an answer."""
         await self._until(lambda: self.disconnects >= count)

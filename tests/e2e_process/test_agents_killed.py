@@ -1,0 +1,313 @@
+"""Servers that die while an agent works: both files are sound, nobody is left, and all goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from tests.support.agents import write_skill
+from tests.support.fake_ollama import FakeOllama, Reply
+from tests.support.server import Server, running_server
+from tests.support.sse import ServerEvent
+from tests.support.tool_folders import is_gone, until
+
+CODE = '''
+import os
+import time
+from pathlib import Path
+
+PLACE = Path(__file__).parent.parent.parent / "digging"
+
+__all__ = ["dig", "look"]
+__destructive__ = ["dig"]
+
+
+def look() -> str:
+    """Look."""
+    return "a field"
+
+
+def dig(seconds: float) -> str:
+    """Dig.
+
+    Args:
+        seconds: for how long
+    """
+    PLACE.write_text(str(os.getpid()))
+    time.sleep(seconds)
+    return "a hole"
+'''
+
+ROUNDS = int(os.environ.get("MOCHI_KILL_ROUNDS", "8"))
+SEED = 20261122
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + ROUNDS * 3)]
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+def digger(folder: Path) -> None:
+    place = folder / "agents" / "digger"
+    write_skill(place, "description: Digs.", body="You are the digger.")
+    (place / "digger.py").write_text(CODE)
+    text = "from .digger import *\nfrom .digger import __all__, __destructive__\n"
+    (place / "__init__.py").write_text(text)
+
+
+async def session_of(server: Server, policy: str) -> str:
+    return await server.new_session(
+        agent_settings={"enabled_agents": ["digger"]}, tool_settings={"execution_policy": policy}
+    )
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below one."""
+    parents: dict[int, int] = {}
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with suppress(OSError):
+                status = (place / "stat").read_text().rpartition(")")[2].split()
+                parents[int(place.name)] = int(status[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+async def kill(server: Server) -> None:
+    """SIGKILL, and none of the processes that it had started stays."""
+    children = descendants(server.pid)
+    server.process.send_signal(signal.SIGKILL)
+    await server.process.wait()
+    await until(lambda: all(is_gone(pid) for pid in children), 10)
+
+
+# The moments
+
+
+async def told(stream: AsyncIterator[ServerEvent], name: str) -> list[ServerEvent]:
+    """Events up to one of this name."""
+    found = []
+    async for event in stream:
+        found.append(event)
+        if event.event == name:
+            return found
+    raise AssertionError(f"no {name} in {[event.event for event in found]}")
+
+
+async def in_planning(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
+    """While it says its plan."""
+    ollama.reply(["I dig ", "a hole."], gate=asyncio.Event(), pause_after=1)
+    return await told(stream, "agent_planning")
+
+
+async def before_its_first_word(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
+    """While its model is silent."""
+    ollama.reply(["I dig."], gate=asyncio.Event())
+    found = await told(stream, "agent_start")
+    await ollama.requested(2, "/api/chat")
+    return found
+
+
+async def while_it_speaks(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
+    """In the middle of a reply of its execution."""
+    ollama.reply(["I dig."])
+    ollama.reply(["Now ", "dig."], gate=asyncio.Event(), pause_after=1)
+    return await told(stream, "agent_execution")
+
+
+async def while_its_tool_runs(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
+    """In a tool that takes long; another call of the same reply has its result."""
+    ollama.reply(["I dig."])
+    ollama.reply(["So."], tool_calls=[call("look"), call("dig", seconds=300)])
+    found = await told(stream, "agent_tool_result")
+    place = folder / "digging"
+    await until(lambda: place.exists() and place.read_text().isdigit())
+    assert not is_gone(int(place.read_text()))
+    return found
+
+
+async def while_it_is_asked(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
+    """A person has not answered yet."""
+    ollama.reply(["I dig."])
+    ollama.reply(["So."], tool_calls=[call("look"), call("dig", seconds=1)])
+    return await told(stream, "tool_call_confirmation_required")
+
+
+Moment = Callable[..., Awaitable[list[ServerEvent]]]
+Left = tuple[list[str], list[str]]
+"""Who has said something in the agent's file, and the names of the calls that are open."""
+
+WORKING: Left = (["system", "user", "assistant", "assistant"], ["look", "dig"])
+MOMENTS: list[tuple[Moment, str, Left]] = [
+    (before_its_first_word, "never_confirm", (["system", "user"], [])),
+    (in_planning, "never_confirm", (["system", "user"], [])),
+    (while_it_speaks, "never_confirm", (["system", "user", "assistant"], [])),
+    (while_its_tool_runs, "never_confirm", WORKING),
+    (while_it_is_asked, "confirm_destructive", WORKING),
+]
+
+
+@pytest.mark.parametrize(
+    ("moment", "policy", "left"),
+    MOMENTS,
+    ids=lambda m: getattr(m, "__name__", ""),
+)
+async def test_a_killed_server_leaves_an_agent_that_can_be_continued(
+    tmp_path: Path,
+    ollama: FakeOllama,
+    moment: Moment,
+    policy: str,
+    left: Left,
+) -> None:
+    """Both files, the processes of its tools, the next turn, and what the model is then told."""
+    agent_roles, open_calls = left
+    digger(tmp_path)
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session = await session_of(server, policy)
+        ollama.reply(tool_calls=[call("agent", agent="digger", instruction="Dig a hole.")])
+        path = f"/chat/{session}/stream"
+        async with aclosing(server.stream(path, {"message": "A hole, please."})) as stream:
+            with anyio.fail_after(20):
+                events = await moment(tmp_path, ollama, stream)
+            await kill(server)
+            with suppress(aiohttp.ClientError, OSError):
+                await told(stream, "done")
+    [start] = [event.data for event in events if event.event == "agent_start"]
+    agent = start["session_id"]
+    chat_file = tmp_path / "chat_sessions" / f"{session}.json"
+    agent_file = tmp_path / "agents" / "agent_chats" / f"{agent}.json"
+    assert roles(check(chat_file)) == ["user", "assistant"]
+    messages = check(agent_file)
+    assert roles(messages) == agent_roles
+    calls = messages[-1].get("tool_calls") or []
+    assert [each["function"]["name"] for each in calls] == open_calls
+    ollama.one_at_a_time = False  # what the dead one asked for may still be generated
+    before = len(ollama.chats)
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        again = call("agent", agent="digger", instruction="Go on.", session_id=agent)
+        ollama.reply(tool_calls=[again])
+        for text in ("I go on.", "Going on.", "A hole.", "There is a hole."):
+            ollama.reply([text])
+        status, answer = await server.post(f"/chat/{session}", {"message": "Where is it?"})
+        assert (status, answer["message"]["content"]) == (200, "There is a hole.")
+        [entry] = answer["tool_calls_executed"]
+        assert entry["success"] is True
+        assert entry["result"] == f"Session ID: {agent}\n\nI go on.\n\nGoing on.\n\nA hole."
+        assert await server.stop() == 0
+        assert "Traceback" not in server.log, server.log
+    check_calls(check(chat_file), whole=True)
+    messages = check(agent_file)
+    check_calls(messages, whole=True)
+    outer, plan = ollama.chats[before : before + 2]
+    assert roles(outer["messages"]) == ["user", "assistant", "tool", "user"]
+    assert "interrupted" in outer["messages"][2]["content"]
+    results = ["tool" for _ in open_calls]
+    assert roles(plan["messages"]) == [*agent_roles, *results, "user", "user"]
+    assert [m["content"] for m in messages if m["role"] == "user"] == ["Dig a hole.", "Go on."]
+
+
+async def test_agents_killed_at_any_moment_leave_every_file_sound(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Two agents at a time, again and again on the same sessions."""
+    digger(tmp_path)
+    ollama.one_at_a_time = False
+    rng = random.Random(SEED)
+    session = ""
+    died = 0
+    for _ in range(ROUNDS):
+        ollama.default_reply = Reply(["Well, ", "well."], delay=0.01)
+        async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+            if not session:
+                session = await session_of(server, "never_confirm")
+            sessions = agent_sessions(tmp_path)
+            known = [{"session_id": sessions[-1]} if sessions else {}, {}]
+            calls = [call("agent", agent="digger", instruction="Dig.", **each) for each in known]
+            ollama.reply(["So."], tool_calls=calls)
+            work = [call("look"), call("dig", seconds=0.05)]
+            ollama.reply(["Plan."], match="You are the digger.")
+            ollama.reply(["Plan."], match="You are the digger.")
+            ollama.reply(["Now."], tool_calls=work, match="You are the digger.")
+            ollama.reply(["Now."], tool_calls=work, match="You are the digger.")
+            body = {"message": "Dig."}
+            running = asyncio.ensure_future(server.post(f"/chat/{session}", body))
+            await ollama.requested(len(ollama.chats) + 1, "/api/chat")
+            await anyio.sleep(rng.uniform(0, 0.7))
+            await kill(server)
+            try:
+                await running
+            except (aiohttp.ClientError, OSError):
+                died += 1
+        ollama.forget()
+        check_calls(check(tmp_path / "chat_sessions" / f"{session}.json"), whole=False)
+        for agent in agent_sessions(tmp_path):
+            place = tmp_path / "agents" / "agent_chats" / f"{agent}.json"
+            check_calls(check(place), whole=False)
+    assert died > ROUNDS // 2  # else nothing was killed in mid-turn
+    ollama.default_reply = None
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        sessions = agent_sessions(tmp_path)
+        assert sessions
+        _, chats = await server.get("/agents/chats")
+        assert chats["problems"] == []
+        assert {row["session_id"] for row in chats["sessions"]} == set(sessions)
+        for agent in sessions:
+            again = call("agent", agent="digger", instruction="Go on.", session_id=agent)
+            ollama.reply(tool_calls=[again])
+            ollama.reply(["Plan."])
+            ollama.reply(["One."])
+            ollama.reply(["Two."])
+            ollama.reply(["Good."])
+            status, answer = await server.post(f"/chat/{session}", {"message": "And?"})
+            assert (status, answer["message"]["content"]) == (200, "Good.")
+            assert answer["tool_calls_executed"][0]["success"] is True
+            place = tmp_path / "agents" / "agent_chats" / f"{agent}.json"
+            check_calls(check(place), whole=True)
+
+
+def agent_sessions(folder: Path) -> list[str]:
+    return sorted(path.stem for path in (folder / "agents" / "agent_chats").glob("*.json"))
+
+
+def roles(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["role"] for message in messages]
+
+
+def check(path: Path) -> list[dict[str, Any]]:
+    """The messages of a session's file, which is whole."""
+    document: dict[str, Any] = json.loads(path.read_bytes())
+    assert list(document) == ["metadata", "messages"]
+    metadata, messages = document["metadata"], document["messages"]
+    assert (metadata["session_id"], metadata["format_version"]) == (path.stem, "1.3")
+    assert metadata["message_count"] == len(messages)
+    for message in messages:
+        assert message["message_id"]
+        assert message["timestamp"]
+    return messages
+
+
+def check_calls(messages: list[dict[str, Any]], *, whole: bool) -> None:
+    """Each call has its result right behind it; only the last ones may still be open."""
+    rest = list(messages)
+    while rest:
+        message = rest.pop(0)
+        assert message["role"] in {"system", "user", "assistant"}
+        if not rest and not whole:
+            return
+        for each in message.get("tool_calls") or []:
+            result = rest.pop(0)
+            assert (result["role"], result["tool_call_id"]) == ("tool", each["id"])
