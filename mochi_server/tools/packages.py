@@ -114,7 +114,12 @@ class _Found:
     def description(self, path: Path) -> FolderDescription:
         """All of it; names of files may hold what UTF-8 cannot say."""
         problems = [
-            replace(each, file=clean(each.file), reason=clean(each.reason))
+            replace(
+                each,
+                file=clean(each.file),
+                reason=clean(each.reason),
+                tool=None if each.tool is None else clean(each.tool),
+            )
             for each in self.problems
         ]
         return FolderDescription(

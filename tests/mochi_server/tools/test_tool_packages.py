@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 
 from mochi_server.tools.base import FolderSpec, Problem
@@ -421,3 +422,9 @@ def test_a_file_that_is_not_python_is_said_even_if_nothing_imports_it(write: Wri
     problem = only_problem(load(write({"broken.py": "x = 1\ndef f(:\n"})))
     assert place(problem) == ("broken.py", 2)
     assert problem.reason.startswith("SyntaxError")
+
+
+def test_a_name_that_no_json_can_say_is_told_in_letters_that_it_can(write: Write) -> None:
+    problem = only_problem(load(write({"__init__.py": '__all__ = ["a\\ud800"]\n'})))
+    assert problem.tool == "a?"
+    assert orjson.dumps(problem.as_json())
