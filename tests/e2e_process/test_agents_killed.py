@@ -9,6 +9,7 @@ import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ MOMENTS: list[tuple[Moment, str, Left]] = [
 @pytest.mark.parametrize(
     ("moment", "policy", "left"),
     MOMENTS,
-    ids=lambda m: getattr(m, "__name__", ""),
+    ids=[moment.__name__ for moment, _, _ in MOMENTS],
 )
 async def test_a_killed_server_leaves_an_agent_that_can_be_continued(
     tmp_path: Path,
@@ -189,28 +190,23 @@ async def test_a_killed_server_leaves_an_agent_that_can_be_continued(
     [start] = [event.data for event in events if event.event == "agent_start"]
     agent = start["session_id"]
     chat_file = tmp_path / "chat_sessions" / f"{session}.json"
-    agent_file = tmp_path / "agents" / "agent_chats" / f"{agent}.json"
+    own_file = agent_file(tmp_path, agent)
     assert roles(check(chat_file)) == ["user", "assistant"]
-    messages = check(agent_file)
+    messages = check(own_file)
     assert roles(messages) == agent_roles
     calls = messages[-1].get("tool_calls") or []
     assert [each["function"]["name"] for each in calls] == open_calls
     ollama.one_at_a_time = False  # what the dead one asked for may still be generated
     before = len(ollama.chats)
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
-        again = call("agent", agent="digger", instruction="Go on.", session_id=agent)
-        ollama.reply(tool_calls=[again])
-        for text in ("I go on.", "Going on.", "A hole.", "There is a hole."):
-            ollama.reply([text])
-        status, answer = await server.post(f"/chat/{session}", {"message": "Where is it?"})
-        assert (status, answer["message"]["content"]) == (200, "There is a hole.")
+        answer = await continued(server, session, ollama, agent)
         [entry] = answer["tool_calls_executed"]
         assert entry["success"] is True
         assert entry["result"] == f"Session ID: {agent}\n\nI go on.\n\nGoing on.\n\nA hole."
         assert await server.stop() == 0
         assert "Traceback" not in server.log, server.log
     check_calls(check(chat_file), whole=True)
-    messages = check(agent_file)
+    messages = check(own_file)
     check_calls(messages, whole=True)
     outer, plan = ollama.chats[before : before + 2]
     assert roles(outer["messages"]) == ["user", "assistant", "tool", "user"]
@@ -227,38 +223,18 @@ async def test_agents_killed_at_any_moment_leave_every_file_sound(
     digger(tmp_path)
     ollama.one_at_a_time = False
     rng = random.Random(SEED)
-    session = ""
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session = await session_of(server, "never_confirm")
+    chat = tmp_path / "chat_sessions" / f"{session}.json"
     died = 0
     for _ in range(ROUNDS):
-        ollama.default_reply = Reply(["Well, ", "well."], delay=0.01)
+        script_two(ollama, agent_sessions(tmp_path)[-1:])
         async with running_server(data_dir=tmp_path, ollama=ollama) as server:
-            if not session:
-                session = await session_of(server, "never_confirm")
-            sessions = agent_sessions(tmp_path)
-            known = [{"session_id": sessions[-1]} if sessions else {}, {}]
-            calls = [call("agent", agent="digger", instruction="Dig.", **each) for each in known]
-            ollama.reply(["So."], tool_calls=calls)
-            work = [call("look"), call("dig", seconds=0.05)]
-            ollama.reply(["Plan."], match="You are the digger.")
-            ollama.reply(["Plan."], match="You are the digger.")
-            ollama.reply(["Now."], tool_calls=work, match="You are the digger.")
-            ollama.reply(["Now."], tool_calls=work, match="You are the digger.")
-            body = {"message": "Dig."}
-            running = asyncio.ensure_future(server.post(f"/chat/{session}", body))
-            await ollama.requested(len(ollama.chats) + 1, "/api/chat")
-            await anyio.sleep(rng.uniform(0, 0.7))
-            await kill(server)
-            try:
-                await running
-            except (aiohttp.ClientError, OSError):
-                died += 1
+            died += await dies(server, session, ollama, rng.uniform(0, 0.8))
         ollama.forget()
-        check_calls(check(tmp_path / "chat_sessions" / f"{session}.json"), whole=False)
-        for agent in agent_sessions(tmp_path):
-            place = tmp_path / "agents" / "agent_chats" / f"{agent}.json"
-            check_calls(check(place), whole=False)
+        for path in (chat, *map(partial(agent_file, tmp_path), agent_sessions(tmp_path))):
+            check_calls(check(path), whole=False)
     assert died > ROUNDS // 2  # else nothing was killed in mid-turn
-    ollama.default_reply = None
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
         sessions = agent_sessions(tmp_path)
         assert sessions
@@ -266,17 +242,53 @@ async def test_agents_killed_at_any_moment_leave_every_file_sound(
         assert chats["problems"] == []
         assert {row["session_id"] for row in chats["sessions"]} == set(sessions)
         for agent in sessions:
-            again = call("agent", agent="digger", instruction="Go on.", session_id=agent)
-            ollama.reply(tool_calls=[again])
-            ollama.reply(["Plan."])
-            ollama.reply(["One."])
-            ollama.reply(["Two."])
-            ollama.reply(["Good."])
-            status, answer = await server.post(f"/chat/{session}", {"message": "And?"})
-            assert (status, answer["message"]["content"]) == (200, "Good.")
+            answer = await continued(server, session, ollama, agent)
             assert answer["tool_calls_executed"][0]["success"] is True
-            place = tmp_path / "agents" / "agent_chats" / f"{agent}.json"
-            check_calls(check(place), whole=True)
+            check_calls(check(agent_file(tmp_path, agent)), whole=True)
+        check_calls(check(chat), whole=True)
+
+
+def script_two(ollama: FakeOllama, known: list[str]) -> None:
+    """Two agents that dig for a while, the first one in a session that is there already."""
+    ollama.default_reply = Reply(["Well, ", "well."], delay=0.05)
+    calls = [call("agent", agent="digger", instruction="Dig.") for _ in range(2)]
+    for session_id in known:
+        calls[0]["arguments"]["session_id"] = session_id
+    ollama.reply(["So."], tool_calls=calls)
+    who = "You are the digger."
+    for _ in calls:
+        ollama.reply(["A ", "plan."], delay=0.05, match=who)
+    for _ in calls:
+        work = [call("look"), call("dig", seconds=0.3)]
+        ollama.reply(["Now ", "then."], delay=0.05, tool_calls=work, match=who)
+
+
+async def dies(server: Server, session: str, ollama: FakeOllama, after: float) -> bool:
+    """Kill it so many seconds into a turn; whether the turn died with it."""
+    running = asyncio.ensure_future(server.post(f"/chat/{session}", {"message": "Dig."}))
+    await ollama.requested(len(ollama.chats) + 1, "/api/chat")
+    await anyio.sleep(after)
+    await kill(server)
+    try:
+        await running
+    except (aiohttp.ClientError, OSError):
+        return True
+    return False
+
+
+async def continued(server: Server, session: str, ollama: FakeOllama, agent: str) -> Any:
+    """The answer of a turn in which the agent goes on with this session."""
+    again = call("agent", agent="digger", instruction="Go on.", session_id=agent)
+    ollama.reply(tool_calls=[again])
+    for text in ("I go on.", "Going on.", "A hole.", "There is a hole."):
+        ollama.reply([text])
+    status, answer = await server.post(f"/chat/{session}", {"message": "Where is it?"})
+    assert (status, answer["message"]["content"]) == (200, "There is a hole.")
+    return answer
+
+
+def agent_file(folder: Path, session_id: str) -> Path:
+    return folder / "agents" / "agent_chats" / f"{session_id}.json"
 
 
 def agent_sessions(folder: Path) -> list[str]:
