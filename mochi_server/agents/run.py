@@ -23,7 +23,9 @@ from ..chat.reply import Reply
 from ..chat.tool_calls import ToolCalls
 from ..errors import JSONObject, MochiError
 from ..events import ContentDelta, Event, ToolCallStarted, ToolResultReady
+from ..messages import new_call_id
 from ..tools.base import ToolFailed, ToolOutput
+from .definition import AGENT_TOOL
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class AgentRun:
                 async for delta in deltas:
                     yield delta
             if reply.calls and not last:
+                _identify(reply)
                 async with aclosing(self.conversation.run_calls(reply, self.calls)) as batches:
                     async for events in batches:
                         for event in events:
@@ -149,6 +152,17 @@ class AgentRun:
         session = await conversation.sessions.get(conversation.session_id)
         since = list(islice(session.tail(), max(len(session.messages) - self.begin, 0)))
         return transcript(conversation.session_id, objects(reversed(since)))
+
+
+def _identify(reply: Reply) -> None:
+    """Give the calls of further agents ids of ours, which name their runs in the whole turn.
+
+    Some models count their calls, so the calls of agents that work side by side have the same ids.
+    """
+    reply.calls = [
+        call.model_copy(update={"id": new_call_id()}) if call.name == AGENT_TOOL else call
+        for call in reply.calls
+    ]
 
 
 def transcript(session_id: str, messages: Iterable[JSONObject]) -> str:

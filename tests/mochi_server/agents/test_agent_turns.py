@@ -276,3 +276,38 @@ async def test_agents_call_agents_only_with_permission_and_not_for_ever(
         refused = [told for told in of_kind(events, "agent_tool_result") if not told["success"]]
         assert [told["code"] for told in refused] == ["TOOL_NOT_FOUND"]
         assert text_of(events) == "End."
+
+
+async def test_models_that_count_their_calls_mix_up_no_agents_that_work_side_by_side(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Each run has an id of its own in the whole turn, so each reads only what it has said."""
+    write_agent(tmp_path, "boss", "agents: [coder]")
+    write_agent(tmp_path, "coder")
+    tasks = ("first", "second")
+    calls = [call("agent", agent="boss", instruction=f"Boss {task}.") for task in tasks]
+    ollama.one_at_a_time = False
+    ollama.reply(tool_calls=[{**each, "id": f"call:{at}"} for at, each in enumerate(calls)])
+    for task in tasks:
+        inner = call("agent", agent="coder", instruction=f"Coder {task}.")
+        ollama.reply(["Plan."], match=f"Boss {task}")
+        ollama.reply(tool_calls=[{**inner, "id": "call:0"}], match=f"Boss {task}")
+        for text in (f"plans {task}", f"works {task}", f"ends {task}"):
+            ollama.reply([text], match=f"Coder {task}")
+        ollama.reply(["Done."], match=f"Boss {task}")
+    ollama.reply(["Both are done."])
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        session = await session_with(engine, "boss")
+        with anyio.fail_after(10):
+            answer = await engine.chat.complete(session, message="Go.")
+    for task, other, entry in zip(
+        tasks, reversed(tasks), answer["tool_calls_executed"], strict=True
+    ):
+        runs = [event["data"] for event in entry["agent_events"]]
+        starts = [told for told in runs if "instruction" in told]
+        assert [start["instruction"] for start in starts] == [f"Boss {task}.", f"Coder {task}."]
+        assert starts[1]["parent_call_id"] == starts[0]["agent_call_id"] == entry["tool_call_id"]
+        assert starts[1]["agent_call_id"] != "call:0"
+        said = " ".join(str(told.get("content")) for told in runs)
+        assert f"plans {task}" in said
+        assert other not in said
