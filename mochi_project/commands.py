@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
+from django.conf import settings
 from django.core.management.base import CommandError
 
+from mochi_server.errors import MochiError
+from mochi_server.sessions.manager import SessionManager
 from mochi_server.tools.fingerprint import write_stamp
 
 from . import console
+from .backends import StorageHandler
+
+INTERRUPTED = 130
+"""The exit code of a command that was ended from the keyboard, as shells have it."""
 
 
 def tell_servers(stamp: Path) -> None:
@@ -27,3 +36,35 @@ def tell_servers(stamp: Path) -> None:
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """The lines of a table, its first row being the names of the columns."""
     yield from console.table(rows[1:], rows[0]).splitlines()
+
+
+def with_sessions(
+    work: Callable[[SessionManager], Awaitable[int]], storage: str = "default"
+) -> None:
+    """Do the work on the stored sessions, and end the process unless it answers 0.
+
+    Args:
+        work: answers the exit code.
+        storage: an alias of ``MOCHI_SESSION_STORAGES``.
+
+    Raises:
+        CommandError: it failed, or the sessions of a server cannot be seen from here.
+    """
+    if settings.MOCHI.session_storage == "memory":
+        raise CommandError("MOCHI_SESSION_STORAGE is memory: only the server itself has sessions.")
+    try:
+        code = asyncio.run(_on_sessions(work, storage))
+    except MochiError as error:
+        raise CommandError(error.message) from error
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    if code:
+        sys.exit(code)
+
+
+async def _on_sessions(work: Callable[[SessionManager], Awaitable[int]], storage: str) -> int:
+    sessions = SessionManager(StorageHandler()[storage])
+    try:
+        return await work(sessions)
+    finally:
+        await sessions.aclose()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, TextIO
 
 from mochi_server.progress import StreamProgress
 
+PATIENCE_SECONDS = 0.5
 WIDE = frozenset("WF")
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def table(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> str:
@@ -72,11 +77,26 @@ def as_json(value: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def progress(unit: str, stream: TextIO | None = None) -> StreamProgress:
+def progress(
+    unit: str, stream: TextIO | None = None, patience: float = PATIENCE_SECONDS
+) -> StreamProgress:
     """A bar on a terminal, plain lines elsewhere; on stderr, so that stdout stays clean.
 
     Args:
         unit: what is counted, such as ``sessions``.
         stream: where to write; stderr if none is given.
+        patience: seconds after which a person begins to wonder; before that, nothing is shown.
     """
-    return StreamProgress(stream, shown=lambda total: f"{total:,} {unit}")
+    return StreamProgress(stream, lambda total: f"{total:,} {unit}", patience)
+
+
+def duration(text: str) -> timedelta:
+    """A length of time such as ``30d``, ``12h``, ``90m`` or ``2w``; for ``type=`` of an option.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 30d, 12h, 2w")
+    return timedelta(**{UNITS[match[2]]: int(match[1])})

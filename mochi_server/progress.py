@@ -32,16 +32,21 @@ class StreamProgress:
     """A bar on a terminal, plain lines elsewhere."""
 
     def __init__(
-        self, stream: TextIO | None = None, shown: Callable[[int], str] | None = None
+        self,
+        stream: TextIO | None = None,
+        shown: Callable[[int], str] | None = None,
+        patience: float = 0.0,
     ) -> None:
         """Begin with nothing done.
 
         Args:
             stream: where to write; stderr if none is given.
             shown: writes the total, such as "12 sessions"; bytes as megabytes if none is given.
+            patience: seconds in which nothing is shown; work that ends within stays silent.
         """
         self._stream = sys.stderr if stream is None else stream
         self._shown = shown or megabytes
+        self._silent_until = time.monotonic() + patience
         self._drawn_at = 0.0
         self._percent = 0
         self._open = False
@@ -57,6 +62,8 @@ class StreamProgress:
 
     def advance(self, done: int, total: int) -> None:
         """Draw the bar, or write a line when another tenth is there."""
+        if self._silent_until > time.monotonic():
+            return
         percent = 100 * done // total if total else 100
         if self.interactive:
             self._draw(done, total, percent)

@@ -191,15 +191,25 @@ class SessionManager:
                 raise SessionNotFound(session_id=session_id)
             yield await self._load(session_id, signature)
 
-    async def delete(self, session_id: str) -> None:
-        """Remove the session.
+    async def delete(
+        self, session_id: str, *, only_if: Callable[[ChatSession], bool] | None = None
+    ) -> bool:
+        """Remove the session; whether it went.
+
+        Args:
+            session_id: which one.
+            only_if: looks at it while nobody else can change it, and may say no.
 
         Raises:
             SessionBusy: a turn is running.
             SessionNotFound: there is none.
+            SessionUnreadable: its file is no session, and was to be looked at.
         """
         async with self._exclusively(session_id), self.storage.lock(session_id):
+            if only_if is not None and not only_if(await self.get(session_id)):
+                return False
             await finish(self._delete(session_id))
+            return True
 
     @asynccontextmanager
     async def _exclusively(self, session_id: str) -> AsyncIterator[None]:

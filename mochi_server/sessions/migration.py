@@ -74,6 +74,14 @@ _STEPS = (
     ("1.2", _add_agent_settings),
 )
 
+OLD_VERSIONS = frozenset(version for version, _ in _STEPS)
+"""Versions that :func:`migrate` brings to today's."""
+
+
+def version_of(head: Head) -> str:
+    """The version that the metadata name; without one they are of 1.0."""
+    return str(head.get("format_version") or "1.0")
+
 
 def _tolerate(head: Head) -> None:
     """What writers of several versions did differently."""

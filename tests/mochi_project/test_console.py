@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import argparse
 import io
 import json
+from datetime import timedelta
 
 import pytest
 
-from mochi_project.console import as_json, cut, progress, table
+from mochi_project.console import as_json, cut, duration, progress, table
 
 
 class Terminal(io.StringIO):
@@ -51,7 +53,7 @@ def test_json_keeps_the_letters_of_every_language():
 
 def test_progress_is_a_bar_on_a_terminal():
     out = Terminal()
-    shown = progress("sessions", out)
+    shown = progress("sessions", out, 0)
     shown.advance(5, 10)
     shown.advance(10, 10)
     assert out.getvalue().endswith(f"\r[{'#' * 30}] 100 % of 10 sessions\n")
@@ -59,8 +61,37 @@ def test_progress_is_a_bar_on_a_terminal():
 
 def test_progress_is_plain_lines_elsewhere():
     out = io.StringIO()
-    shown = progress("sessions", out)
+    shown = progress("sessions", out, 0)
     for done in range(1, 1001):
         shown.advance(done, 1000)
     lines = out.getvalue().splitlines()
     assert lines == [f"{percent} % of 1,000 sessions" for percent in range(10, 101, 10)]
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_work_that_ends_soon_stays_silent(kind):
+    stream = kind()
+    shown = progress("sessions", stream, 3600)
+    shown.advance(5, 10)
+    shown.advance(10, 10)
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("90m", timedelta(minutes=90)),
+        ("12h", timedelta(hours=12)),
+        ("30d", timedelta(days=30)),
+        ("2w", timedelta(days=14)),
+        ("0d", timedelta(0)),
+    ],
+)
+def test_a_length_of_time_has_a_unit(text, length):
+    assert duration(text) == length
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5d", "30 days", "1y", "9999999d"])
+def test_another_text_is_no_length_of_time(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="30d, 12h, 2w"):
+        duration(text)

@@ -1,0 +1,44 @@
+"""One action of ``manage.py sessions``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.management.base import OutputWrapper
+
+from mochi_server.sessions.manager import SessionManager
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """Where an action writes to."""
+
+    out: OutputWrapper
+    """What was asked for."""
+    err: OutputWrapper
+    """What went wrong."""
+
+    def problem(self, name: str, reason: str) -> None:
+        """One line about something that failed."""
+        self.err.write(f"problem: {name}: {reason}")
+
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A sub-command: its line of help, its arguments, its work."""
+
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[SessionManager, Options, Console], Awaitable[int]]
+    """Answers the exit code."""
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """``--json``, which every action has."""
+    parser.add_argument("--json", action="store_true", help="Print JSON.")

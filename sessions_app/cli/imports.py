@@ -1,0 +1,96 @@
+"""``manage.py sessions import``: files of others as sessions."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mochi_project.console import as_json, progress, table
+from mochi_server.aio import in_thread
+from mochi_server.errors import MochiError, SessionExists
+from mochi_server.sessions.importing import CannotImport, Imported, import_session
+from mochi_server.sessions.manager import SessionManager
+
+from .action import Action, Console, Options, add_json
+
+COLUMNS = ("FILE", "SESSION", "MESSAGES", "VERSION")
+STDIN = "-"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``import FILE… [--model NAME] [--new-id] [--json]``."""
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="Session files, or JSON Lines of chat messages; - is stdin.",
+    )
+    parser.add_argument("--model", help="Of JSON Lines that name none.")
+    parser.add_argument(
+        "--new-id", action="store_true", help="Give session files other ids than their own."
+    )
+    add_json(parser)
+
+
+async def run(sessions: SessionManager, options: Options, console: Console) -> int:
+    """Import each; what fails changes nothing and does not keep the others back."""
+    done: list[tuple[str, Imported]] = []
+    problems: list[tuple[str, str]] = []
+    files = options["files"]
+    bar = progress("files") if len(files) > 1 else None
+    for number, name in enumerate(files, start=1):
+        try:
+            content = await in_thread(_read, name)
+            imported = await import_session(
+                sessions, content, model=options["model"], new_id=options["new_id"]
+            )
+            done.append((name, imported))
+        except (CannotImport, MochiError, OSError) as error:
+            problems.append((name, _reason(error)))
+        if bar is not None:
+            bar.advance(number, len(files))
+    report(done, problems, console, as_object=options["json"])
+    return 1 if problems else 0
+
+
+def _read(name: str) -> bytes:
+    return sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, SessionExists):
+        return f"{error.message} Nothing was overwritten (see --new-id)."
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)
+
+
+def report(
+    done: list[tuple[str, Imported]],
+    problems: list[tuple[str, str]],
+    console: Console,
+    *,
+    as_object: bool,
+) -> None:
+    """What became sessions, and what did not."""
+    if as_object:
+        objects = [
+            {
+                "file": name,
+                "session_id": each.session_id,
+                "message_count": each.message_count,
+                "format_version": each.version,
+            }
+            for name, each in done
+        ]
+        failed = [{"file": name, "reason": reason} for name, reason in problems]
+        console.out.write(as_json({"imported": objects, "problems": failed}))
+        return
+    rows = [(name, each.session_id, each.message_count, each.version) for name, each in done]
+    console.out.write(table(rows, COLUMNS) if rows else "Nothing was imported.")
+    for name, reason in problems:
+        console.problem(name, reason)
+
+
+ACTION = Action("Make sessions of files; nothing is ever overwritten.", add_arguments, run)

@@ -1,0 +1,76 @@
+"""``manage.py sessions list``: the sessions as a table."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from mochi_project.console import as_json, cut, table
+from mochi_server.errors import JSONObject
+from mochi_server.sessions import SessionFilter
+from mochi_server.sessions.manager import SessionManager
+
+from .action import Action, Console, Options, add_json
+
+COLUMNS = ("ID", "CHANGED", "MESSAGES", "MODEL", "TITLE", "TAGS", "FLAGS")
+ARCHIVED = {"true": True, "false": False, "all": None}
+TITLE_COLUMNS = 50
+MINUTE = 16
+"""Characters of a time up to the minute."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``list [--archived true|false|all] [--tag TAG] [--limit N] [--json]``."""
+    parser.add_argument("--archived", choices=ARCHIVED, default="all", help="Only (not) archived.")
+    parser.add_argument(
+        "--tag", action="append", default=[], help="Only with this tag; may be given again."
+    )
+    parser.add_argument("--limit", type=at_least_one, help="The first so many.")
+    add_json(parser)
+
+
+def at_least_one(text: str) -> int:
+    """A number for an option.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none, or below one.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+async def run(sessions: SessionManager, options: Options, console: Console) -> int:
+    """Print them, the one changed last first, and then the files that cannot be read."""
+    wanted = SessionFilter(ARCHIVED[options["archived"]], tuple(options["tag"]))
+    found = await sessions.list(options["limit"], wanted=wanted)
+    if options["json"]:
+        console.out.write(as_json({"sessions": found.entries, "problems": found.problems}))
+        return 0
+    console.out.write(lines_table(found.entries) if found.entries else "No sessions.")
+    for problem in found.problems:
+        console.problem(str(problem["session_id"]), str(problem["reason"]))
+    return 0
+
+
+def lines_table(lines: Iterable[JSONObject]) -> str:
+    """Lines of the list as a table."""
+    return table([row(line) for line in lines], COLUMNS)
+
+
+def row(line: JSONObject) -> list[object]:
+    """The cells of one session."""
+    flags = [flag for flag in ("pinned", "archived") if line[flag]]
+    tags = line["tags"]
+    return [
+        line["session_id"],
+        str(line["updated_at"])[:MINUTE].replace("T", " "),
+        line["message_count"],
+        line["model"],
+        cut(str(line["title"] or line["preview"]), TITLE_COLUMNS) or None,
+        ", ".join(map(str, tags if isinstance(tags, list) else [])) or None,
+        ", ".join(flags) or None,
+    ]
+
+
+ACTION = Action("List the sessions, the one changed last first.", add_arguments, run)

@@ -1,0 +1,43 @@
+"""``manage.py sessions show``: one session, to read."""
+
+from __future__ import annotations
+
+import argparse
+
+import orjson
+
+from mochi_project.console import as_json, plain
+from mochi_server.sessions.exporting import as_markdown
+from mochi_server.sessions.manager import SessionManager
+from mochi_server.sessions.session import ChatSession
+
+from .action import Action, Console, Options, add_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``show ID [--json]``."""
+    parser.add_argument("session_id", metavar="ID", help="Which one.")
+    add_json(parser)
+
+
+async def run(sessions: SessionManager, options: Options, console: Console) -> int:
+    """Print it."""
+    session = await sessions.get(options["session_id"])
+    console.out.write(as_object(session) if options["json"] else readable(session))
+    return 0
+
+
+def as_object(session: ChatSession) -> str:
+    """What ``GET /sessions/{id}`` answers, indented."""
+    metadata = session.metadata
+    head = {**metadata.model_dump(mode="json"), **metadata.labels}
+    return as_json({**head, "messages": orjson.loads(session.messages_json())})
+
+
+def readable(session: ChatSession) -> str:
+    """As Markdown, without characters that would move the cursor."""
+    lines = as_markdown(session).rstrip("\n").split("\n")
+    return "\n".join(plain(line.expandtabs(4)).rstrip() for line in lines)
+
+
+ACTION = Action("Print one session with its messages.", add_arguments, run)

@@ -1,0 +1,32 @@
+"""``manage.py sessions``: look at sessions, and carry them in and out."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from mochi_project.commands import with_sessions
+from sessions_app.cli import ACTIONS
+from sessions_app.cli.action import Console
+
+
+class Command(BaseCommand):
+    """Hands over to an action."""
+
+    help = "Lists, shows, exports and imports sessions; also while a server runs."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """A sub-command for each action."""
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        for name, action in ACTIONS.items():
+            sub = actions.add_parser(name, help=action.help, description=action.help)
+            action.add_arguments(sub)
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
+        """Run it."""
+        console = Console(self.stdout, self.stderr)
+        run = ACTIONS[options["action"]].run
+        with_sessions(lambda sessions: run(sessions, options, console))
