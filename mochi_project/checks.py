@@ -5,17 +5,12 @@ They look at settings and folders and never at the network.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
-
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
 from mochi_server.config import MochiServerSettings
-from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
-from mochi_server.errors import PromptNotFound, StorageError
-from mochi_server.services.system_prompts import read_prompt
+from mochi_server.diagnosis.prompts import ADVICE, prompt_problem
 from mochi_server.startup import folder_problem, is_public
 
 from .backends import HANDLERS, InvalidBackend
@@ -75,20 +70,10 @@ def check_exposure(**_: object) -> list[CheckMessage]:
 @register
 def check_prompts(**_: object) -> list[CheckMessage]:
     """``prompts.W001``: prompt files can be used by sessions."""
-    found: list[CheckMessage] = []
-    hint = f"Keep it readable and shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters."
-    for path in sorted(settings.MOCHI.system_prompts_path.glob("*.*")):
-        if path.suffix not in {".md", ".txt"}:
-            continue
-        with suppress(PromptNotFound):  # a folder, a pipe
-            if (problem := _prompt_problem(path)) is not None:
-                found.append(checks.Warning(problem, hint=hint, id="prompts.W001"))
-    return found
-
-
-def _prompt_problem(path: Path) -> str | None:
-    try:
-        length = len(read_prompt(path))
-    except StorageError as error:
-        return f"{path}: {error.message}"
-    return f"{path} has {length:,} characters." if length >= SYSTEM_PROMPT_CHARACTERS else None
+    paths = sorted(settings.MOCHI.system_prompts_path.glob("*.*"))
+    problems = [prompt_problem(path) for path in paths if path.suffix in {".md", ".txt"}]
+    return [
+        checks.Warning(problem, hint=ADVICE, id="prompts.W001")
+        for problem in problems
+        if problem is not None
+    ]

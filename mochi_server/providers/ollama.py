@@ -189,18 +189,36 @@ class OllamaProvider(Provider):
         Raises:
             OllamaUnreachable, OllamaError.
         """
-        answer = await self._transport.fetch("/api/ps")
-        for entry in answer.get("models") or []:
+        for entry in await self.running():
             if full_name(model) in (entry.get("name"), entry.get("model")):
                 length = entry.get("context_length")
                 return length if isinstance(length, int) else None
         return None
 
+    async def running(self) -> list[dict[str, Any]]:
+        """The models that are loaded, as the server lists them.
+
+        With ``name``, ``size`` and ``size_vram`` (bytes), ``context_length`` (tokens, since 0.10).
+
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        answer = await self._transport.fetch("/api/ps")
+        return list(answer.get("models") or [])
+
+    async def version(self) -> str:
+        """The server's version, such as ``0.33.0``; ``0.0.0`` of one that somebody built.
+
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        return str((await self._transport.fetch("/api/version")).get("version") or "unknown")
+
     async def check(self) -> bool:
         """Whether the server answers, within the time for a connection."""
         with anyio.move_on_after(self._transport.limits.connect):
             try:
-                await self._transport.fetch("/api/version")
+                await self.version()
             except MochiError:
                 return False
             return True

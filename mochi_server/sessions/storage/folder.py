@@ -27,8 +27,12 @@ def signature_of(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def scan(folder: Path) -> list[Entry]:
-    """Every session file, and what looks like one; leftovers of crashed processes are removed.
+def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
+    """Every session file, and what looks like one.
+
+    Args:
+        folder: where they are.
+        tidy: remove leftovers of crashed processes on the way.
 
     Raises:
         StorageError: the folder is there, and cannot be listed.
@@ -39,7 +43,7 @@ def scan(folder: Path) -> list[Entry]:
             for item in listing:
                 if item.name.endswith(".json") and not item.name.startswith("."):
                     found.append(_entry(item))
-                elif LEFTOVER.fullmatch(item.name):
+                elif tidy and LEFTOVER.fullmatch(item.name):
                     _remove_leftover(item)
     except FileNotFoundError:
         return []

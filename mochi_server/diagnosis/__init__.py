@@ -1,0 +1,18 @@
+"""What is well with a server's data and surroundings, and what is not; nothing is changed."""
+
+from .checks import CHECKS
+from .findings import Check, Finding, Level, error, note, ok, warning
+from .run import Report, diagnose
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Finding",
+    "Level",
+    "Report",
+    "diagnose",
+    "error",
+    "note",
+    "ok",
+    "warning",
+]

@@ -1,0 +1,42 @@
+"""What the user has written: tools and agents. Their modules are imported, as the server does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..runtime import Runtime
+from ..tools.base import Problem
+from .findings import Finding, note, ok, some, warning
+
+
+async def look_at_tools(runtime: Runtime) -> list[Finding]:
+    """How many there are, and what of the folder cannot be used."""
+    found = await runtime.tools.inventory()
+    text = f"{counted(len(found.tools), 'tool')} in {counted(len(found.groups), 'group')}."
+    return [ok(text), *_problems(found.problems, "tools", "mochi-server reload_tools --check")]
+
+
+async def look_at_agents(runtime: Runtime) -> list[Finding]:
+    """How many there are, and why some cannot be used."""
+    found = (await runtime.agents.agents()).values()
+    usable = sum(agent.valid for agent in found)
+    text = f"{counted(len(found), 'agent')}, {usable} of them usable." if found else "No agents."
+    problems = runtime.agents.problems()
+    return [ok(text), *_problems(problems, "agents", "mochi-server reload_agents --check")]
+
+
+def _problems(problems: Sequence[Problem], others: str, command: str) -> list[Finding]:
+    findings = [
+        warning(
+            f"{each.file}:{each.line or 1}: {each.reason}"
+            + (f" ({each.tool})" if each.tool else ""),
+            f"Correct it; the other {others} work meanwhile.",
+        )
+        for each in problems
+    ]
+    return some(findings, lambda count: note(f"{count} problems more.", f"{command} shows all."))
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 tool``, ``1,200 tools``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

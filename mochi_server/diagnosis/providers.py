@@ -1,0 +1,178 @@
+"""Whether the sources of models answer, how fast, and what they have."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+
+from ..embedded.catalogue import CATALOGUE, weights_in
+from ..embedded.gguf import NotGGUF, read_header
+from ..errors import MochiError, ProviderUnreachable
+from ..providers.base import Provider
+from ..providers.local import LocalProvider
+from ..providers.ollama import OllamaProvider
+from ..runtime import Runtime
+from .extensions import counted
+from .findings import Finding, error, note, ok, warning
+from .threads import in_daemon_thread
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 4.0
+NAME_SECONDS = 2.0
+SLOW_SECONDS = 1.0
+
+CUTS_SILENTLY = (0, 12, 4)
+"""Servers before this version do not know ``truncate``."""
+
+START = {
+    "ollama": "Start Ollama (https://ollama.com), or correct MOCHI_OLLAMA_HOST.",
+    "local": "mochi-server pull",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """What a provider had to say."""
+
+    alias: str
+    where: str
+    models: int = 0
+    version: str | None = None
+    seconds: float | None = None
+    """Of its shortest answer; None where it has no other side, or gave none."""
+    problem: str | None = None
+    """Why there is no model, as far as that is known."""
+    more: list[Finding] = field(default_factory=list)
+
+
+async def look_at_providers(runtime: Runtime) -> list[Finding]:
+    """One line for each provider, and whether there is a model at all."""
+    answers = {alias: Answer(alias=alias, where="") for alias in runtime.providers.aliases}
+
+    async def ask(alias: str) -> None:
+        answers[alias] = await answer_of(runtime.providers.get(alias))
+
+    async with anyio.create_task_group() as group:
+        for alias in answers:
+            group.start_soon(ask, alias)
+    return list(answer_findings(list(answers.values())))
+
+
+async def answer_of(provider: Provider) -> Answer:
+    """Ask within ``ANSWER_SECONDS``; raises nothing."""
+    answer = Answer(alias=provider.alias, where=provider.describe())
+    answer.problem = f"{answer.where} does not answer within {ANSWER_SECONDS:g} s."
+    with anyio.move_on_after(ANSWER_SECONDS):
+        try:
+            await _ask(provider, answer)
+        except MochiError as failed:
+            answer.problem = failed.message
+        except Exception as failed:  # a provider may be anybody's
+            logger.exception("The provider %s failed", provider.alias)
+            answer.problem = f"{type(failed).__name__}: {failed}"
+    return answer
+
+
+async def _ask(provider: Provider, answer: Answer) -> None:
+    if isinstance(provider, OllamaProvider):
+        await _resolve(answer.where)
+        began = time.monotonic()
+        answer.version = await provider.version()
+        answer.seconds = time.monotonic() - began
+    answer.models = len(await provider.list_models())
+    answer.problem = None
+    if isinstance(provider, LocalProvider):
+        answer.more += await in_daemon_thread(_damaged, provider)
+    if not answer.models:
+        answer.problem = await provider.problem() or "has no model."
+
+
+async def _resolve(url: str) -> None:
+    """Look the name up in a thread that nobody waits for: some resolvers take half a minute.
+
+    Whether it is found, the request says.
+    """
+    with anyio.move_on_after(NAME_SECONDS) as scope:
+        try:
+            await in_daemon_thread(socket.getaddrinfo, urlsplit(url).hostname, None)
+        except OSError:
+            return
+    if scope.cancelled_caught:
+        raise ProviderUnreachable(f"The name in {url} was not found within {NAME_SECONDS:g} s.")
+
+
+def _damaged(provider: LocalProvider) -> list[Finding]:
+    """Files of weights that cannot be used, or are not whole; blocks."""
+    found = []
+    for name, path in weights_in(Path(provider.describe())).items():
+        known = CATALOGUE.get(name)
+        try:
+            size = path.stat().st_size
+            if path.is_file():  # opening a pipe would wait
+                read_header(path)
+        except (NotGGUF, OSError) as failed:
+            found.append(warning(f"local: {path} cannot be used: {failed}", "Remove it."))
+            continue
+        if known is not None and size != known.size:
+            text = f"local: {path} has {size:,} bytes, and should have {known.size:,}."
+            found.append(warning(text, f"Remove it, then: mochi-server pull {name}"))
+    return found
+
+
+def answer_findings(answers: Sequence[Answer]) -> Iterator[Finding]:
+    """What the answers mean together: where one provider has models, another may be missing."""
+    some = any(answer.models for answer in answers)
+    for answer in answers:
+        yield from _findings(answer, some=some)
+    if not some:
+        yield error(
+            "There is no model to talk to.",
+            "ollama pull qwen3:8b, or without Ollama: mochi-server pull",
+        )
+
+
+def _findings(answer: Answer, *, some: bool) -> Iterator[Finding]:
+    if answer.problem is not None:
+        yield _problem(answer, some=some)
+    else:
+        name = f"{answer.alias} {answer.version}" if answer.version else answer.alias
+        text = f"{name} at {answer.where}: {counted(answer.models, 'model')}"
+        pace = "" if answer.seconds is None else f", answers in {answer.seconds * 1000:.0f} ms"
+        slow = answer.seconds is not None and answer.seconds > SLOW_SECONDS
+        yield (
+            warning(f"{text}{pace}.", "Look at its network and load.")
+            if slow
+            else ok(f"{text}{pace}.")
+        )
+    if answer.version is not None and _numbers(answer.version) < CUTS_SILENTLY:
+        yield warning(
+            f"{answer.alias} {answer.version} cuts long conversations without a word.",
+            "Update it to 0.12.4 or later.",
+        )
+    yield from answer.more
+
+
+def _problem(answer: Answer, *, some: bool) -> Finding:
+    """The built-in model is an offer: without it nothing is wrong."""
+    text = f"{answer.alias}: {answer.problem}"
+    suggestion = START.get(answer.alias, "Start it, or take it out of MOCHI_PROVIDERS.")
+    if answer.version is not None:
+        suggestion = "ollama pull qwen3:8b"
+    return note(text, suggestion) if some and answer.alias == "local" else warning(text, suggestion)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """To compare by; a version that is none, or unknown, counts as the newest."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if found is None or version.startswith("0.0.0"):
+        return (999,)
+    return tuple(map(int, found.groups()))

@@ -1,0 +1,81 @@
+"""Redis, where the settings name one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ..config import server_processes
+from ..processes import redis_package_problem, sessions_problem
+from ..runtime import Runtime
+from .findings import Finding, error, ok, warning
+from .threads import in_daemon_thread
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+ANSWER_SECONDS = 2.0
+SLOW_SECONDS = 0.1
+
+
+async def look_at_redis(runtime: Runtime) -> list[Finding]:
+    """Whether processes could work together, and what lies between them."""
+    settings = runtime.settings
+    processes = server_processes(settings)
+    if (problem := sessions_problem(settings, processes)) is not None:
+        return [error(problem, "See docs/how-to/several-workers.md.")]
+    count = f"{processes} worker" + ("s" if processes > 1 else "")
+    if settings.redis_url is None:
+        return [ok(f"{count}; confirmations go through the data folder, no Redis is set.")]
+    if (problem := redis_package_problem(settings)) is not None:
+        return [error(problem, "Install it, or remove MOCHI_REDIS_URL.")]
+    return [ok(f"{count}."), await in_daemon_thread(_look, settings.redis_url)]
+
+
+def _look(url: str) -> Finding:
+    from redis import Redis, RedisError  # noqa: PLC0415 - an extra, and seldom wanted
+    from redis.backoff import NoBackoff  # noqa: PLC0415
+    from redis.retry import Retry  # noqa: PLC0415
+
+    client = Redis.from_url(
+        url,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=ANSWER_SECONDS,
+        socket_timeout=ANSWER_SECONDS,
+    )
+    try:
+        client.ping()
+        began = time.monotonic()
+        client.ping()
+        seconds = time.monotonic() - began
+        version = _version_of(client)
+    except (RedisError, OSError, ValueError) as found:
+        return error(
+            f"Redis at {place_of(url)} cannot be used: {found}",
+            "Start it or correct MOCHI_REDIS_URL: no tool call can be confirmed without it.",
+        )
+    finally:
+        client.close()
+    text = f"Redis{version} at {place_of(url)} answers in {seconds * 1000:.0f} ms."
+    if seconds > SLOW_SECONDS:
+        return warning(text, "Use one that is nearer, or has less to do.")
+    return ok(text)
+
+
+def _version_of(client: Redis) -> str:
+    """Empty where the user may not ask for it."""
+    from redis import ResponseError  # noqa: PLC0415
+
+    try:
+        return f" {client.info('server')['redis_version']}"
+    except ResponseError:
+        return ""
+
+
+def place_of(url: str) -> str:
+    """The address without user, password and options, which may hold a password as well."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return parts.path
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path}"

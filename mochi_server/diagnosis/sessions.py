@@ -1,0 +1,156 @@
+"""The session files: which cannot be read, and which are of an older format."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from ..constants import FORMAT_VERSION
+from ..errors import JSONObject, MochiError
+from ..files import read_plain
+from ..runtime import Runtime
+from ..sessions import SessionManager
+from ..sessions.codec import NotASession, breathe, disassemble, open_prefix
+from ..sessions.index import PREFIX_BYTES
+from ..sessions.migration import NotMetadata, read_metadata
+from ..sessions.storage.base import Entry
+from ..sessions.storage.folder import scan
+from ..sessions.storage.json_files import JSONFileStorage
+from .extensions import counted
+from .findings import Finding, error, note, ok, some, warning
+from .threads import in_daemon_thread
+
+LOOK_SECONDS = 4.5
+"""After that long the rest of the files is left; ten thousand take about a second."""
+
+BREATH = 64
+"""Files looked at before other threads may run."""
+
+OLD = frozenset({"1.0", "1.1", "1.2"})
+
+ADVICE = "Correct or move it away: it is left as it is, and hides no other session."
+
+
+async def look_at_sessions(runtime: Runtime) -> list[Finding]:
+    """Those of people, then those of agents."""
+    found = await _of(runtime.sessions, "of people")
+    return [*found, *await _of(runtime.agent_sessions, "of agents")]
+
+
+async def _of(sessions: SessionManager, whose: str) -> list[Finding]:
+    if isinstance(sessions.storage, JSONFileStorage):
+        survey = await in_daemon_thread(survey_of, sessions.storage.folder, LOOK_SECONDS)
+        return list(survey_findings(survey, whose))
+    try:
+        listed = await sessions.list()
+    except MochiError as failed:
+        return [error(f"The sessions cannot be listed: {failed.message}", "See the storage.")]
+    problems = {str(each["session_id"]): str(each["reason"]) for each in listed.problems}
+    survey = Survey(problems=problems, versions=Counter({FORMAT_VERSION: len(listed.entries)}))
+    return list(survey_findings(survey, whose))
+
+
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """What a folder of sessions has."""
+
+    versions: Counter[str] = field(default_factory=Counter)
+    """How many readable sessions are of each format."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """The reason, by the name of what cannot be read."""
+    left: int = 0
+    """Files that were not looked at, for want of time."""
+    error: str | None = None
+    """Why the folder could not be listed."""
+
+
+def survey_of(folder: Path, seconds: float) -> Survey:
+    """Look at every file for so long; blocks. Removes nothing, unlike a list of the sessions."""
+    end = time.monotonic() + seconds
+    found = Survey()
+    try:
+        entries = sorted(scan(folder, tidy=False))
+    except MochiError as failed:
+        return Survey(error=failed.message)
+    for number, entry in enumerate(entries):
+        if time.monotonic() > end:
+            found.left = len(entries) - number
+            break
+        if number % BREATH == 0:
+            breathe()
+        _note(found, folder / f"{entry.session_id}.json", entry)
+    return found
+
+
+def _note(found: Survey, path: Path, entry: Entry) -> None:
+    try:
+        version = _version_of(path, entry)
+    except FileNotFoundError:  # removed since we listed it
+        return
+    except (NotASession, NotMetadata) as failed:
+        found.problems[path.name] = str(failed)
+    except OSError as failed:
+        found.problems[path.name] = failed.strerror or str(failed)
+    else:
+        found.versions[version] += 1
+
+
+def _version_of(path: Path, entry: Entry) -> str:
+    if entry.problem is not None:
+        raise NotASession(entry.problem)
+    head = _head_of(path)
+    read_metadata(head, entry.session_id)
+    return str(head.get("format_version") or "1.0")
+
+
+def _head_of(path: Path) -> JSONObject:
+    """The metadata, of a small file after a look at all of it, as in the list of sessions."""
+    prefix, _ = read_plain(path, PREFIX_BYTES)
+    opening = open_prefix(prefix) if len(prefix) == PREFIX_BYTES else None
+    if opening is not None:
+        return opening.head
+    whole = prefix if len(prefix) < PREFIX_BYTES else read_plain(path)[0]
+    head: JSONObject = orjson.loads(disassemble(whole).head)
+    return head
+
+
+def survey_findings(survey: Survey, whose: str) -> Iterator[Finding]:
+    """What a survey means."""
+    if survey.error is not None:
+        yield error(survey.error, "Let the server read the folder (chown, chmod).")
+        return
+    total = sum(survey.versions.values())
+    yield ok(f"{counted(total, 'session')} {whose} can be read.")
+    broken = [warning(f"{name}: {reason}", ADVICE) for name, reason in survey.problems.items()]
+    yield from some(
+        broken,
+        lambda count: note(
+            f"{count} files more cannot be read.", "GET /api/v1/sessions lists all."
+        ),
+    )
+    if survey.left:
+        yield note(f"{survey.left:,} files were not looked at, for want of time.")
+    yield from _versions(survey.versions)
+
+
+def _versions(versions: Counter[str]) -> Iterator[Finding]:
+    other = {version: count for version, count in versions.items() if version != FORMAT_VERSION}
+    old = {version: count for version, count in other.items() if version in OLD}
+    if old:
+        names = ", ".join(sorted(old))
+        yield note(
+            f"{sum(old.values()):,} of them are of an older format ({names}).",
+            "They work as they are; mochi-server migrate_sessions writes them in the present one.",
+        )
+    new = {version: count for version, count in other.items() if version not in OLD}
+    if new:
+        yield note(
+            f"{sum(new.values()):,} of them say format {', '.join(sorted(new))}, which this server "
+            "does not know.",
+            "They can be used; what this server does not know is kept.",
+        )
