@@ -105,12 +105,17 @@ class SessionIndex:
         self.version = 0
         """Grows with each change of the table."""
 
-    async def table(self) -> Table:
-        """The rows as they are now; read them before the next ``await``."""
+    async def table(self, *, look: bool = False) -> Table:
+        """The rows as they are now; read them before the next ``await``.
+
+        With ``look`` also what was changed in place a moment ago is seen: every entry is looked at.
+        """
+        asked = self._clock()
         lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         async with lock:
             now, generation = self._clock(), await self._storage.generation()
-            if not self._is_valid(now, generation):
+            looked = self._swept_at is not None and self._swept_at >= asked
+            if not self._is_valid(now, generation) or (look and not looked):
                 await self._sweep(now, generation)
         return self._table
 

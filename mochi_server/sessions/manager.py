@@ -22,7 +22,7 @@ from ..messages import now
 from .cache import DocumentCache
 from .codec import Document, NotASession, assemble, disassemble
 from .index import SessionIndex, Table
-from .listing import ALL, Key, SessionFilter, SessionList, read_cursor, row_of_session
+from .listing import ALL, Key, Row, SessionFilter, SessionList, read_cursor, row_of_session
 from .pages import joined, parsed
 from .session import ChatSession
 from .storage.base import SessionChanged, SessionStorage
@@ -249,6 +249,15 @@ class SessionManager:
         if self._body is None or self._body[0] != version:
             self._body = (version, await in_thread(joined, table.page(None, None), paged=False))
         return self._body[1]
+
+    async def rows(self) -> tuple[int, dict[str, Row]]:
+        """The list's version, and its rows by id, after a look at every file.
+
+        Raises:
+            StorageError: the folder cannot be listed.
+        """
+        table = await self._index.table(look=True)
+        return self._index.version, dict(table.rows)
 
     async def _table(self, limit: int | None, cursor: str | None) -> tuple[Table, Key | None]:
         if limit is not None and limit < 1:

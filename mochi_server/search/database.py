@@ -1,0 +1,306 @@
+"""The index: one SQLite file with a full-text table, which may be deleted at any time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import StorageError
+from .contents import Contents
+from .query import Query
+
+logger = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+"""A file of another one is made anew; counts in the code of ``letters`` and ``contents`` too."""
+
+BUSY_SECONDS = 10.0
+
+_APPLICATION = 0x6D6F6368  # "moch"
+
+_WEIGHTS = "10.0, 8.0, 5.0, 2.0, 1.5, 0.3"
+"""Of the columns, which are those of ``Contents``: a title says more than what a tool printed."""
+
+_COLUMNS = ", ".join(Contents._fields)
+
+_SCHEMA = f"""
+CREATE TABLE sessions (
+  number INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, signature TEXT NOT NULL
+);
+CREATE VIRTUAL TABLE texts USING fts5 (
+  {_COLUMNS}, tokenize="unicode61 remove_diacritics 2", prefix='2 3'
+);
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+_NUMBER = "SELECT number FROM sessions WHERE session_id = ?"
+_FIND = (
+    f"SELECT session_id, -bm25(texts, {_WEIGHTS}) AS score FROM texts "  # noqa: S608 - our words
+    "JOIN sessions ON number = texts.rowid WHERE texts MATCH ? ORDER BY score DESC"
+)
+_FIND_OTHERS = """
+SELECT session_id, 0.0 FROM sessions WHERE number IN
+(SELECT rowid FROM texts_docsize EXCEPT SELECT rowid FROM texts WHERE texts MATCH ?)
+"""
+_CONTENTS = f"SELECT {_COLUMNS} FROM texts WHERE rowid = ({_NUMBER})"  # noqa: S608
+_ENTER = f"INSERT INTO texts (rowid, {_COLUMNS}) VALUES (?{', ?' * len(Contents._fields)})"  # noqa: S608
+
+_NO_FAULT_OF_THE_FILE = ("locked", "busy", "full", "unable to open", "readonly", "no such module")
+
+
+class Damaged(Exception):
+    """The file is none of ours, or is broken: ``prepare`` makes a new one."""
+
+
+class Hit(NamedTuple):
+    """A session that was found."""
+
+    session_id: str
+    score: float
+    """Larger is better; comparable within one answer."""
+
+
+class Indexed(NamedTuple):
+    """What the index shall hold of a session; no contents when its file is no session."""
+
+    session_id: str
+    signature: str
+    contents: Contents | None
+
+
+def has_full_text() -> bool:
+    """Whether this Python's SQLite was built with FTS5."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("CREATE VIRTUAL TABLE probe USING fts5(text)")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+class SearchFile:
+    """The index in a file, or without a path in memory. For one thread.
+
+    Others may have the same file open; one that was deleted or replaced meanwhile is noticed at the
+    next use. Only ``prepare`` makes one, and only one process at a time may call it, ``put`` and
+    ``remove``.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+        self._inode = 0
+        self._known: dict[str, str] = {}
+        self._known_at: object = None
+        self._fault: str | None = None
+
+    def prepare(self) -> None:
+        """Have a usable file, new and empty if need be.
+
+        Raises:
+            StorageError: it cannot be made; the text says why.
+        """
+        try:
+            if self._opened() is not None:
+                return
+            logger.info("Making the search index anew: %s", self.path or "in memory")
+        except Damaged as error:
+            logger.warning("The search index is made anew: %s (%s)", error, self.path)
+        self.close()
+        self._make()
+
+    def _make(self) -> None:
+        try:
+            if self.path is not None:
+                self._make_empty(self.path)
+            connection = self._connect()
+        except OSError as error:
+            raise _refusal(error.strerror or str(error)) from error
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            connection.close()
+            raise _refusal(str(error)) from error
+        self._keep(connection)
+
+    def _make_empty(self, path: Path) -> None:
+        """An empty file that nobody else may read; SQLite gives its helpers the same mode."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for name in (path, *(path.with_name(path.name + tail) for tail in ("-wal", "-shm"))):
+            name.unlink(missing_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+    def _connect(self) -> sqlite3.Connection:
+        name = ":memory:" if self.path is None else f"{self.path.as_uri()}?mode=rw"
+        connection = sqlite3.connect(name, BUSY_SECONDS, isolation_level=None, uri=True)
+        # What is lost with the power is made anew; what was deleted shall be gone.
+        connection.executescript("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;")
+        return connection
+
+    def _keep(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._inode = self._inode_now()
+        self._known_at, self._fault = None, None
+
+    def _inode_now(self) -> int:
+        try:
+            return 0 if self.path is None else self.path.stat().st_ino
+        except FileNotFoundError:
+            return -1
+
+    def _opened(self) -> sqlite3.Connection | None:
+        """The connection; None while there is no file.
+
+        Raises:
+            Damaged: there is one, and it is not usable.
+        """
+        if self._connection is not None:
+            if self._inode == self._inode_now():
+                if self._fault is not None:
+                    raise Damaged(self._fault)
+                return self._connection
+            self.close()
+        if self.path is None or self._inode_now() < 0:
+            return None
+        try:
+            connection = self._connect()
+        except sqlite3.Error as error:
+            raise _meaning(error) from error
+        try:
+            _check(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._keep(connection)
+        return connection
+
+    def close(self) -> None:
+        """Give back the file; the next use opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def state(self) -> object:
+        """Equal as long as nobody has changed the index; None while there is no usable one."""
+        try:
+            if (connection := self._opened()) is None:
+                return None
+            (version,) = connection.execute("PRAGMA data_version").fetchone()
+        except (Damaged, sqlite3.Error):
+            return None
+        return self._inode, version, connection.total_changes
+
+    def known(self) -> dict[str, str]:
+        """Signatures of the sessions that the index has, by id; not to be changed."""
+        if (state := self.state()) is None or state != self._known_at:
+            self._known = dict(self._rows("SELECT session_id, signature FROM sessions"))
+            self._known_at = state
+        return self._known
+
+    def find(self, query: Query) -> list[Hit]:
+        """Every session that the query matches, the best first."""
+        statement = _FIND if query.wanted else _FIND_OTHERS
+        return [Hit(*row) for row in self._rows(statement, query.match)]
+
+    def contents(self, session_id: str) -> Contents:
+        """The texts of a session; empty when the index has none."""
+        return next((Contents(*row) for row in self._rows(_CONTENTS, session_id)), Contents())
+
+    def _rows(self, statement: str, *values: str) -> list[tuple[Any, ...]]:
+        try:
+            connection = self._opened()
+            return [] if connection is None else connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._meaning(error) from error
+
+    def put(self, batch: Sequence[Indexed]) -> None:
+        """Enter these sessions, in the place of what was there."""
+        self._change([each.session_id for each in batch], batch)
+
+    def remove(self, session_ids: Sequence[str]) -> None:
+        """Forget these sessions."""
+        self._change(session_ids, ())
+
+    def _change(self, gone: Sequence[str], new: Sequence[Indexed]) -> None:
+        connection, known = self._opened(), self.known()
+        if connection is None:
+            raise Damaged("the file was deleted")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            _forget(connection, gone)
+            _enter(connection, new)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._meaning(error) from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        for session_id in gone:
+            known.pop(session_id, None)
+        known.update((each.session_id, each.signature) for each in new)
+        self._known_at = self.state()
+
+    def _meaning(self, error: sqlite3.Error) -> Exception:
+        found = _meaning(error)
+        if isinstance(found, Damaged):
+            self._fault = str(found)
+        return found
+
+    def tidy(self) -> None:
+        """Let the log that writing left go into the file, if nobody reads."""
+        self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _forget(connection: sqlite3.Connection, session_ids: Iterable[str]) -> None:
+    for session_id in session_ids:
+        found = connection.execute(_NUMBER, (session_id,)).fetchall()
+        connection.executemany("DELETE FROM texts WHERE rowid = ?", found)
+        connection.executemany("DELETE FROM sessions WHERE number = ?", found)
+
+
+def _enter(connection: sqlite3.Connection, batch: Iterable[Indexed]) -> None:
+    for session_id, signature, contents in batch:
+        cursor = connection.execute(
+            "INSERT INTO sessions (session_id, signature) VALUES (?, ?)", (session_id, signature)
+        )
+        if contents is not None:
+            connection.execute(_ENTER, (cursor.lastrowid, *contents))
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    """See that the file is one of this version.
+
+    Raises:
+        Damaged: it is not.
+    """
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error as error:
+        raise _meaning(error) from error
+    if (application, version) != (_APPLICATION, SCHEMA_VERSION):
+        raise Damaged("it is of another version")
+
+
+def _meaning(error: sqlite3.Error) -> Exception:
+    """Whether the file is broken, or only cannot be used now."""
+    text = str(error)
+    if isinstance(error, sqlite3.OperationalError) and any(
+        word in text for word in _NO_FAULT_OF_THE_FILE
+    ):
+        return _refusal(text)
+    return Damaged(text)
+
+
+def _refusal(reason: str) -> StorageError:
+    if "no such module" in reason:
+        reason = "this Python's SQLite was built without full-text search (FTS5)"
+    return StorageError(f"The search index cannot be used: {reason}")

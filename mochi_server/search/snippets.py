@@ -1,0 +1,119 @@
+"""The passage that shows why a session was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .contents import Contents
+from .letters import fold, together
+from .query import Query
+
+SHOWN = 160
+"""Characters of a passage, about."""
+
+_BEFORE = 40
+_LOOKED_AT = 50
+"""Places of each term that are considered."""
+
+PLACES = ("user", "assistant", "summary", "tool", "tags", "title")
+"""Where passages are taken from, the most telling first."""
+
+
+class Part(NamedTuple):
+    """A stretch of a passage."""
+
+    text: str
+    match: bool
+
+
+class Passage(NamedTuple):
+    """Where the words are found, and what stands around them."""
+
+    found_in: str | None
+    """A column of the index; None where nothing can be marked."""
+    parts: list[Part]
+
+
+class _Window(NamedTuple):
+    """The most different terms within a passage's length."""
+
+    terms: int
+    place: str
+    text: str
+    marks: list[tuple[int, int]]
+
+
+def passage_of(contents: Contents, query: Query) -> Passage:
+    """The best passage: with the most of the words, then the most telling place."""
+    best: _Window | None = None
+    for place in PLACES if query.wanted else ():
+        window = _best_in(place, together(getattr(contents, place)), query)
+        if window is not None and (best is None or window.terms > best.terms):
+            best = window
+        if best is not None and best.terms == len(query.patterns):
+            break
+    if best is None:
+        return Passage(None, _beginning(contents))
+    return Passage(best.place, [*_parts(best.text, best.marks)])
+
+
+def _beginning(contents: Contents) -> list[Part]:
+    text = together((contents.user or contents.assistant or contents.title)[: 3 * SHOWN]).strip()
+    return [*_parts(text, [(0, 0)])] if text else []
+
+
+def _best_in(place: str, text: str, query: Query) -> _Window | None:
+    """The window of this text with the most terms, the first of several."""
+    found = sorted(_places(fold(text), query))
+    best: list[tuple[int, int, int]] = []
+    terms = 0
+    for number, (start, _, _) in enumerate(found):
+        window = [each for each in found[number : number + 20] if each[1] <= start + SHOWN]
+        if (here := len({term for _, _, term in window})) > terms:
+            best, terms = window, here
+    return _Window(terms, place, text, [(start, end) for start, end, _ in best]) if best else None
+
+
+def _places(folded: str, query: Query) -> Iterator[tuple[int, int, int]]:
+    """Start, end, and number of the term."""
+    for term, pattern in enumerate(query.patterns):
+        for count, each in enumerate(pattern.finditer(folded), start=1):
+            yield min(each.start(), each.end()), each.end(), term
+            if count == _LOOKED_AT:
+                break
+
+
+def _parts(text: str, marks: list[tuple[int, int]]) -> Iterator[Part]:
+    """The passage around the marks, which may overlap."""
+    at = _gap_behind(text, max(0, marks[0][0] - _BEFORE), marks[0][0])
+    stop = max(marks[-1][1], _gap_before(text, at, at + SHOWN))
+    if at > 0:
+        yield Part("…", match=False)
+    for start, end in marks:
+        if start > at:
+            yield Part(_line(text[at:start]), match=False)
+        if end > max(start, at):
+            yield Part(_line(text[max(start, at) : end]), match=True)
+            at = end
+    if rest := _line(text[at:stop]) + ("…" if stop < len(text) else ""):
+        yield Part(rest, match=False)
+
+
+def _gap_behind(text: str, start: int, end: int) -> int:
+    """Where the first word begins that is whole."""
+    gap = text.find(" ", start, end) if start else -1
+    return gap + 1 if gap >= 0 else start
+
+
+def _gap_before(text: str, start: int, end: int) -> int:
+    """Where the last word ends that is whole."""
+    if end >= len(text):
+        return len(text)
+    gap = text.rfind(" ", (start + end) // 2, end)
+    return gap if gap >= 0 else end
+
+
+def _line(text: str) -> str:
+    """Line breaks become blanks, one for one."""
+    return "".join(" " if each.isspace() else each for each in text)
