@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 
-from ..chat.checks import check_tools
+from ..chat.checks import check_tools, learn_window
 from ..chat.conversation import Conversation, Limits, objects, system_of
 from ..chat.tool_calls import CallContext, ToolCalls, unanswered
 from ..errors import MochiError, ModelNotFound, ProviderNotConfigured, ToolsNotSupported
@@ -101,6 +101,7 @@ class AgentExecutionService:
         info = await provider.show_model(name)
         if definition.tools:
             check_tools(model, info, provider)
+        await learn_window(self._windows, model, provider, name)
         return Conversation(
             session_id="",
             model=model,
@@ -166,6 +167,7 @@ class AgentExecutionService:
             execution=self._prompts.execution(tools),
             max_rounds=self._max_rounds,
             begin=begin,
+            longest_output=self._execution.result_characters,
         )
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
-
-import orjson
 
 from ..agent_events import (
     AgentComplete,
@@ -26,6 +23,7 @@ from ..events import ContentDelta, Event, ToolCallStarted, ToolResultReady
 from ..messages import new_call_id
 from ..tools.base import ToolFailed, ToolOutput
 from .definition import AGENT_TOOL
+from .transcript import transcript
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +40,8 @@ class AgentRun:
     max_rounds: int
     begin: int
     """Messages in the session before the agent says anything."""
+    longest_output: int
+    """Characters that a calling model is given at most."""
 
     async def events(self, instruction: str) -> AsyncGenerator[Event | ToolOutput, None]:
         """Start, plan, work, complete; the output for the calling model last.
@@ -64,7 +64,7 @@ class AgentRun:
                     yield event
         except MochiError as error:
             problem = f"agent {self.name!r} could not go on: {error.message}"
-        output = await self._output()
+        output = await self._output(problem or "")
         yield AgentComplete(
             agent_name=self.name,
             session_id=self.conversation.session_id,
@@ -147,11 +147,16 @@ class AgentRun:
             case _:  # questions carry the agent already; those of agents within are theirs
                 return event
 
-    async def _output(self) -> str:
+    async def _output(self, beside: str = "") -> str:
+        """What is handed back, with room for something that is said before it."""
         conversation = self.conversation
-        session = await conversation.sessions.get(conversation.session_id)
-        since = list(islice(session.tail(), max(len(session.messages) - self.begin, 0)))
-        return transcript(conversation.session_id, objects(reversed(since)))
+        since: list[JSONObject] = []
+        with suppress(MochiError):  # the session may be deleted by now; the run ends all the same
+            session = await conversation.sessions.get(conversation.session_id)
+            count = max(len(session.messages) - self.begin, 0)
+            since = list(objects(islice(session.tail(), count)))
+        most = self.longest_output - len(beside) - 1
+        return transcript(conversation.session_id, reversed(since), most)
 
 
 def _identify(reply: Reply) -> None:
@@ -163,24 +168,3 @@ def _identify(reply: Reply) -> None:
         call.model_copy(update={"id": new_call_id()}) if call.name == AGENT_TOOL else call
         for call in reply.calls
     ]
-
-
-def transcript(session_id: str, messages: Iterable[JSONObject]) -> str:
-    """What the calling model reads: ``Session ID: …``, then messages, calls and results."""
-    parts = [f"Session ID: {session_id}"]
-    for message in messages:
-        parts.extend(_lines(message))
-    return "\n\n".join(parts)
-
-
-def _lines(message: JSONObject) -> Iterator[str]:
-    text = message.get("content")
-    if message.get("role") == "tool":
-        yield f"Result of {message.get('tool_name')}: {text}"
-        return
-    if isinstance(text, str) and text.strip():
-        yield text.strip()
-    calls: Any = message.get("tool_calls") or []
-    for call in calls:
-        function = call["function"]
-        yield f"Call of {function['name']}: {orjson.dumps(function['arguments']).decode()}"

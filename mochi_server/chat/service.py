@@ -10,10 +10,8 @@ from ..errors import (
     InvalidRequest,
     JSONObject,
     MochiError,
-    ProviderError,
-    ProviderUnreachable,
 )
-from ..providers.base import Provider, Think
+from ..providers.base import Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService
 from ..sessions import ChatSession, SessionManager
@@ -28,7 +26,7 @@ from ..tools.execution import ToolExecutionService
 from .agent_offer import Agents, NoAgents
 from .approvals import ApprovalBroker, ApprovalRequest, Decision
 from .asking import Asker
-from .checks import check_length, check_thinking, check_tools, prepare
+from .checks import check_length, check_thinking, check_tools, learn_window, prepare
 from .conversation import Conversation, Limits, system_of
 from .tool_calls import ToolCalls
 from .turn import Turn
@@ -119,7 +117,7 @@ class ChatService:
         provider, name = self._providers.resolve(model)
         info = await provider.show_model(name)
         check_thinking(model, info, think)
-        await self._learn_window(model, provider, name)
+        await learn_window(self._windows, model, provider, name)
         return Conversation(
             session_id=session_id,
             model=model,
@@ -217,18 +215,6 @@ class ChatService:
         except (InvalidArguments, ToolFailed) as error:
             text = f"The arguments do not fit {request.tool_name!r}: {error}"
             raise InvalidRequest(text, details={"tool": request.tool_name}) from error
-
-    async def _learn_window(self, model: str, provider: Provider, name: str) -> None:
-        """See how large the model is loaded, if that is not known: so much costs no reload."""
-        if not provider.capabilities.context_size or self._windows.knows(model):
-            return
-        try:
-            window = await provider.loaded_window(name)
-        except ProviderUnreachable:
-            raise
-        except ProviderError:  # a server that does not tell costs a reload, not the turn
-            window = None
-        self._windows.loaded(model, window)
 
     async def status(self, session_id: str) -> JSONObject:
         """``GET /sessions/{id}/status`` in docs/reference/http-api.md.

@@ -88,7 +88,8 @@ class ToolExecutionService:
     """Executes calls one at a time or side by side; never raises because of a tool."""
 
     def __init__(self, *, result_characters: int = 100_000) -> None:
-        self._result_characters = result_characters
+        self.result_characters = result_characters
+        """Longest result; the rest is cut."""
         self._history: deque[JSONObject] = deque(maxlen=HISTORY)
         self._counts: dict[str, _Count] = {}
         self._alone: dict[tuple[str, str], asyncio.Lock] = {}
@@ -159,9 +160,14 @@ class ToolExecutionService:
         self, name: str, output: str | None, reason: str, seconds: float
     ) -> ToolExecutionResult:
         if output is None:
-            return ToolExecutionResult.failure(name, self._cut(reason), execution_time=seconds)
+            return ToolExecutionResult.failure(
+                name, cut(reason, self.result_characters), execution_time=seconds
+            )
         return ToolExecutionResult(
-            tool_name=name, success=True, result=self._cut(output), execution_time=seconds
+            tool_name=name,
+            success=True,
+            result=cut(output, self.result_characters),
+            execution_time=seconds,
         )
 
     def _remember(self, result: ToolExecutionResult, session_id: str, started: str) -> None:
@@ -177,11 +183,12 @@ class ToolExecutionService:
             }
         )
 
-    def _cut(self, text: str) -> str:
-        most = self._result_characters
-        if len(text) <= most:
-            return text
-        return f"{text[:most]}\n… (cut here; {len(text) - most:,} more characters)"
+
+def cut(text: str, most: int) -> str:
+    """Its first characters, and how many more there were."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n… (cut here; {len(text) - most:,} more characters)"
 
 
 async def _next(

@@ -1,0 +1,1069 @@
+"""What may go wrong, or otherwise, while agents work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+import pytest_asyncio
+
+from mochi_server.agents.prompt_loader import built_in
+from mochi_server.errors import InvalidRequest
+from mochi_server.events import Event
+from mochi_server.sessions import SessionManager
+from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
+from tests.support.agents import write_skill
+from tests.support.fake_ollama import FakeOllama
+from tests.support.turns import (
+    Bench,
+    bench,
+    kinds,
+    read_all,
+    read_until,
+    roles,
+    text_of,
+)
+
+CODE = '''
+from pathlib import Path
+
+__all__ = ["look", "write"]
+__destructive__ = ["write"]
+
+
+def look(path: str) -> str:
+    """Look into a file."""
+    return f"notes of {path}"
+
+
+def write(path: str, times: int = 1) -> str:
+    """Write a file."""
+    return f"wrote {path} {times} times"
+'''
+
+
+def write_agent(folder: Path, name: str, *lines: str, code: str = CODE) -> Path:
+    place = folder / "agents" / name
+    write_skill(place, f"description: The {name}.", *lines, body=f"You are the {name}.")
+    (place / f"{name}.py").write_text(code)
+    names = "__all__, __destructive__" if "__destructive__" in code else "__all__"
+    (place / "__init__.py").write_text(f"from .{name} import *\nfrom .{name} import {names}\n")
+    return place
+
+
+@pytest_asyncio.fixture
+async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    """A runtime with the agents coder and writer."""
+    write_agent(tmp_path, "coder")
+    write_agent(tmp_path, "writer")
+    async with bench(tmp_path, ollama, tool_isolation="thread") as found:
+        yield found
+
+
+async def session_with(
+    engine: Bench, *agents: str, policy: str = "never_confirm", model: str = "qwen3:14b"
+) -> str:
+    return await engine.session(
+        model,
+        agent_settings=AgentSettings(enabled_agents=list(agents)),
+        tool_settings=ToolSettings(execution_policy=ToolExecutionPolicy(policy)),
+    )
+
+
+def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"name": tool, "arguments": arguments}
+
+
+def ask(agent: str = "coder", instruction: str = "Do it.", **more: Any) -> dict[str, Any]:
+    return call("agent", agent=agent, instruction=instruction, **more)
+
+
+def says(ollama: FakeOllama, *texts: str) -> None:
+    for text in texts:
+        ollama.reply([text])
+
+
+def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
+    return [dict(event.payload()) for event in events if event.type == kind]
+
+
+def only(events: list[Event], kind: str) -> dict[str, Any]:
+    [found] = of_kind(events, kind)
+    return found
+
+
+def agent_files(engine: Bench) -> list[Path]:
+    return sorted(engine.settings.agent_chats_path.glob("*.json"))
+
+
+def agent_stored(engine: Bench) -> list[dict[str, Any]]:
+    """The messages in the one file of an agent's session."""
+    [path] = agent_files(engine)
+    messages: list[dict[str, Any]] = json.loads(path.read_bytes())["messages"]
+    return messages
+
+
+def tools_of(body: dict[str, Any]) -> list[str]:
+    return [tool["function"]["name"] for tool in body.get("tools", [])]
+
+
+# The fake itself
+
+
+async def test_a_scripted_reply_waits_for_the_request_that_it_is_for(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The others pass it over, and take what is behind it."""
+    ollama.reply(["For two."], match="two")
+    says(ollama, "For anybody.")
+    session = await engine.session()
+    assert text_of(await engine.turn(session, "one")) == "For anybody."
+    assert text_of(await engine.turn(session, "two")) == "For two."
+
+
+# Its model
+
+
+@pytest.mark.parametrize("model", ["nothere:1b", "gemma3:4b", "nobody/some-model"])
+async def test_a_model_that_is_not_there_or_calls_no_tools_is_replaced_by_the_callers(
+    tmp_path: Path, ollama: FakeOllama, model: str
+) -> None:
+    """In the request, the event and the file."""
+    write_agent(tmp_path, "coder", f"model: {model}")
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.", "One.", "Two.", "End.")
+        events = await engine.turn(await session_with(engine, "coder"))
+        assert only(events, "agent_start")["model"] == "qwen3:14b"
+        assert {body["model"] for body in ollama.chats} == {"qwen3:14b"}
+        [path] = agent_files(engine)
+        assert json.loads(path.read_bytes())["metadata"]["model"] == "qwen3:14b"
+
+
+async def test_an_agent_has_its_own_model_where_it_is_there(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Also in an earlier session, which then had another one."""
+    skill = write_agent(tmp_path, "coder")
+    ollama.add_model("small:1b")
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        session = await session_with(engine, "coder")
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.", "One.", "Two.", "End.")
+        first = only(await engine.turn(session), "agent_start")
+        write_skill(skill, "description: x", "model: small:1b", body="You are new.")
+        ollama.reply(tool_calls=[ask(session_id=first["session_id"])])
+        says(ollama, "Plan.", "One.", "Two.", "End.")
+        again = only(await engine.turn(session), "agent_start")
+        assert (first["model"], again["model"]) == ("qwen3:14b", "small:1b")
+        assert [body["model"] for body in ollama.chats[5:]] == [
+            "qwen3:14b",
+            *["small:1b"] * 3,
+            "qwen3:14b",
+        ]
+        assert ollama.chats[6]["messages"][0]["content"] == "You are new."
+        stored = agent_stored(engine)
+        assert stored[0]["content"] == "You are new."
+        assert roles(stored).count("system") == 1
+
+
+async def test_an_agents_own_model_keeps_the_window_that_it_is_loaded_with(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Another size would have Ollama load it again."""
+    write_agent(tmp_path, "coder", "model: small:1b")
+    ollama.add_model("small:1b", loaded=16384)
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.", "One.", "Two.", "End.")
+        await engine.turn(await session_with(engine, "coder"))
+        sizes = [b["options"]["num_ctx"] for b in ollama.chats if b["model"] == "small:1b"]
+        assert sizes == [16384] * 3
+        assert ollama.reloads == 0
+
+
+async def test_the_window_of_a_model_grows_for_the_chat_and_for_agents(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """An agent that needs more room leaves it to the conversation: no reload back."""
+    session = await session_with(engine, "coder")
+    ollama.reply(tool_calls=[ask(instruction="word " * 9000)])
+    says(ollama, "Plan.", "One.", "Two.", "End.")
+    await engine.turn(session)
+    sizes = [body["options"]["num_ctx"] for body in ollama.chats]
+    assert sizes[0] == 8192
+    assert sizes[1] > 8192
+    assert sizes[1:] == sorted(sizes[1:])
+    assert ollama.reloads == len(set(sizes)) - 1
+
+
+# Its session
+
+
+async def test_two_calls_of_one_reply_cannot_share_a_session(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """One works, the other fails and says why; so does a third one of a new session."""
+    session = await session_with(engine, "coder")
+    ollama.reply(tool_calls=[ask()])
+    says(ollama, "Plan.", "One.", "Two.", "End.")
+    first = only(await engine.turn(session), "agent_start")["session_id"]
+    calls = [
+        ask(instruction="Left.", session_id=first),
+        ask(instruction="Right.", session_id=first),
+        ask(instruction="New."),
+    ]
+    ollama.reply(tool_calls=calls)
+    says(ollama, *["Well."] * 6, "End.")
+    events = await engine.turn(session)
+    results = sorted(of_kind(events, "tool_result"), key=lambda told: told["call_index"])
+    assert sorted(told["success"] for told in results[:2]) == [False, True]
+    assert results[2]["success"] is True
+    [failed] = [told for told in results if not told["success"]]
+    assert failed["code"] == "TOOL_EXECUTION_FAILED"
+    assert "'coder' cannot work now" in failed["error_message"]
+    assert first in failed["error_message"]
+    starts = of_kind(events, "agent_start")
+    assert len(starts) == len(of_kind(events, "agent_complete")) == 2
+    assert text_of(events) == "End."
+    stored = (await engine.runtime.agent_sessions.get(first)).stored_messages()
+    assert roles(stored).count("user") == 2
+
+
+async def test_a_session_that_somebody_else_holds_is_a_failed_call(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """As another process would; nothing is changed in it, and it can be used afterwards."""
+    session = await session_with(engine, "coder")
+    ollama.reply(tool_calls=[ask()])
+    says(ollama, "Plan.", "One.", "Two.", "End.")
+    first = only(await engine.turn(session), "agent_start")["session_id"]
+    [path] = agent_files(engine)
+    before = path.read_bytes()
+    other = SessionManager(sessions_dir=engine.settings.agent_chats_path)
+    async with other.claim(first):
+        ollama.reply(tool_calls=[ask(session_id=first)])
+        says(ollama, "Later.")
+        events = await engine.turn(session)
+    assert not of_kind(events, "agent_start")
+    assert only(events, "tool_result")["success"] is False
+    assert path.read_bytes() == before
+    ollama.reply(tool_calls=[ask(session_id=first)])
+    says(ollama, "Plan.", "One.", "Two.", "End.")
+    assert only(await engine.turn(session), "tool_result")["success"] is True
+
+
+@pytest.mark.parametrize(
+    ("session_id", "code"),
+    [
+        ("0123456789", "TOOL_EXECUTION_FAILED"),
+        ("../../chat_sessions/{chat}", "VALIDATION_ERROR"),
+        ("{chat}", "TOOL_EXECUTION_FAILED"),
+        ("a b", "VALIDATION_ERROR"),
+        (7, "VALIDATION_ERROR"),
+        (["0123456789"], "VALIDATION_ERROR"),
+        ("x" * 5000, "VALIDATION_ERROR"),
+        ("\x00", "VALIDATION_ERROR"),
+    ],
+)
+async def test_a_session_that_is_not_there_is_a_failed_call(
+    engine: Bench, ollama: FakeOllama, session_id: Any, code: str
+) -> None:
+    """Never a path, never somebody's conversation; no file is made for it."""
+    session = await session_with(engine, "coder")
+    if isinstance(session_id, str):
+        session_id = session_id.replace("{chat}", session)
+    before = {path for path in engine.settings.data_dir.rglob("*") if path.suffix == ".json"}
+    ollama.reply(tool_calls=[ask(session_id=session_id)])
+    says(ollama, "Well.")
+    events = await engine.turn(session)
+    told = only(events, "tool_result")
+    assert (told["success"], told["code"]) == (False, code)
+    assert len(told["error_message"]) < 6000
+    assert kinds(events)[-3:] == ["content_delta", "message_complete", "done"]
+    after = {path for path in engine.settings.data_dir.rglob("*") if path.suffix == ".json"}
+    assert after == before
+
+
+@pytest.mark.parametrize("session_id", ["", "none", "Null", " ", None])
+async def test_no_session_in_other_words_begins_a_new_one(
+    engine: Bench, ollama: FakeOllama, session_id: str | None
+) -> None:
+    """Models fill in every argument that they are shown."""
+    ollama.reply(tool_calls=[ask(session_id=session_id)])
+    says(ollama, "Plan.", "One.", "Two.", "End.")
+    events = await engine.turn(await session_with(engine, "coder"))
+    assert only(events, "tool_result")["success"] is True
+
+
+async def test_an_old_session_with_open_calls_is_migrated_and_continued(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """A file of version 1.0 that an earlier program left in the middle of a call."""
+    place = engine.settings.agent_chats_path
+    place.mkdir(parents=True)
+    calls = [{"function": {"name": name, "arguments": {}}} for name in ("look", "write")]
+    old = {
+        "metadata": {
+            "session_id": "b80fa657b0",
+            "model": "gone:1b",
+            "created_at": "2025-01-01T00:00:00",
+            "updated_at": "2025-01-01T00:00:00",
+            "message_count": 4,
+        },
+        "messages": [
+            {"role": "system", "content": "You were somebody else."},
+            {"role": "user", "content": "Old."},
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            {"role": "tool", "content": "notes", "tool_name": "look"},
+        ],
+    }
+    (place / "b80fa657b0.json").write_text(json.dumps(old))
+    ollama.reply(tool_calls=[ask(session_id="b80fa657b0", instruction="New.")])
+    says(ollama, "Plan.", "One.", "Two.", "End.")
+    events = await engine.turn(await session_with(engine, "coder"))
+    assert only(events, "agent_complete")["success"] is True
+    document = json.loads((place / "b80fa657b0.json").read_bytes())
+    assert document["metadata"]["format_version"] == "1.3"
+    assert document["metadata"]["model"] == "qwen3:14b"
+    assert roles(document["messages"]) == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+        "assistant",
+        "assistant",
+    ]
+    assert document["messages"][0]["content"] == "You are the coder."
+    assert document["messages"][4]["tool_name"] == "write"
+    assert "interrupted" in document["messages"][4]["content"]
+    output = only(events, "agent_complete")["output"]
+    assert output == "Session ID: b80fa657b0\n\nPlan.\n\nOne.\n\nTwo."
+
+
+async def test_a_broken_session_file_is_a_failed_call_and_stays_as_it_is(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Nobody's work is thrown away."""
+    place = engine.settings.agent_chats_path
+    place.mkdir(parents=True)
+    (place / "b80fa657b0.json").write_text('{"metadata": {"sess')
+    ollama.reply(tool_calls=[ask(session_id="b80fa657b0")])
+    says(ollama, "Well.")
+    events = await engine.turn(await session_with(engine, "coder"))
+    assert only(events, "tool_result")["success"] is False
+    assert (place / "b80fa657b0.json").read_text() == '{"metadata": {"sess'
+    assert text_of(events) == "Well."
+
+
+async def test_an_agent_whose_session_is_deleted_meanwhile_ends_with_a_reason(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Whoever saw it start sees it end; the conversation goes on."""
+    gate = anyio.Event()
+    ollama.reply(tool_calls=[ask()])
+    ollama.reply(["Pl", "an."], gate=gate, pause_after=1)
+    says(ollama, "End.")
+    reader = (await engine.start(await session_with(engine, "coder"))).reader()
+    events = await read_until(reader, "agent_planning")
+    [path] = agent_files(engine)
+    path.unlink()
+    gate.set()
+    events += await read_all(reader)
+    complete = only(events, "agent_complete")
+    assert complete["success"] is False
+    assert "could not go on" in complete["error_message"]
+    assert only(events, "tool_result")["success"] is False
+    assert text_of(events) == "End."
+
+
+# What is asked of it
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"agent": "coder", "instruction": ""},
+        {"agent": "coder", "instruction": " \n"},
+        {"agent": "coder", "instruction": 3},
+        {"agent": "coder"},
+        {"agent": "nobody", "instruction": "Do it."},
+        {"agent": "writer", "instruction": "Do it."},
+        {"instruction": "Do it."},
+        {"agent": "coder", "instruction": "Do it.", "more": 1},
+    ],
+)
+async def test_a_call_that_does_not_fit_starts_nothing(
+    engine: Bench, ollama: FakeOllama, arguments: dict[str, Any]
+) -> None:
+    """The writer is there, but the session does not enable it."""
+    ollama.reply(tool_calls=[call("agent", **arguments)])
+    says(ollama, "Well.")
+    events = await engine.turn(await session_with(engine, "coder"))
+    assert only(events, "tool_result")["code"] == "VALIDATION_ERROR"
+    assert not of_kind(events, "agent_start")
+    assert not agent_files(engine)
+    assert text_of(events) == "Well."
+
+
+def remove(place: Path) -> None:
+    shutil.rmtree(place)
+
+
+def spoil_skill(place: Path) -> None:
+    (place / "SKILL.md").write_text("no front matter")
+
+
+def spoil_code(place: Path) -> None:
+    (place / "coder.py").write_text("def look(:\n")
+
+
+@pytest.mark.parametrize("spoil", [remove, spoil_skill, spoil_code])
+async def test_an_agent_that_breaks_before_it_is_called_is_a_failed_call(
+    engine: Bench, ollama: FakeOllama, spoil: Callable[[Path], None]
+) -> None:
+    """The model was offered it a moment ago."""
+    gate = anyio.Event()
+    ollama.reply(tool_calls=[ask()], gate=gate)
+    says(ollama, "Well.")
+    log = await engine.start(await session_with(engine, "coder"))
+    await ollama.requested(1, "/api/chat")
+    spoil(engine.settings.agents_path / "coder")
+    gate.set()
+    events = await read_all(log)
+    told = only(events, "tool_result")
+    assert (told["success"], "coder" in told["error_message"]) == (False, True)
+    assert not of_kind(events, "agent_start")
+    assert text_of(events) == "Well."
+
+
+async def test_an_agent_that_works_keeps_the_tools_that_it_has(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Its folder is changed and reloaded under it."""
+    gate = anyio.Event()
+    ollama.reply(tool_calls=[ask()])
+    ollama.reply(["Pl", "an."], gate=gate, pause_after=1)
+    ollama.reply(tool_calls=[call("look", path="a")])
+    says(ollama, "Two.", "End.")
+    reader = (await engine.start(await session_with(engine, "coder"))).reader()
+    events = await read_until(reader, "agent_planning")
+    remove(engine.settings.agents_path / "coder")
+    await engine.runtime.agents.reload()
+    gate.set()
+    events += await read_all(reader)
+    assert only(events, "agent_tool_result")["result"] == "notes of a"
+    assert only(events, "agent_complete")["success"] is True
+
+
+# Its rounds
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+async def test_the_last_round_offers_no_tools(
+    tmp_path: Path, ollama: FakeOllama, rounds: int
+) -> None:
+    """A model that calls one all the same is not heard; what it said is its answer."""
+    write_agent(tmp_path, "coder")
+    async with bench(tmp_path, ollama, tool_isolation="thread", max_agent_rounds=rounds) as engine:
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.")
+        for number in range(rounds):
+            ollama.reply([f"Round {number}."], tool_calls=[call("look", path=str(number))])
+        says(ollama, "End.")
+        events = await engine.turn(await session_with(engine, "coder"))
+        assert text_of(events) == "End."
+        complete = only(events, "agent_complete")
+        assert complete["success"] is True
+        assert complete["output"].endswith(f"Round {rounds - 1}.")
+        assert len(of_kind(events, "agent_tool_result")) == rounds - 1
+        offered = [tools_of(body) for body in ollama.chats[1:-1]]
+        assert offered == [[], *[["look", "write"]] * (rounds - 1), []]
+        assert "tool_calls" not in agent_stored(engine)[-1]
+
+
+async def test_calls_in_a_plan_are_not_made(engine: Bench, ollama: FakeOllama) -> None:
+    """None were offered; a plan of calls only is no plan, and is not kept."""
+    ollama.reply(tool_calls=[ask()])
+    ollama.reply(tool_calls=[call("write", path="a")])
+    says(ollama, "One.", "Two.", "End.")
+    events = await engine.turn(await session_with(engine, "coder"))
+    assert not of_kind(events, "agent_tool_call")
+    assert roles(agent_stored(engine)) == ["system", "user", "assistant", "assistant"]
+    complete = only(events, "agent_complete")
+    assert (complete["success"], complete["output"].split("\n\n")[1:]) == (True, ["One.", "Two."])
+
+
+async def test_an_agent_that_says_nothing_at_all_ends(engine: Bench, ollama: FakeOllama) -> None:
+    """The calling model is told its session, and the conversation goes on."""
+    ollama.reply(tool_calls=[ask()])
+    for _ in range(3):
+        ollama.reply([])
+    says(ollama, "End.")
+    events = await engine.turn(await session_with(engine, "coder"))
+    complete = only(events, "agent_complete")
+    assert complete["success"] is True
+    assert (
+        complete["output"] == f"Session ID: {complete['session_id']}\n\n(The agent said nothing.)"
+    )
+    assert roles(agent_stored(engine)) == ["system", "user"]
+    assert text_of(events) == "End."
+
+
+async def test_thinking_is_stored_and_neither_shown_nor_handed_back(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Some models think whether or not they are asked to."""
+    ollama.reply(tool_calls=[ask()])
+    ollama.reply(["Plan."], thinking=["Hm, ", "a plan."])
+    ollama.reply(["So."], thinking=["Look."], tool_calls=[call("look", path="a")])
+    ollama.reply([], thinking=["Nothing to say."])
+    says(ollama, "End.")
+    events = await engine.turn(await session_with(engine, "coder"))
+    assert "thinking_delta" not in kinds(events)
+    complete = only(events, "agent_complete")
+    assert not {"Hm", "Look.", "Nothing"} & set(complete["output"].split())
+    assert [m.get("thinking") for m in agent_stored(engine) if m["role"] == "assistant"] == [
+        "Hm, a plan.",
+        "Look.",
+    ]
+    assert all(body["think"] is False for body in ollama.chats[1:4])
+
+
+# What breaks
+
+
+def break_at_once(ollama: FakeOllama) -> None:
+    ollama.play_body(b'{"error":"out of memory"}', status=500, content_type="application/json")
+
+
+def break_in_the_middle(ollama: FakeOllama) -> None:
+    ollama.reply(["It be"], error="out of memory")
+
+
+@pytest.mark.parametrize("broken", [break_at_once, break_in_the_middle])
+@pytest.mark.parametrize("phase", [0, 1, 2])
+async def test_a_model_that_breaks_ends_the_agent_and_not_the_conversation(
+    engine: Bench, ollama: FakeOllama, broken: Callable[[FakeOllama], None], phase: int
+) -> None:
+    """In planning, in the first round, after a tool; what it did is handed back and stored."""
+    ollama.reply(tool_calls=[ask()])
+    if phase > 0:
+        says(ollama, "Plan.")
+    if phase > 1:
+        ollama.reply(["So."], tool_calls=[call("look", path="a")])
+    broken(ollama)
+    says(ollama, "It did not work.")
+    session = await session_with(engine, "coder")
+    events = await engine.turn(session)
+    complete = only(events, "agent_complete")
+    assert complete["success"] is False
+    assert "out of memory" in complete["error_message"]
+    told = only(events, "tool_result")
+    assert (told["success"], told["code"]) == (False, "TOOL_EXECUTION_FAILED")
+    parts = [["It be"], ["Plan.", "It be"], ["Plan.", "So.", "notes of a", "It be"]][phase]
+    for part in parts[:-1] if broken is break_at_once else parts:
+        assert part in complete["output"]
+        assert part in told["error_message"]
+    assert f"Session ID: {complete['session_id']}" in told["error_message"]
+    assert text_of(events) == "It did not work."
+    assert "error" not in kinds(events)
+    last = agent_stored(engine)[-1]
+    assert last.get("interrupted", False) is (broken is break_in_the_middle)
+    ollama.reply(tool_calls=[ask(session_id=complete["session_id"])])
+    says(ollama, "Plan.", "One.", "Two.", "End.")
+    events = await engine.turn(session)
+    assert only(events, "agent_complete")["success"] is True
+
+
+async def test_a_tool_that_raises_or_hangs_is_told_to_the_agent(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Not to the conversation, which goes on with what the agent makes of it."""
+    code = (
+        "import time\n__all__ = ['fail', 'hang']\n__timeouts__ = {'hang': 0.2}\n\n"
+        "def fail() -> str:\n    '''Fail.'''\n    raise SystemExit('no')\n\n"
+        "def hang() -> str:\n    '''Hang.'''\n    time.sleep(60)\n    return ''\n"
+    )
+    place = write_agent(tmp_path, "coder", code=code)
+    names = "__all__, __timeouts__"
+    (place / "__init__.py").write_text(f"from .coder import *\nfrom .coder import {names}\n")
+    async with bench(tmp_path, ollama) as engine:
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.")
+        ollama.reply(tool_calls=[call("fail"), call("hang"), call("nothing")])
+        says(ollama, "All broken.", "End.")
+        events = await engine.turn(await session_with(engine, "coder"))
+        results = sorted(of_kind(events, "agent_tool_result"), key=lambda t: t["call_index"])
+        assert [told["success"] for told in results] == [False] * 3
+        assert results[2]["code"] == "TOOL_NOT_FOUND"
+        assert "0.2 seconds" in results[1]["error_message"]
+        assert roles(agent_stored(engine))[-4:] == ["tool", "tool", "tool", "assistant"]
+        assert only(events, "agent_complete")["success"] is True
+
+
+# The client leaves
+
+
+async def leave(engine: Bench, session: str, kind: str) -> list[Event]:
+    reader = (await engine.start(session)).reader()
+    events = await read_until(reader, kind)
+    reader.leave()
+    await engine.ended()
+    return events
+
+
+LEAVING = [
+    ("agent_start", ["system", "user"]),
+    ("agent_planning", ["system", "user", "assistant"]),
+    ("agent_execution", ["system", "user", "assistant", "assistant"]),
+    ("agent_tool_call", ["system", "user", "assistant", "assistant", "tool", "tool"]),
+    (
+        "tool_call_confirmation_required",
+        ["system", "user", "assistant", "assistant", "tool", "tool"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("moment", "left"), LEAVING, ids=[moment for moment, _ in LEAVING])
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+async def test_a_client_that_leaves_stops_the_agent_wherever_it_is(
+    tmp_path: Path, ollama: FakeOllama, moment: str, left: list[str], isolation: str
+) -> None:
+    """Its model call is closed, every call has a result, and both sessions go on at once."""
+    code = (
+        "import asyncio\n__all__ = ['look', 'wait']\n__destructive__ = ['wait']\n\n"
+        "def look() -> str:\n    '''Look.'''\n    return 'seen'\n\n"
+        "async def wait() -> str:\n    '''Wait.'''\n    await asyncio.sleep(60)\n    return ''\n"
+    )
+    write_agent(tmp_path, "coder", code=code)
+    gate = anyio.Event()
+    held = {"gate": gate}
+    policy = "confirm_destructive" if moment.startswith("tool_call") else "never_confirm"
+    async with bench(tmp_path, ollama, tool_isolation=isolation) as engine:
+        session = await session_with(engine, "coder", policy=policy)
+        ollama.reply(tool_calls=[ask()])
+        if moment == "agent_start":
+            ollama.reply(["Plan."], gate=gate)
+        elif moment == "agent_planning":
+            ollama.reply(["Pl", "an."], pause_after=1, **held)
+        else:
+            says(ollama, "Plan.")
+        if moment == "agent_execution":
+            ollama.reply(["S", "o."], pause_after=1, **held)
+        elif moment not in ("agent_start", "agent_planning"):
+            ollama.reply(tool_calls=[call("look"), call("wait")])
+        events = await leave(engine, session, moment)
+        if moment in ("agent_planning", "agent_execution"):
+            await ollama.disconnected()
+        gate.set()
+        assert roles(agent_stored(engine)) == left
+        assert roles(engine.stored(session)) == ["user", "assistant", "tool"]
+        assert "interrupted" in engine.stored(session)[-1]["content"]
+        assert await engine.chat.confirmations(session) == []
+        agent = only(events, "agent_start")["session_id"]
+        ollama.forget()
+        ollama.reply(tool_calls=[ask(session_id=agent)])
+        says(ollama, "Plan.", "One.", "Two.", "End.")
+        events = await engine.turn(session, "Go on.")
+        assert only(events, "agent_complete")["success"] is True
+        assert text_of(events) == "End."
+
+
+async def test_a_client_that_leaves_stops_all_agents_of_the_reply(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Those within others as well."""
+    write_agent(tmp_path, "boss", "agents: [coder]")
+    write_agent(tmp_path, "coder")
+    write_agent(tmp_path, "writer")
+    ollama.one_at_a_time = False
+    gate = anyio.Event()
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        session = await session_with(engine, "boss", "writer")
+        ollama.reply(tool_calls=[ask("boss"), ask("writer")])
+        ollama.reply(["Pl", "an."], gate=gate, pause_after=1, match="You are the writer.")
+        ollama.reply(["Plan."], match="You are the boss.")
+        ollama.reply(tool_calls=[ask("coder")], match="You are the boss.")
+        ollama.reply(["Co", "de."], gate=gate, pause_after=1, match="You are the coder.")
+        reader = (await engine.start(session)).reader()
+        voices: set[str] = set()
+        with anyio.fail_after(5):
+            while not {"writer", "coder"} <= voices:
+                for _, event in await reader.next() or []:
+                    if event.type == "agent_planning":
+                        voices.add(str(event.payload()["agent_name"]))
+        reader.leave()
+        await engine.ended()
+        await ollama.disconnected(2)
+        files = [json.loads(path.read_bytes()) for path in agent_files(engine)]
+        last = {file["metadata"]["agent_name"]: file["messages"][-1] for file in files}
+        assert (last["coder"]["interrupted"], last["coder"]["content"]) == (True, "Co")
+        assert (last["writer"]["interrupted"], last["writer"]["content"]) == (True, "Pl")
+        assert (last["boss"]["role"], last["boss"]["tool_name"]) == ("tool", "agent")
+        assert roles(engine.stored(session)) == ["user", "assistant", "tool", "tool"]
+
+
+async def test_a_server_that_stops_ends_agents_with_what_they_have(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The client is told why."""
+    ollama.reply(tool_calls=[ask()])
+    ollama.reply(["Pl", "an."], gate=anyio.Event(), pause_after=1)
+    session = await session_with(engine, "coder")
+    reader = (await engine.start(session)).reader()
+    await read_until(reader, "agent_planning")
+    engine.turns.stop_all()
+    events = await read_all(reader)
+    assert only(events, "error")["code"] == "SHUTTING_DOWN"
+    assert agent_stored(engine)[-1]["interrupted"] is True
+    assert roles(engine.stored(session)) == ["user", "assistant", "tool"]
+
+
+# A person is asked
+
+
+async def answer(
+    engine: Bench, session: str, reader: Any, *decisions: dict[str, Any]
+) -> list[Event]:
+    """All events, with one decision for each question."""
+    events: list[Event] = []
+    for decision in decisions:
+        more = await read_until(reader, "tool_call_confirmation_required")
+        question = of_kind(more, "tool_call_confirmation_required")[-1]["confirmation_id"]
+        await engine.chat.confirm(session, question, **decision)
+        events += more
+    return events + await read_all(reader)
+
+
+async def test_with_always_confirm_the_agent_itself_is_asked_about_first(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """In the conversation's name; then its calls, in the agent's."""
+    ollama.reply(tool_calls=[ask()])
+    says(ollama, "Plan.")
+    ollama.reply(tool_calls=[call("look", path="a"), call("write", path="b")])
+    says(ollama, "Well.", "End.")
+    session = await session_with(engine, "coder", policy="always_confirm")
+    reader = (await engine.start(session)).reader()
+    yes, no = {"approved": True}, {"approved": False}
+    events = await answer(engine, session, reader, yes, yes, no)
+    questions = of_kind(events, "tool_call_confirmation_required")
+    assert [
+        (told["tool_name"], told.get("agent_name"), told["queue_position"], told["queue_total"])
+        for told in questions
+    ] == [("agent", None, 1, 1), ("look", "coder", 1, 2), ("write", "coder", 2, 2)]
+    assert "agent_call_id" not in questions[0]
+    assert questions[1]["agent_call_id"] == questions[0]["tool_call_id"]
+    assert not of_kind(events, "tool_call")
+    names = [event.type for event in events]
+    assert names.index("agent_start") > names.index("tool_call_confirmation_decided")
+    results = {told["tool_name"]: told for told in of_kind(events, "agent_tool_result")}
+    assert results["look"]["success"] is True
+    assert results["write"]["code"] == "TOOL_EXECUTION_DENIED"
+    assert only(events, "tool_result")["success"] is True
+
+
+async def test_an_agent_that_is_denied_does_not_start(engine: Bench, ollama: FakeOllama) -> None:
+    """The model is told why, and no session is made."""
+    ollama.reply(tool_calls=[ask()])
+    says(ollama, "Then not.")
+    session = await session_with(engine, "coder", policy="always_confirm")
+    reader = (await engine.start(session)).reader()
+    events = await answer(engine, session, reader, {"approved": False, "reason": "Too dear."})
+    assert only(events, "tool_result")["code"] == "TOOL_EXECUTION_DENIED"
+    assert "Too dear." in only(events, "tool_result")["error_message"]
+    assert not of_kind(events, "agent_start")
+    assert not agent_files(engine)
+
+
+async def test_a_person_can_change_whom_the_model_calls(engine: Bench, ollama: FakeOllama) -> None:
+    """Only to an agent that the session enables; else the question stays open or fails."""
+    ollama.reply(tool_calls=[ask("coder", "Write.")])
+    says(ollama, "Plan.", "One.", "Two.", "End.")
+    session = await session_with(engine, "coder", "writer", policy="always_confirm")
+    reader = (await engine.start(session)).reader()
+    events = await read_until(reader, "tool_call_confirmation_required")
+    question = only(events, "tool_call_confirmation_required")["confirmation_id"]
+    for wrong in ({"agent": "nobody", "instruction": "x"}, {"agent": "writer"}):
+        with pytest.raises(InvalidRequest):
+            await engine.chat.confirm(session, question, approved=True, arguments=wrong)
+    changed: Any = {"agent": "writer", "instruction": "Write a song."}
+    await engine.chat.confirm(session, question, approved=True, arguments=changed)
+    events += await read_all(reader)
+    start = only(events, "agent_start")
+    assert (start["agent_name"], start["instruction"]) == ("writer", "Write a song.")
+    decided = only(events, "tool_call_confirmation_decided")
+    assert (decided["edited"], decided["arguments"]) == (True, changed)
+
+
+async def test_changed_arguments_of_an_agents_call_are_checked(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """By the agent's own tool, though the server has another one of the same name."""
+    write_agent(tmp_path, "coder")
+    (tmp_path / "tools").mkdir()
+    text = "def write(number: int) -> str:\n    '''Other.'''\n    return ''\n"
+    (tmp_path / "tools" / "__init__.py").write_text(text + "__all__ = ['write']\n")
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.")
+        ollama.reply(tool_calls=[call("write", path="a")])
+        says(ollama, "Well.", "End.")
+        session = await session_with(engine, "coder", policy="confirm_destructive")
+        reader = (await engine.start(session)).reader()
+        events = await read_until(reader, "tool_call_confirmation_required")
+        question = only(events, "tool_call_confirmation_required")["confirmation_id"]
+        for wrong in ({"number": 3}, {"path": "a", "times": "many"}, {}):
+            with pytest.raises(InvalidRequest):
+                await engine.chat.confirm(session, question, approved=True, arguments=wrong)
+        [waiting] = await engine.chat.confirmations(session)
+        assert (waiting["agent_name"], waiting["tool_source"]) == ("coder", "agent:coder")
+        changed: Any = {"path": "b", "times": "3"}
+        await engine.chat.confirm(session, question, approved=True, arguments=changed)
+        events += await read_all(reader)
+        assert only(events, "agent_tool_result")["result"] == "wrote b 3 times"
+
+
+async def test_calls_of_an_agent_within_an_agent_are_asked_about(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """In the name of the inner one; each result goes one step outwards."""
+    write_agent(tmp_path, "boss", "agents: [coder]")
+    write_agent(tmp_path, "coder")
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        boss, coder = "You are the boss.", "You are the coder."
+        ollama.reply(tool_calls=[ask("boss") | {"id": "outer"}])
+        ollama.reply(["Boss plans."], match=boss)
+        ollama.reply(tool_calls=[ask("coder")], match=boss)
+        ollama.reply(["Coder plans."], match=coder)
+        ollama.reply(tool_calls=[call("write", path="a")], match=coder)
+        ollama.reply(["Coder is sorry."], match=coder)
+        ollama.reply(["Boss is sorry."], match=boss)
+        says(ollama, "End.")
+        session = await session_with(engine, "boss", policy="confirm_destructive")
+        reader = (await engine.start(session)).reader()
+        events = await answer(engine, session, reader, {"approved": False})
+        first, second = of_kind(events, "agent_start")
+        assert (first["agent_call_id"], first["parent_call_id"]) == ("outer", None)
+        assert second["parent_call_id"] == "outer"
+        question = only(events, "tool_call_confirmation_required")
+        assert question["agent_name"] == "coder"
+        assert question["agent_call_id"] == second["agent_call_id"]
+        inner, outer = of_kind(events, "agent_complete")
+        assert "Coder is sorry." in inner["output"]
+        assert inner["output"] in outer["output"]
+        [told] = [each for each in of_kind(events, "agent_tool_result") if not each["success"]]
+        assert (told["agent_name"], told["code"]) == ("coder", "TOOL_EXECUTION_DENIED")
+        owners = [json.loads(p.read_bytes())["metadata"]["agent_name"] for p in agent_files(engine)]
+        assert sorted(owners) == ["boss", "coder"]
+
+
+async def test_in_one_piece_an_agents_dangerous_calls_are_denied_and_it_goes_on(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """With always_confirm the agent itself is denied."""
+    ollama.reply(tool_calls=[ask()])
+    says(ollama, "Plan.")
+    ollama.reply(tool_calls=[call("look", path="a"), call("write", path="b")])
+    says(ollama, "Well.", "End.")
+    session = await session_with(engine, "coder", policy="confirm_destructive")
+    with anyio.fail_after(10):
+        reply: Any = await engine.chat.complete(session, message="Go.")
+    [entry] = reply["tool_calls_executed"]
+    results = [e["data"] for e in entry["agent_events"] if e["event"] == "agent_tool_result"]
+    assert {told["tool_name"]: told["success"] for told in results} == {
+        "look": True,
+        "write": False,
+    }
+    session = await session_with(engine, "coder", policy="always_confirm")
+    ollama.reply(tool_calls=[ask()])
+    says(ollama, "Then not.")
+    with anyio.fail_after(10):
+        reply = await engine.chat.complete(session, message="Go.")
+    [entry] = reply["tool_calls_executed"]
+    assert (entry["code"], "agent_events" in entry) == ("TOOL_EXECUTION_DENIED", False)
+
+
+async def test_nobody_decides_about_an_agents_call(tmp_path: Path, ollama: FakeOllama) -> None:
+    """It is denied in time, and the agent goes on."""
+    write_agent(tmp_path, "coder")
+    options: dict[str, Any] = {"tool_confirmation_timeout_seconds": 0.1}
+    async with bench(tmp_path, ollama, tool_isolation="thread", **options) as engine:
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.")
+        ollama.reply(tool_calls=[call("write", path="b")])
+        says(ollama, "Well.", "End.")
+        session = await session_with(engine, "coder", policy="confirm_destructive")
+        events = await engine.turn(session)
+        decided = only(events, "tool_call_confirmation_decided")
+        assert (decided["code"], decided["agent_name"]) == ("TOOL_CONFIRMATION_TIMEOUT", "coder")
+        assert only(events, "agent_tool_result")["code"] == "TOOL_CONFIRMATION_TIMEOUT"
+        assert only(events, "agent_complete")["success"] is True
+
+
+async def test_calls_with_the_same_id_in_several_agents_are_told_apart(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Some servers count the calls of each reply from zero."""
+    for name in ("left", "right"):
+        write_agent(tmp_path, name, "agents: [coder]")
+    write_agent(tmp_path, "coder")
+    ollama.one_at_a_time = False
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        ollama.reply(tool_calls=[ask("left") | {"id": "call_0"}, ask("right") | {"id": "call_1"}])
+        for name in ("left", "right"):
+            who = f"You are the {name}."
+            ollama.reply(["Plan."], match=who)
+            inner = ask("coder", f"For {name}.") | {"id": "call_0"}
+            ollama.reply(tool_calls=[inner], match=who)
+            for text in ("Plan.", "One.", "Two."):
+                ollama.reply([f"{text} For {name}."], match=f"For {name}.")
+            ollama.reply([f"The {name} is done."], match=who)
+        says(ollama, "End.")
+        session = await session_with(engine, "left", "right")
+        with anyio.fail_after(10):
+            reply: Any = await engine.chat.complete(session, message="Go.")
+        assert reply["message"]["content"] == "End."
+        for entry, name in zip(reply["tool_calls_executed"], ("left", "right"), strict=True):
+            other = {"left": "right", "right": "left"}[name]
+            text = orjson.dumps(entry["agent_events"]).decode()
+            assert f"Two. For {name}." in text
+            assert f"For {other}." not in text
+            starts = [e["data"] for e in entry["agent_events"] if e["event"] == "agent_start"]
+            assert [start["agent_name"] for start in starts] == [name, "coder"]
+            assert starts[1]["parent_call_id"] == starts[0]["agent_call_id"]
+            assert starts[1]["agent_call_id"] != starts[0]["agent_call_id"]
+
+
+# Skills, prompts, length
+
+
+async def test_a_skill_without_code_reads_its_files(tmp_path: Path, ollama: FakeOllama) -> None:
+    """Its tools are the two built-in ones, and they see nothing else."""
+    place = write_skill(tmp_path / "agents" / "review", "description: Reviews.", body="Review.")
+    (place / "rules.md").write_text("No tabs.")
+    async with bench(tmp_path, ollama) as engine:
+        ollama.reply(tool_calls=[ask("review")])
+        says(ollama, "Plan.")
+        calls = [
+            call("list_skill_files"),
+            call("read_skill_file", path="rules.md"),
+            call("read_skill_file", path="../../chat_sessions"),
+        ]
+        ollama.reply(tool_calls=calls)
+        says(ollama, "No tabs, it says.", "End.")
+        events = await engine.turn(await session_with(engine, "review"))
+        results = sorted(of_kind(events, "agent_tool_result"), key=lambda t: t["call_index"])
+        assert "rules.md" in results[0]["result"]
+        assert "No tabs." in results[1]["result"]
+        assert results[2]["success"] is False
+        assert tools_of(ollama.chats[1]) == []
+        assert tools_of(ollama.chats[2]) == ["list_skill_files", "read_skill_file"]
+
+
+async def test_prompts_of_files_are_sent_and_stored_nowhere(
+    engine: Bench, ollama: FakeOllama, tmp_path: Path
+) -> None:
+    """Changed between two calls, they count at the next one; without them ours come back."""
+    place = tmp_path / "docs" / "agents"
+    place.mkdir(parents=True)
+    (place / "agent_prompt_planning.md").write_text("PLAN NOW with\n{tools}\n")
+    (place / "agent_prompt_execution.md").write_text("WORK NOW")
+    session = await session_with(engine, "coder")
+
+    async def prompts() -> list[str]:
+        before = len(ollama.chats)
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.", "One.", "Two.", "End.")
+        await engine.turn(session)
+        return [body["messages"][-1]["content"] for body in ollama.chats[before + 1 : -1]]
+
+    listed = "- look: Look into a file.\n- write: Write a file."
+    assert await prompts() == [f"PLAN NOW with\n{listed}", "WORK NOW", "WORK NOW"]
+    (place / "agent_prompt_execution.md").write_text("WORK HARDER")
+    assert (await prompts())[1:] == ["WORK HARDER"] * 2
+    shutil.rmtree(place)
+    ours = [built_in("planning.md").replace("{tools}", listed), built_in("execution.md")]
+    assert (await prompts())[:2] == ours
+    for path in [*agent_files(engine), engine.path(session)]:
+        text = path.read_text()
+        assert not [word for word in ("PLAN NOW", "WORK", "Make a plan") if word in text]
+
+
+LONG = (
+    "__all__ = ['look']\n\n"
+    "def look(size: int) -> str:\n    '''Look.'''\n    return 'word ' * size\n"
+)
+
+
+async def test_an_agents_conversation_that_outgrows_the_model_goes_on(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """Its oldest steps are left out of the request, never its task; the file keeps all."""
+    write_agent(tmp_path, "coder", "model: tiny:1b", code=LONG)
+    ollama.add_model("tiny:1b", context_length=4096)
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        ollama.reply(tool_calls=[ask(instruction="Remember me.")])
+        says(ollama, "Plan.")
+        for number in range(4):
+            ollama.reply([f"Round {number}."], tool_calls=[call("look", size=1000)])
+        says(ollama, "Done.", "End.")
+        events = await engine.turn(await session_with(engine, "coder"))
+        assert only(events, "agent_complete")["success"] is True
+        last = [body for body in ollama.chats if body["model"] == "tiny:1b"][-1]
+        texts = [message["content"] for message in last["messages"]]
+        assert texts[:2] == ["You are the coder.", "Remember me."]
+        assert texts[-1] == built_in("execution.md")
+        assert "Plan." not in texts
+        assert "Round 3." in texts
+        assert roles(agent_stored(engine)).count("tool") == 4
+
+
+async def test_a_step_that_cannot_fit_ends_the_agent_with_a_reason(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """The conversation, whose model has more room, goes on."""
+    write_agent(tmp_path, "coder", "model: tiny:1b", code=LONG)
+    ollama.add_model("tiny:1b", context_length=4096)
+    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.")
+        ollama.reply(tool_calls=[call("look", size=18_000)])
+        ollama.reply(["End."], match="Hello")
+        events = await engine.turn(await session_with(engine, "coder"))
+        assert only(events, "agent_complete")["success"] is False
+        assert only(events, "tool_result")["success"] is False
+        assert text_of(events) == "End."
+
+
+async def test_what_a_long_agent_hands_back_is_cut_and_keeps_its_answer(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """The results of its tools give way; its session's id and its last words do not."""
+    write_agent(tmp_path, "coder", code=LONG)
+    options: dict[str, Any] = {"tool_result_characters": 2000}
+    async with bench(tmp_path, ollama, tool_isolation="thread", **options) as engine:
+        ollama.reply(tool_calls=[ask()])
+        says(ollama, "Plan.")
+        ollama.reply(tool_calls=[call("look", size=1000), call("look", size=1001)])
+        ollama.reply(tool_calls=[call("look", size=1002)])
+        says(ollama, "The answer is 42.", "End.")
+        events = await engine.turn(await session_with(engine, "coder"))
+        assert all(len(told["result"]) < 2100 for told in of_kind(events, "agent_tool_result"))
+        result = only(events, "tool_result")["result"]
+        assert result.startswith(f"Session ID: {only(events, 'agent_start')['session_id']}\n")
+        assert "Plan." in result
+        assert result.count("Result of look: word") == 3
+        assert result.endswith("The answer is 42.")
+        assert len(result) < 2100
+        assert only(events, "agent_complete")["output"] == result
