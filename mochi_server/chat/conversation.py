@@ -176,16 +176,13 @@ class Conversation:
         usage, last_model = usage_of(session, self.info.context_length)
         ratio = self.windows.ratio(self.model)
         around = beside.estimate(ratio)
-        self.window = window = self.windows.decide(
-            self.model,
-            self.info,
-            session.metadata.context_window_config,
-            # What the model counted last has had much the same around it.
-            usage=usage if last_model is not None else usage + around,
-            ours=self.provider.capabilities.context_size,
-            model_changed=last_model is not None and last_model != self.model,
-        )
+        # What the model counted last has had much the same around it,
+        window = self._decide(session, usage if last_model else usage + around, last_model)
         fitted = self._fit(session, window, around)
+        if fitted.dropped and last_model and around:  # unless tools are new: then make room first
+            window = self._decide(session, usage + around, last_model)
+            fitted = self._fit(session, window, around)
+        self.window = window
         self.dropped = fitted.dropped
         self.sent = int((fitted.tokens + around) * ratio)
         return ModelRequest(
@@ -195,6 +192,16 @@ class Conversation:
             think=self.think,
             num_ctx=window.num_ctx,
             max_tokens=self._max_tokens(window, fitted.tokens + around),
+        )
+
+    def _decide(self, session: ChatSession, usage: int, last_model: str | None) -> Window:
+        return self.windows.decide(
+            self.model,
+            self.info,
+            session.metadata.context_window_config,
+            usage=usage,
+            ours=self.provider.capabilities.context_size,
+            model_changed=last_model is not None and last_model != self.model,
         )
 
     def _fit(self, session: ChatSession, window: Window, around: int) -> FittedHistory:
