@@ -12,7 +12,8 @@ from .findings import Finding, note, ok, some, warning
 async def look_at_tools(runtime: Runtime) -> list[Finding]:
     """How many there are, and what of the folder cannot be used."""
     found = await runtime.tools.inventory()
-    text = f"{counted(len(found.tools), 'tool')} in {counted(len(found.groups), 'group')}."
+    groups = f" in {counted(len(found.groups), 'group')}" if found.groups else ""
+    text = f"{counted(len(found.tools), 'tool')}{groups}." if found.tools else "No tools."
     return [ok(text), *_problems(found.problems, "tools", "mochi-server reload_tools --check")]
 
 

@@ -78,7 +78,7 @@ def place_findings(place: Place) -> Iterator[Finding]:
     except OSError as failed:  # a folder above it may not be entered
         problem, there = f"{place.path} cannot be looked at: {failed.strerror}.", False
     if problem is not None:
-        advice = f"Correct its owner and rights (chown, chmod), or name another: {place.setting}."
+        advice = f"Correct that (ls -ld, chown, chmod), or name another one: {place.setting}."
         yield error(f"{place.name}: {problem}", advice)
     elif not there:
         yield ok(f"{place.name}: {place.path} (not there yet)")

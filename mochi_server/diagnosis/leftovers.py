@@ -15,6 +15,7 @@ from ..config import MochiServerSettings
 from ..embedded.locks import is_held
 from ..runtime import Runtime
 from ..sessions.storage.folder import LEFTOVER, LEFTOVER_SECONDS
+from .extensions import counted
 from .findings import Finding, note
 from .threads import in_daemon_thread
 
@@ -28,15 +29,15 @@ def _leftovers(settings: MochiServerSettings) -> Iterator[Finding]:
     channels = [path for path in _in(settings.state_path / "channels") if _is_left(path)]
     if channels:
         yield note(
-            f"{len(channels)} channels of processes that died are in {channels[0].parent}.",
+            f"{channels[0].parent} has {counted(len(channels), 'channel')} of processes that died.",
             "Nothing: the next process that asks for a confirmation removes them.",
         )
     for folder in (settings.sessions_path, settings.agent_chats_path):
         files = [path for path in _in(folder) if LEFTOVER.fullmatch(path.name) and _is_old(path)]
         if files:
             yield note(
-                f"{len(files)} temporary files of processes that died are in {folder}, such as "
-                f"{files[0].name}.",
+                f"{folder} has {counted(len(files), 'temporary file')} of processes that died, "
+                f"such as {files[0].name}.",
                 "Nothing: a server removes them when it lists the sessions.",
             )
 

@@ -39,6 +39,10 @@ def _findings(path: Path) -> Iterator[Finding]:
             f"{path} has a name that no prompt can have.",
             "Letters, digits, '.', '_', '-' and spaces, a letter or digit first.",
         )
+    elif not path.is_file() or path.is_symlink():
+        yield warning(
+            f"{path} is not a plain file.", "Put the file itself there: links are not read."
+        )
     elif (problem := prompt_problem(path)) is not None:
         yield warning(problem, ADVICE)
 
@@ -49,8 +53,8 @@ def prompt_problem(path: Path) -> str | None:
         text = read_prompt(path)
     except StorageError as error:
         return f"{path}: {error.message}"
-    except PromptNotFound:
-        return f"{path} is not a plain file."
+    except PromptNotFound:  # a folder, a pipe, a link: nobody is offered it
+        return None
     if not text.strip():
         return f"{path} is empty."
     length = len(text)

@@ -33,9 +33,11 @@ SLOW_SECONDS = 1.0
 CUTS_SILENTLY = (0, 12, 4)
 """Servers before this version do not know ``truncate``."""
 
+BUILT_IN = frozenset({"local", "test"})
+
 START = {
     "ollama": "Start Ollama (https://ollama.com), or correct MOCHI_OLLAMA_HOST.",
-    "local": "mochi-server pull",
+    "local": "It needs no Ollama: docs/explanation/built-in-model.md.",
 }
 
 
@@ -93,7 +95,8 @@ async def _ask(provider: Provider, answer: Answer) -> None:
     if isinstance(provider, LocalProvider):
         answer.more += await in_daemon_thread(_damaged, provider)
     if not answer.models:
-        answer.problem = await provider.problem() or "has no model."
+        nothing = "it has no model." if answer.version is not None else None
+        answer.problem = await provider.problem() or nothing
 
 
 async def _resolve(url: str) -> None:
@@ -143,7 +146,7 @@ def answer_findings(answers: Sequence[Answer]) -> Iterator[Finding]:
 def _findings(answer: Answer, *, some: bool) -> Iterator[Finding]:
     if answer.problem is not None:
         yield _problem(answer, some=some)
-    else:
+    elif answer.models:  # else it is not meant to be seen
         name = f"{answer.alias} {answer.version}" if answer.version else answer.alias
         text = f"{name} at {answer.where}: {counted(answer.models, 'model')}"
         pace = "" if answer.seconds is None else f", answers in {answer.seconds * 1000:.0f} ms"
@@ -162,12 +165,13 @@ def _findings(answer: Answer, *, some: bool) -> Iterator[Finding]:
 
 
 def _problem(answer: Answer, *, some: bool) -> Finding:
-    """The built-in model is an offer: without it nothing is wrong."""
+    """What is built in is an offer: without it nothing is wrong."""
     text = f"{answer.alias}: {answer.problem}"
     suggestion = START.get(answer.alias, "Start it, or take it out of MOCHI_PROVIDERS.")
     if answer.version is not None:
         suggestion = "ollama pull qwen3:8b"
-    return note(text, suggestion) if some and answer.alias == "local" else warning(text, suggestion)
+    spare = some and answer.alias in BUILT_IN
+    return note(text, suggestion) if spare else warning(text, suggestion)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from ..runtime import Runtime
 from ..sessions import SessionManager
 from ..sessions.codec import NotASession, breathe, disassemble, open_prefix
 from ..sessions.index import PREFIX_BYTES
-from ..sessions.migration import NotMetadata, read_metadata
+from ..sessions.migration import OLD_VERSIONS, NotMetadata, read_metadata, version_of
 from ..sessions.storage.base import Entry
 from ..sessions.storage.folder import scan
 from ..sessions.storage.json_files import JSONFileStorage
@@ -30,8 +30,6 @@ LOOK_SECONDS = 4.5
 
 BREATH = 64
 """Files looked at before other threads may run."""
-
-OLD = frozenset({"1.0", "1.1", "1.2"})
 
 ADVICE = "Correct or move it away: it is left as it is, and hides no other session."
 
@@ -105,7 +103,7 @@ def _version_of(path: Path, entry: Entry) -> str:
         raise NotASession(entry.problem)
     head = _head_of(path)
     read_metadata(head, entry.session_id)
-    return str(head.get("format_version") or "1.0")
+    return version_of(head)
 
 
 def _head_of(path: Path) -> JSONObject:
@@ -140,17 +138,17 @@ def survey_findings(survey: Survey, whose: str) -> Iterator[Finding]:
 
 def _versions(versions: Counter[str]) -> Iterator[Finding]:
     other = {version: count for version, count in versions.items() if version != FORMAT_VERSION}
-    old = {version: count for version, count in other.items() if version in OLD}
+    old = {version: count for version, count in other.items() if version in OLD_VERSIONS}
     if old:
         names = ", ".join(sorted(old))
         yield note(
-            f"{sum(old.values()):,} of them are of an older format ({names}).",
-            "They work as they are; mochi-server migrate_sessions writes them in the present one.",
+            f"{counted(sum(old.values()), 'session')} of an older format: {names}.",
+            "They work as they are; mochi-server migrate_sessions shows them, and migrates them.",
         )
-    new = {version: count for version, count in other.items() if version not in OLD}
+    new = {version: count for version, count in other.items() if version not in OLD_VERSIONS}
     if new:
         yield note(
-            f"{sum(new.values()):,} of them say format {', '.join(sorted(new))}, which this server "
-            "does not know.",
-            "They can be used; what this server does not know is kept.",
+            f"{counted(sum(new.values()), 'session')} of a format that this server does not know: "
+            f"{', '.join(sorted(new))}.",
+            "They work; what this server does not know is kept.",
         )

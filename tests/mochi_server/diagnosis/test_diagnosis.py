@@ -1,0 +1,311 @@
+"""The checks of the doctor one by one, as values and on real servers."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+import pytest_asyncio
+
+from mochi_server.completions import Chunk, ModelInfo, ModelRequest
+from mochi_server.config import MochiServerSettings, load_settings
+from mochi_server.diagnosis import Check, Finding, Level, diagnose, note, ok, warning
+from mochi_server.diagnosis.findings import MOST_SHOWN, some
+from mochi_server.diagnosis.folders import Place, place_findings
+from mochi_server.diagnosis.machine import Room, files_finding, room_findings
+from mochi_server.diagnosis.providers import Answer, answer_findings, answer_of, look_at_providers
+from mochi_server.diagnosis.reach import reach_findings
+from mochi_server.diagnosis.redis_server import place_of
+from mochi_server.diagnosis.sessions import Survey, look_at_sessions, survey_findings, survey_of
+from mochi_server.diagnosis.threads import in_daemon_thread
+from mochi_server.diagnosis.variables import unknown_findings
+from mochi_server.diagnosis.windows import look_at_windows, window_findings
+from mochi_server.embedded.catalogue import CATALOGUE
+from mochi_server.providers.base import Provider
+from mochi_server.runtime import Runtime
+from tests.support.fake_ollama import FakeOllama
+
+GB = 1_000_000_000
+
+
+def levels(findings: list[Finding]) -> list[Level]:
+    return [finding.level for finding in findings]
+
+
+@pytest.fixture
+def settings(ollama: FakeOllama, tmp_path: Path) -> MochiServerSettings:
+    return load_settings(
+        ollama_host=ollama.url, data_dir=tmp_path / "data", models_dir=tmp_path / "models"
+    )
+
+
+@pytest_asyncio.fixture
+async def runtime(settings: MochiServerSettings) -> AsyncIterator[Runtime]:
+    runtime = Runtime(settings)
+    yield runtime
+    await runtime.aclose()
+
+
+# The machine
+
+
+@pytest.mark.parametrize(
+    ("free", "inodes", "level"),
+    [
+        (50 * GB, 1_000_000, "ok"),
+        (50 * GB, None, "ok"),
+        (GB - 1, 1_000_000, "warning"),
+        (GB // 10 - 1, 1_000_000, "error"),
+        (50 * GB, 9_999, "warning"),
+        (50 * GB, 999, "error"),
+        (0, None, "error"),
+    ],
+)
+def test_little_room_is_a_warning_and_none_an_error(
+    free: int, inodes: int | None, level: Level
+) -> None:
+    room = Room(path=Path("/data"), free=free, inodes=inodes)
+    [finding] = room_findings(room)
+    assert finding.level == level
+
+
+@pytest.mark.parametrize(
+    ("hard", "level"), [(1024, "warning"), (4096, "ok"), (resource.RLIM_INFINITY, "ok")]
+)
+def test_few_open_files_are_a_warning(hard: int, level: Level) -> None:
+    assert files_finding(hard).level == level
+
+
+def test_a_folder_that_is_a_file_or_lies_below_one_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        [finding] = place_findings(Place(name="sessions", path=path, setting="MOCHI_SESSIONS_DIR"))
+        assert finding.level == "error"
+        assert f"{tmp_path / 'file'} is not a folder" in finding.what
+        assert "MOCHI_SESSIONS_DIR" in str(finding.suggestion)
+
+
+# Settings and security
+
+
+def test_a_variable_without_a_likely_meaning_gets_the_list_of_all() -> None:
+    near, far = unknown_findings(["MOCHI_HSOT", "MOCHI_XYZZY_PLUGH"])
+    assert near.suggestion == "Perhaps MOCHI_HOST was meant."
+    assert "--help" in str(far.suggestion)
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({}, ["ok"]),
+        ({"host": "::1"}, ["ok"]),
+        ({"host": "0.0.0.0"}, ["warning"]),
+        ({"host": "0.0.0.0", "api_token": "a" * 32}, ["note"]),
+        ({"api_token": "short"}, ["ok", "warning"]),
+        ({"allowed_hosts": ["*"]}, ["ok", "warning"]),
+        ({"allowed_hosts": ["*"], "api_token": "a" * 32}, ["ok", "note"]),
+        ({"cors_origins": ["https://app.example"]}, ["ok"]),
+        ({"cors_origins": ["http://localhost:3000", "http://[::1]:3000"]}, ["ok"]),
+        ({"cors_origins": ["http://app.example:80"]}, ["ok", "note"]),
+    ],
+)
+def test_what_opens_the_server_is_told(values: dict[str, object], found: list[Level]) -> None:
+    assert levels(list(reach_findings(load_settings(**values)))) == found
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost:6379/0", "localhost:6379/0"),
+        ("rediss://me:s3@cret@redis.lan:6379/1?password=s3cret", "redis.lan:6379/1"),
+        ("unix:///run/redis.sock?password=s3cret", "/run/redis.sock"),
+    ],
+)
+def test_the_place_of_a_redis_has_no_password(url: str, shown: str) -> None:
+    assert place_of(url) == shown
+
+
+# Models
+
+
+async def test_a_window_that_the_next_chat_must_change_is_told_with_its_cost(
+    ollama: FakeOllama, runtime: Runtime
+) -> None:
+    ollama.models["qwen3:14b"].loaded = 4096
+    [finding] = await look_at_windows(runtime)
+    assert finding.level == "note"
+    assert finding.what == (
+        "qwen3:14b is loaded with a window of 4,096 tokens. The next chat asks for 8,192: "
+        "Ollama then loads its 9.3 GB again."
+    )
+    assert "OLLAMA_CONTEXT_LENGTH=8192" in str(finding.suggestion)
+
+
+async def test_a_loaded_window_is_fine_where_none_is_asked_for(
+    ollama: FakeOllama, settings: MochiServerSettings
+) -> None:
+    ollama.models["qwen3:14b"].loaded = 4096
+    settings.dynamic_context_window_enabled = False
+    runtime = Runtime(settings)
+    assert levels(await look_at_windows(runtime)) == ["ok"]
+    await runtime.aclose()
+
+
+async def test_a_model_that_only_embeds_asks_for_no_window(
+    ollama: FakeOllama, runtime: Runtime
+) -> None:
+    model = ollama.add_model("embed:latest", capabilities=["embedding"], context_length=512)
+    model.loaded = 512
+    assert levels(await look_at_windows(runtime)) == ["ok"]
+
+
+def test_a_model_outside_of_the_graphics_memory_is_told() -> None:
+    entry = {"name": "m", "context_length": 8192, "size": 10 * GB, "size_vram": 6 * GB}
+    _, finding = window_findings(entry, 8192)
+    assert finding.what.startswith("40% of m is not in the graphics memory")
+    assert levels(list(window_findings({**entry, "size_vram": 0}, 8192))) == ["ok"]
+    assert levels(list(window_findings({"name": "m"}, 8192))) == ["note"]
+
+
+async def test_an_ollama_that_cuts_silently_is_a_warning(
+    ollama: FakeOllama, runtime: Runtime
+) -> None:
+    for version, warned in [("0.12.3", True), ("0.12.4-rc1", False), ("0.0.0", False)]:
+        ollama.version = version
+        texts = [each.what for each in await look_at_providers(runtime)]
+        assert any("without a word" in text for text in texts) is warned, version
+
+
+async def test_damaged_weights_are_told_one_by_one(
+    settings: MochiServerSettings, runtime: Runtime
+) -> None:
+    settings.models_path.mkdir()
+    (settings.models_path / "odd.gguf").write_bytes(b"nothing")
+    known = CATALOGUE["smollm2:135m"]
+    (settings.models_path / known.file_name).write_bytes(b"GGUF")
+    found = [each.what for each in await look_at_providers(runtime) if each.level == "warning"]
+    assert len(found) == 2
+    assert all("cannot be used" in text for text in found)
+
+
+def test_without_any_model_there_is_an_error_and_with_one_a_warning() -> None:
+    gone = Answer(alias="ollama", where="http://a", problem="does not answer")
+    none = Answer(alias="local", where="/models", problem="no model")
+    has = Answer(alias="local", where="/models", models=1)
+    assert levels(list(answer_findings([gone, none]))) == ["warning", "warning", "error"]
+    assert levels(list(answer_findings([gone, has]))) == ["warning", "ok"]
+    slow = Answer(alias="ollama", where="http://a", models=2, version="0.33.0", seconds=1.5)
+    assert levels(list(answer_findings([slow, none]))) == ["warning", "note"]
+
+
+class Faulty(Provider):
+    """Somebody's provider, with a mistake in it."""
+
+    async def list_models(self) -> list[ModelInfo]:
+        raise ZeroDivisionError("a mistake")
+
+    async def show_model(self, name: str) -> ModelInfo:
+        raise NotImplementedError
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        raise NotImplementedError
+
+    async def check(self) -> bool:
+        return False
+
+
+async def test_a_mistake_in_a_provider_is_its_problem() -> None:
+    answer = await answer_of(Faulty("mine"))
+    assert answer.problem == "ZeroDivisionError: a mistake"
+
+
+# Sessions
+
+
+async def test_the_sessions_of_any_storage_are_counted(settings: MochiServerSettings) -> None:
+    settings.session_storage = "memory"
+    runtime = Runtime(settings)
+    await runtime.sessions.create("qwen3:14b")
+    people, agents = await look_at_sessions(runtime)
+    assert people == ok("1 session of people can be read.")
+    assert agents == ok("0 sessions of agents can be read.")
+    await runtime.aclose()
+
+
+async def test_a_survey_counts_versions_and_names_problems(
+    settings: MochiServerSettings, runtime: Runtime
+) -> None:
+    session = await runtime.sessions.create("qwen3:14b")
+    folder = settings.sessions_path
+    # Longer than what is read at first, and torn behind it.
+    long = (folder / f"{session.session_id}.json").read_bytes()
+    (folder / "long.json").write_bytes(long[:-20] + b'[{"a": "' + b"x" * 20_000)
+    (folder / "old.json").write_bytes(b'{"metadata": {"model": "m"}, "messages": []}')
+    survey = survey_of(folder, 60)
+    assert survey.versions == {"1.3": 1, "1.0": 1}
+    assert list(survey.problems) == ["long.json"]
+    assert survey.left == 0
+
+
+def test_a_survey_without_time_says_what_it_left(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_text('{"metadata": {"model": "m"}}')
+    survey = survey_of(tmp_path, -1)
+    assert (survey.left, survey.versions) == (3, {})
+    texts = [finding.what for finding in survey_findings(survey, "of people")]
+    assert "3 files were not looked at, for want of time." in texts
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    survey = survey_of(tmp_path / "file", 1)
+    assert levels(list(survey_findings(survey, "of people"))) == ["error"]
+    assert survey_of(tmp_path / "nothing", 1) == Survey()
+
+
+# All together
+
+
+def test_of_many_findings_the_first_are_shown_and_the_rest_counted() -> None:
+    many = [warning(str(number), "Correct it.") for number in range(MOST_SHOWN + 5)]
+    assert some(many[:MOST_SHOWN], lambda left: note(str(left))) == many[:MOST_SHOWN]
+    assert some(many, lambda left: note(f"{left} more")) == [*many[:MOST_SHOWN], note("5 more")]
+
+
+async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime: Runtime) -> None:
+    async def hang(_: Runtime) -> list[Finding]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def block(_: Runtime) -> list[Finding]:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            # Nobody ever connects; the end of the block frees the thread.
+            await in_daemon_thread(server.accept)
+        raise AssertionError
+
+    more = (
+        Check(topic="hangs", look=hang, seconds=0.05),
+        Check(topic="blocks", look=block, seconds=0.05),
+    )
+    with anyio.fail_after(10):
+        report = await diagnose(runtime, more)
+    found = {finding.topic: finding.level for finding in report.findings}
+    assert (found["hangs"], found["blocks"]) == ("error", "error")
+    assert found["sessions"] == "ok"
+
+
+async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
+    async def look(_: Runtime) -> list[Finding]:
+        return [note("one more thing")]
+
+    began = time.monotonic()
+    report = await diagnose(runtime, (Check(topic="security", look=look),))
+    topics = [finding.topic for finding in report.findings]
+    assert topics == sorted(topics, key=list(dict.fromkeys(topics)).index)
+    assert note("one more thing").of("security") in report.findings
+    assert time.monotonic() - began < 6
