@@ -246,6 +246,15 @@ def unanswered(backwards: Iterable[JSONObject]) -> list[ToolMessage]:
 
 
 def _stored_result(call: Any) -> ToolMessage:  # noqa: ANN401 - JSON of any writer
-    function = call.get("function") or {} if isinstance(call, dict) else {}
-    call_id = call.get("id") if isinstance(call, dict) else None
-    return ToolMessage(content=INTERRUPTED, tool_name=function.get("name"), tool_call_id=call_id)
+    call = call if isinstance(call, dict) else {}
+    function = call.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    return ToolMessage(
+        content=INTERRUPTED,
+        tool_name=_text_or_none(name),
+        tool_call_id=_text_or_none(call.get("id")),
+    )
+
+
+def _text_or_none(value: Any) -> str | None:  # noqa: ANN401 - JSON of any writer
+    return value if isinstance(value, str) else None

@@ -122,7 +122,7 @@ class ToolExecutionService:
                         yield step
         except (InvalidArguments, ToolFailed) as error:
             reason = str(error) or "it failed without saying why."
-        except TimeoutError:
+        except _TooLate:
             reason = f"it took longer than {tool.timeout:g} seconds and was given up."
         except StopAsyncIteration:
             reason = "it ended without a result."
@@ -191,15 +191,20 @@ def cut(text: str, most: int) -> str:
     return f"{text[:most]}\n… (cut here; {len(text) - most:,} more characters)"
 
 
+class _TooLate(Exception):
+    """The time of a call is over; a TimeoutError might be one of the tool's own."""
+
+
 async def _next(
     steps: AsyncGenerator[Event | ToolBegun | ToolOutput, None], deadline: float | None
 ) -> Event | ToolBegun | ToolOutput:
     """The next step.
 
     Raises:
-        TimeoutError: it does not come in time.
+        _TooLate: it does not come in time.
     """
     if deadline is None:
         return await steps.__anext__()
-    with anyio.fail_after(max(deadline - time.perf_counter(), 0)):
+    with anyio.move_on_after(max(deadline - time.perf_counter(), 0)):
         return await steps.__anext__()
+    raise _TooLate

@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from mochi_server.chat.approvals import ApprovalRequest, LocalApprovals, Pending
+from mochi_server.chat.tool_calls import INTERRUPTED, unanswered
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationUnavailable
 from mochi_server.providers.ollama import OllamaProvider
@@ -65,3 +67,13 @@ async def test_a_question_that_cannot_be_registered_is_a_failed_call_and_no_ques
     [entry] = reply["tool_calls_executed"]
     assert (entry["success"], entry["code"]) == (False, "CONFIRMATION_UNAVAILABLE")
     assert entry["arguments"] == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    "call", ["add", None, {"function": "add"}, {"function": {"name": 3}, "id": 4}, {"id": None}]
+)
+def test_calls_of_odd_writers_get_a_result_as_well(call: JsonValue) -> None:
+    """A session whose last calls a crash or an editor has left so can still be talked to."""
+    [result] = unanswered([{"role": "assistant", "tool_calls": [call]}])
+    assert result.content == INTERRUPTED
+    assert (result.tool_name, result.tool_call_id) == (None, None)
