@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Any, get_args
 
 import pytest
+from django.core.management import get_commands, load_command_class
 
 from mochi_project.api import api
 from mochi_server import __main__ as command
@@ -18,7 +19,7 @@ from mochi_server.config import MochiServerSettings, variable_of
 from mochi_server.embedded.catalogue import CATALOGUE
 from mochi_server.errors import MochiError
 from mochi_server.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
-from mochi_server.sessions.types import ContextWindowConfig, SessionMetadata
+from mochi_server.sessions.types import LABELS, ContextWindowConfig, SessionMetadata
 from tests.docs.pages import (
     PACKAGES,
     REFERENCE,
@@ -274,6 +275,10 @@ def test_every_key_of_the_metadata_is_documented_in_the_order_of_the_file() -> N
     assert [code(row[0]) for row in rows(window)] == list(ContextWindowConfig.model_fields)
 
 
+def test_every_label_is_documented_in_the_order_of_answers() -> None:
+    assert [code(row[0]) for row in rows(section(FILE, "## Title, tags, flags"))] == [*LABELS]
+
+
 def test_every_key_of_a_message_is_documented() -> None:
     found: dict[str, set[str]] = {"user": set()}
     for role, key, *_ in rows(section(FILE, "## Messages")):
@@ -324,6 +329,38 @@ def test_every_management_command_is_documented_and_no_other() -> None:
     }
     table = rows(section(COMMANDS, "## manage.py"))
     assert {code(row[0]).split()[2] for row in table} == ours | {"check"}
+
+
+OF_DJANGO = {"--version", "--verbosity", "--settings", "--pythonpath", "--traceback"} | {
+    "--no-color", "--force-color", "--skip-checks", "--help", "-v", "-h"
+}  # fmt: skip
+
+
+def parser_of(command_name: str) -> ArgumentParser:
+    app = get_commands()[command_name]
+    return load_command_class(app, command_name).create_parser("", command_name)
+
+
+@pytest.mark.parametrize("command_name", ["migrate_sessions", "prune_sessions"])
+def test_every_option_of_a_command_of_sessions_is_documented(command_name: str) -> None:
+    found = section(COMMANDS, "## manage.py")
+    [line] = [line for line in found.splitlines() if f"manage.py {command_name} " in line]
+    assert {*re.findall(r"--[a-z-]+", line)} == options(parser_of(command_name)) - OF_DJANGO
+
+
+def test_every_action_on_sessions_is_documented_with_its_options() -> None:
+    synopsis = next(block.text for block in blocks(COMMANDS) if "sessions list" in block.text)
+    documented: dict[str, set[str]] = {}
+    for line in synopsis.splitlines():
+        name = line.split()[2]
+        documented.setdefault(name, set()).update(re.findall(r"--[a-z-]+", line))
+    actions = next(
+        action for action in parser_of("sessions")._actions if isinstance(action.choices, dict)
+    )
+    parsers: dict[str, ArgumentParser] = actions.choices  # type: ignore[assignment]
+    assert documented == {
+        name: options(parser) - {"-h", "--help"} for name, parser in parsers.items()
+    }
 
 
 def test_every_target_of_make_is_documented_and_no_other() -> None:

@@ -1,0 +1,382 @@
+"""``sessions``, ``migrate_sessions`` and ``prune_sessions`` of ``manage.py``."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import anyio
+import pytest
+from django.core.management import CommandError, call_command
+
+from mochi_server.aio import in_thread
+from mochi_server.messages import UserMessage
+from mochi_server.sessions import SessionManager
+from tests.support.server import environment, run_command, running_server
+
+OLD = Path("tests/data/sessions/mochi-coco/0.3.0/bc62e321bf.json")
+
+
+def run(*arguments):
+    """What the command says, what it complains about, and its exit code."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    try:
+        call_command(*arguments, stdout=out, stderr=err)
+    except SystemExit as ended:
+        code = ended.code
+    return out.getvalue(), err.getvalue(), code
+
+
+@pytest.fixture
+def folder(mochi):
+    mochi.sessions_path.mkdir(parents=True)
+    return mochi.sessions_path
+
+
+async def make(folder, session_id, *texts, days=0, **labels):
+    manager = SessionManager(sessions_dir=folder)
+    await manager.create("qwen3:14b", session_id=session_id, labels=labels)
+    async with manager.edit(session_id) as session:
+        session.append(*(UserMessage(content=text) for text in texts))
+    path = folder / f"{session_id}.json"
+    content = json.loads(path.read_bytes())
+    time = datetime.now(timezone.utc) - timedelta(days=days)
+    content["metadata"]["updated_at"] = time.isoformat()
+    path.write_text(json.dumps(content))
+
+
+@pytest.fixture
+async def three(folder):
+    """One said and pinned, one empty and old, one archived and older."""
+    await make(folder, "said", "Hello\x1b[2J\nthere", title="Größe", tags=["a"], pinned=True)
+    await make(folder, "empty", days=40)
+    await make(folder, "away", "x" * 80, days=50, archived=True)
+    return folder
+
+
+# sessions list
+
+
+def test_the_list_is_a_table(three):
+    out, err, code = run("sessions", "list")
+    head, *lines = out.splitlines()
+    assert head.split() == ["ID", "CHANGED", "MESSAGES", "MODEL", "TITLE", "TAGS", "FLAGS"]
+    cells = [line.split() for line in lines]
+    assert [row[0] for row in cells] == ["said", "empty", "away"]
+    assert cells[0][3:] == ["1", "qwen3:14b", "Größe", "a", "pinned"]
+    assert cells[1][3:] == ["0", "qwen3:14b", "-", "-", "-"]
+    assert cells[2][3:] == ["1", "qwen3:14b", "x" * 47 + "...", "-", "archived"]
+    assert (err, code) == ("", 0)
+
+
+def test_the_list_is_filtered_and_cut(three):
+    def listed(*options):
+        found = json.loads(run("sessions", "list", "--json", *options)[0])
+        return [line["session_id"] for line in found["sessions"]]
+
+    assert listed() == ["said", "empty", "away"]
+    assert listed("--archived", "true") == ["away"]
+    assert listed("--archived", "false", "--limit", "1") == ["said"]
+    assert listed("--tag", "a") == ["said"]
+    assert listed("--tag", "a", "--tag", "b") == []
+
+
+def test_files_that_cannot_be_read_are_named(three):
+    (three / "torn.json").write_text("{")
+    out, err, code = run("sessions", "list")
+    assert len(out.splitlines()) == 4
+    assert err.startswith("problem: torn: not valid JSON")
+    assert code == 0
+    [problem] = json.loads(run("sessions", "list", "--json")[0])["problems"]
+    assert problem["session_id"] == "torn"
+
+
+def test_without_sessions_a_line_says_so(mochi):
+    assert run("sessions", "list") == ("No sessions.\n", "", 0)
+    assert json.loads(run("sessions", "list", "--json")[0]) == {"sessions": [], "problems": []}
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x"])
+def test_a_wrong_limit_is_refused(mochi, limit):
+    with pytest.raises(CommandError, match="no number from 1 on"):
+        run("sessions", "list", f"--limit={limit}")
+
+
+# sessions show
+
+
+def test_a_session_is_shown_without_what_moves_the_cursor(three):
+    out, _, code = run("sessions", "show", "said")
+    assert out.startswith("# Größe\n\n- Session: `said`\n")
+    assert "## User\n\nHello [2J\nthere" in out
+    assert code == 0
+
+
+def test_a_session_is_shown_as_the_api_shows_it(three):
+    found = json.loads(run("sessions", "show", "said", "--json")[0])
+    assert (found["title"], found["archived"]) == ("Größe", False)
+    assert [message["content"] for message in found["messages"]] == ["Hello\x1b[2J\nthere"]
+
+
+def test_an_unknown_session_is_named(mochi):
+    for action in ("show", "export"):
+        with pytest.raises(CommandError, match=r"'nobody' not found"):
+            run("sessions", action, "nobody")
+
+
+# sessions export
+
+
+def test_one_is_exported_to_stdout_or_into_a_file(three, tmp_path):
+    stored = (three / "said.json").read_text()
+    assert run("sessions", "export", "said") == (stored, "", 0)
+    target = tmp_path / "out" / "it.json"
+    out, _, code = run("sessions", "export", "said", "--output", str(target))
+    assert target.read_text() == stored
+    assert (out.splitlines()[1].split(), code) == (["said", str(target)], 0)
+
+
+def test_other_formats_are_exported(three):
+    line = run("sessions", "export", "said", "--format", "jsonl")[0]
+    assert json.loads(line) == {"role": "user", "content": "Hello\x1b[2J\nthere"}
+    assert run("sessions", "export", "said", "--format", "markdown")[0].startswith("# Größe\n")
+
+
+def test_a_file_is_overwritten_by_force_only(three, tmp_path):
+    target = tmp_path / "it.json"
+    target.write_text("precious")
+    out, err, code = run("sessions", "export", "said", "--output", str(target))
+    assert (out, code) == ("Nothing was exported.\n", 1)
+    assert "is there already (see --force)" in err
+    assert target.read_text() == "precious"
+    assert run("sessions", "export", "said", "--output", str(target), "--force")[2] == 0
+    assert target.read_text() == (three / "said.json").read_text()
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("json", "json"), ("markdown", "md")])
+def test_all_are_exported_into_a_folder(three, tmp_path, name, suffix):
+    (three / "torn.json").write_text("{")
+    target = tmp_path / "out"
+    out, err, code = run(
+        "sessions", "export", "--all", "--output", str(target), "--format", name, "--json"
+    )
+    assert {path.name for path in target.iterdir()} == {
+        f"{each}.{suffix}" for each in ("said", "empty", "away")
+    }
+    report = json.loads(out)
+    assert {each["file"] for each in report["exported"]} == {str(p) for p in target.iterdir()}
+    assert [each["session_id"] for each in report["problems"]] == ["torn"]
+    assert (err, code) == ("", 1)
+
+
+@pytest.mark.parametrize("place", ["", "sub", "said.json"])
+def test_an_export_keeps_away_from_the_sessions_themselves(three, place):
+    before = {path.name: path.read_bytes() for path in three.glob("*.json")}
+    for which in ("--all", "said"):
+        with pytest.raises(CommandError, match="folder of the sessions themselves"):
+            run("sessions", "export", which, "--output", str(three / place), "--force")
+    assert {path.name: path.read_bytes() for path in three.glob("*.json")} == before
+
+
+@pytest.mark.parametrize("arguments", [["--all"], [], ["said", "--all"]])
+def test_an_export_says_what_it_wants(three, arguments):
+    with pytest.raises(CommandError):
+        run("sessions", "export", *arguments)
+
+
+# sessions import
+
+
+def test_files_are_imported_and_nothing_is_overwritten(three, tmp_path):
+    lines = tmp_path / "chat.jsonl"
+    lines.write_text('{"role": "user", "content": "Hi"}\n')
+    mine = (three / "said.json").read_bytes()
+    out, err, code = run(
+        "sessions", "import", str(OLD), str(three / "said.json"), str(lines), "/nowhere",
+        "--model", "m",
+    )  # fmt: skip
+    head, first, second = (line.split() for line in out.splitlines())
+    assert head == ["FILE", "SESSION", "MESSAGES", "VERSION"]
+    assert first == [str(OLD), "bc62e321bf", "10", "1.1"]
+    assert (second[0], second[2:]) == (str(lines), ["1", "-"])
+    assert (three / "bc62e321bf.json").read_bytes() == OLD.read_bytes()
+    assert "exists already. Nothing was overwritten (see --new-id)" in err
+    assert "problem: /nowhere: No such file" in err
+    assert code == 1
+    assert (three / "said.json").read_bytes() == mine
+
+
+def test_an_import_under_another_id_is_told_as_json(three):
+    out, _, code = run("sessions", "import", "--new-id", "--json", str(three / "said.json"))
+    [imported] = json.loads(out)["imported"]
+    assert imported["session_id"] != "said"
+    assert (imported["message_count"], imported["format_version"], code) == (1, "1.3", 0)
+    assert (three / f"{imported['session_id']}.json").exists()
+
+
+# migrate_sessions
+
+
+def test_a_migration_is_shown_first_and_done_when_asked_for(folder):
+    shutil.copy(OLD, folder)
+    out, err, code = run("migrate_sessions")
+    assert out.splitlines()[1].split() == ["bc62e321bf", "1.1", "would", "be", "migrated", "-"]
+    assert out.splitlines()[-1] == "Nothing was changed. Do it with --write."
+    assert (err, code) == ("", 0)
+    assert (folder / OLD.name).read_bytes() == OLD.read_bytes()
+    [done] = json.loads(run("migrate_sessions", "--write", "--json")[0])
+    assert (done["outcome"], done["backup"]) == ("migrated", f"{OLD.name}.1.1.bak")
+    assert (folder / done["backup"]).read_bytes() == OLD.read_bytes()
+    assert run("migrate_sessions") == ("No session file is of an old version.\n", "", 0)
+
+
+async def test_a_session_in_use_is_not_migrated(folder):
+    shutil.copy(OLD, folder)
+    async with SessionManager(sessions_dir=folder).claim(OLD.stem):
+        out, _, code = await in_thread(run, "migrate_sessions", "--write")
+    assert "skipped: a turn is running" in out
+    assert code == 1
+    assert (folder / OLD.name).read_bytes() == OLD.read_bytes()
+
+
+def test_a_file_that_cannot_be_read_makes_a_migration_fail(folder):
+    (folder / "torn.json").write_text("{")
+    out, err, code = run("migrate_sessions")
+    assert out == "No session file is of an old version.\n"
+    assert err.startswith("problem: torn: ")
+    assert code == 1
+
+
+async def test_a_disk_that_refuses_leaves_the_old_file_and_no_backup(tmp_path):
+    folder = tmp_path / "chat_sessions"
+    folder.mkdir()
+    path = Path(shutil.copy(OLD, folder))
+    limited = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh"]
+    command = [sys.executable, "-m", "mochi_server", "migrate_sessions", "--write"]
+    with anyio.fail_after(30):
+        done = await anyio.run_process(
+            [*limited, *command], check=False, cwd=tmp_path, env=environment(data_dir=tmp_path)
+        )
+    assert done.returncode == 1
+    assert b"File too large" in done.stderr
+    assert [each.name for each in folder.iterdir() if each.is_file()] == [OLD.name]
+    assert path.read_bytes() == OLD.read_bytes()
+
+
+# prune_sessions
+
+
+def left(folder):
+    return {path.stem for path in folder.glob("*.json")}
+
+
+def test_a_dry_run_shows_and_deletes_nothing(three):
+    out, err, code = run("prune_sessions", "--older-than", "30d")
+    assert [line.split()[0] for line in out.splitlines()[1:3]] == ["empty", "away"]
+    assert out.splitlines()[-1] == "2 would go. Delete them with --delete."
+    assert (err, code) == ("", 0)
+    assert left(three) == {"said", "empty", "away"}
+
+
+@pytest.mark.parametrize(
+    ("options", "gone"),
+    [
+        (["--older-than", "45d"], {"away"}),
+        (["--older-than", "30d", "--empty"], {"empty"}),
+        (["--empty"], {"empty"}),
+        (["--archived"], {"away"}),
+        (["--archived", "--empty"], set()),
+        (["--older-than", "0m"], {"empty", "away"}),
+    ],
+)
+def test_what_everything_named_is_true_of_is_deleted(three, options, gone):
+    report = json.loads(run("prune_sessions", *options, "--delete", "--json")[0])
+    assert {*report["deleted"]} == {line["session_id"] for line in report["found"]} == gone
+    assert report["kept"] == []
+    assert left(three) == {"said", "empty", "away"} - gone
+
+
+async def test_a_session_whose_turn_runs_is_kept(three):
+    async with SessionManager(sessions_dir=three).claim("away"):
+        out, err, code = await in_thread(run, "prune_sessions", "--older-than", "30d", "--delete")
+    assert out.splitlines()[-1] == "1 of 2 deleted."
+    assert err.startswith("kept: away: Session 'away' is busy")
+    assert code == 1
+    assert left(three) == {"said", "away"}
+
+
+async def test_chats_of_agents_are_pruned_when_asked_for(three, mochi):
+    mochi.agent_chats_path.mkdir(parents=True)
+    await make(mochi.agent_chats_path, "agents", days=40)
+    options = ("--empty", "--agent-chats", "--delete", "--json")
+    report = json.loads((await in_thread(run, "prune_sessions", *options))[0])
+    assert report["deleted"] == ["agents"]
+    assert left(three) == {"said", "empty", "away"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "Say what is to go"),
+        (["--delete"], "Say what is to go"),
+        (["--older-than", "30"], "no length of time"),
+        (["--older-than", "999999d"], "longer ago than any calendar"),
+    ],
+)
+def test_a_rule_that_says_nothing_deletes_nothing(three, options, words):
+    with pytest.raises(CommandError, match=words):
+        run("prune_sessions", *options)
+    assert left(three) == {"said", "empty", "away"}
+
+
+# All of them
+
+
+def test_with_sessions_in_memory_there_is_nothing_to_see(mochi):
+    mochi.session_storage = "memory"
+    for command in (["sessions", "list"], ["migrate_sessions"], ["prune_sessions", "--empty"]):
+        with pytest.raises(CommandError, match="only the server itself has sessions"):
+            run(*command)
+
+
+@pytest.mark.slow
+async def test_commands_beside_a_running_server(ollama, tmp_path):
+    env = environment(data_dir=tmp_path)
+
+    async def command(*arguments):
+        return await run_command(*arguments, cwd=tmp_path, env=env)
+
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session_id = await server.new_session(title="Mine")
+        ended = await command("sessions", "list", "--json")
+        assert [line["title"] for line in json.loads(ended.out)["sessions"]] == ["Mine"]
+        ended = await command("sessions", "import", str(OLD.resolve()))
+        assert (ended.code, ended.err) == (0, "")
+        _, listed = await server.get("/sessions")
+        assert {line["session_id"] for line in listed["sessions"]} == {session_id, OLD.stem}
+        ended = await command("migrate_sessions", "--write")
+        assert ended.code == 0
+        status, detail = await server.get(f"/sessions/{OLD.stem}")
+        assert (status, detail["format_version"]) == (200, "1.3")
+        ended = await command("prune_sessions", "--empty", "--delete")
+        assert (ended.code, ended.out.splitlines()[-1]) == (0, "1 of 1 deleted.")
+        assert (await server.get(f"/sessions/{session_id}"))[0] == 404
+    ended = await command("sessions", "show", "nobody")
+    assert (ended.code, ended.out) == (1, "")
+    assert "CommandError: Session with ID 'nobody' not found." in ended.err
+
+
+async def test_lines_are_imported_from_stdin(tmp_path):
+    with anyio.fail_after(30):
+        done = await anyio.run_process(
+            [sys.executable, "-m", "mochi_server", "sessions", "import", "-", "--model", "m"],
+            input=b'{"role":"user","content":"Hi"}\n',
+            cwd=tmp_path,
+            env=environment(data_dir=tmp_path),
+        )
+    assert done.stdout.splitlines()[1].split()[0] == b"-"
+    assert len([*(tmp_path / "chat_sessions").glob("*.json")]) == 1
