@@ -30,10 +30,12 @@ from .logs import command_logging_config, logging_config
 from .startup import (
     Announcement,
     CannotStart,
+    address_of,
     check_redis,
     check_workers,
     listen,
     prepare_folder,
+    url_of,
 )
 
 OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = vars(_parser().parse_args(arguments if ours is None else ours[0]))
     command, name = given.pop("command"), given.pop("name")
     values = {field: value for field, value in given.items() if value is not None}
-    if command == "serve" and name is not None:
+    if command in {"serve", "fake-ollama"} and name is not None:
         return _fail(f"unexpected argument: {name}", code=2)
     try:
         settings = load_settings(**values)
@@ -64,11 +66,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         export(values)
         run_operator_command("mochi-server", ours[1])
         return 0
-    if command == "pull":
-        return _pull(name, settings)
-    if command == "init":
-        return _init(name, settings)
-    return _serve(settings, values)
+    return _run(command, name, settings, values)
+
+
+def _run(
+    command: str, name: str | None, settings: MochiServerSettings, given: Mapping[str, object]
+) -> int:
+    match command:
+        case "pull":
+            return _pull(name, settings)
+        case "init":
+            return _init(name, settings)
+        case "fake-ollama":
+            return _fake_ollama(settings)
+        case _:
+            return _serve(settings, given)
 
 
 def _serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
@@ -150,6 +162,23 @@ def _init(name: str | None, settings: MochiServerSettings) -> int:
     return 0
 
 
+def _fake_ollama(settings: MochiServerSettings) -> int:
+    from .testmode.ollama_server import PORT, FakeOllama, serve  # noqa: PLC0415 - only here
+
+    port = settings.port if "port" in settings.model_fields_set else PORT
+    fake = FakeOllama(
+        words_per_second=settings.test_words_per_second,
+        cancel_after_words=settings.test_cancel_after_words,
+    )
+    try:
+        sock = listen(settings.host, port)
+    except CannotStart as error:
+        return _fail(str(error), code=1)
+    host, port = address_of(sock)
+    serve(sock, fake, lambda: _print(f"A stand-in for Ollama listens on {url_of(host, port)}\n"))
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mochi-server",
@@ -162,13 +191,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "command",
         nargs="?",
-        choices=["serve", "pull", "init"],
+        choices=["serve", "pull", "init", "fake-ollama"],
         default="serve",
         help="serve (default), pull: fetch a model that needs no Ollama, "
-        "or init: write a data folder with examples, overwriting nothing",
+        "init: write a data folder with examples, overwriting nothing, "
+        "or fake-ollama: answer as Ollama does, without a model",
     )
     parser.add_argument(
         "name", nargs="?", help="with pull: the model, or a GGUF file; with init: the folder"
+    )
+    parser.add_argument(
+        "--test",
+        dest="environment",
+        action="store_const",
+        const="test",
+        help="test mode: answers without any model, and keeps nothing (MOCHI_ENVIRONMENT=test)",
     )
     for field in OPTIONS:
         parser.add_argument(

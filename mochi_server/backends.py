@@ -25,7 +25,10 @@ class NotABackend(ImportError):
 
 
 def default_providers(settings: MochiServerSettings) -> Backends:
-    """Ollama, and the built-in model beside it."""
+    """Ollama, and beside it the built-in model and the one for tests; in test mode only that."""
+    test = _test_provider(settings)
+    if settings.environment == "test":
+        return {"test": test}
     return {
         "ollama": {
             "BACKEND": "mochi_server.providers.ollama.OllamaProvider",
@@ -44,6 +47,19 @@ def default_providers(settings: MochiServerSettings) -> Backends:
                 "idle_seconds": settings.local_idle_seconds,
                 "threads": settings.local_threads,
             },
+        },
+        "test": test,
+    }
+
+
+def _test_provider(settings: MochiServerSettings) -> dict[str, Any]:
+    """The one that answers without a model; it shows its names in test mode only."""
+    return {
+        "BACKEND": "mochi_server.testmode.provider.ScriptedProvider",
+        "OPTIONS": {
+            "words_per_second": settings.test_words_per_second,
+            "cancel_after_words": settings.test_cancel_after_words,
+            "listed": settings.environment == "test",
         },
     }
 

@@ -16,10 +16,20 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from platformdirs import user_cache_path
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "MOCHI_"
+
+TEST_PORT = 5099
+"""Where test mode listens unless a port is set."""
 
 _PORT = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
 """Where a network location has a port or none; the standard library's error shows what else it
@@ -67,8 +77,8 @@ class MochiServerSettings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = Field(
         default="INFO", description="How much is logged."
     )
-    environment: Literal["production"] = Field(
-        default="production", description="Mode of the server."
+    environment: Literal["production", "test"] = Field(
+        default="production", description="Mode of the server; test answers without any model."
     )
     shutdown_seconds: float = Field(
         default=10, ge=0, description="Longest wait for running turns when the server stops."
@@ -231,6 +241,9 @@ class MochiServerSettings(BaseSettings):
     test_words_per_second: float = Field(
         default=50, ge=0, description="Pace of test mode; 0 for none."
     )
+    test_cancel_after_words: int | None = Field(
+        default=None, ge=0, description="Where test mode cuts every reply; unset: nowhere."
+    )
 
     @field_validator("cors_origins", "allowed_hosts", mode="before")
     @classmethod
@@ -252,6 +265,11 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def _upper(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value
+
+    @field_validator("environment", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
 
     @field_validator("ollama_host")
     @classmethod
@@ -297,6 +315,16 @@ class MochiServerSettings(BaseSettings):
         if value is not None and not value.get_secret_value().strip():
             return None
         return value
+
+    @model_validator(mode="after")
+    def _isolate_tests(self) -> MochiServerSettings:
+        """Test mode keeps nothing, and reaches nothing."""
+        if self.environment == "test":
+            self.session_storage = "memory"
+            self.redis_url = None
+            if "port" not in self.model_fields_set:
+                self.port = TEST_PORT
+        return self
 
     def within_data(self, path: Path) -> Path:
         """The absolute place of a folder that is given relative to ``data_dir``."""

@@ -155,6 +155,11 @@ def address_of(sock: socket.socket) -> tuple[str, int]:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104
 
 
+def url_of(host: str, port: int) -> str:
+    """The address of a server on this machine."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 class Announcement:
     """The lines that a person sees at the start, once the server answers.
 
@@ -167,7 +172,7 @@ class Announcement:
     ) -> None:
         self.settings = settings
         self.host, self.port = address_of(sock)
-        self.url = f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        self.url = url_of(self.host, self.port)
         self._write = write
 
     def run(self) -> None:
@@ -246,6 +251,8 @@ def provider_lines(
         if problem["code"] == ProviderNotConfigured.code
     }
     for alias, state in health.get("providers", {}).items():
+        if alias == "test" and not count[alias]:
+            continue  # beside real ones, for those who know of it
         where = f" at {health.get('ollama_host')}" if alias == "ollama" else ""
         if alias in reasons:
             yield f"{alias}{where}: {reasons[alias]}"

@@ -120,10 +120,16 @@ def _parsed(text: str) -> Any:  # noqa: ANN401 - any JSON
 
 
 class Assembly:
-    """Folds the pieces of one streamed reply into chunks."""
+    """Folds the pieces of one streamed reply into chunks.
+
+    Several choices become one reply: texts as paragraphs in the order of their arrival, calls in
+    the order of the choices.
+    """
 
     def __init__(self) -> None:
-        self._calls: dict[int, _Fragments] = {}
+        self._calls: dict[tuple[int, int], _Fragments] = {}
+        self._speaker: dict[type[ContentDelta | ThinkingDelta], int] = {}
+        """The choice that each kind of text came from last."""
         self._reason: str | None = None
         self._usage: CompletionUsage | None = None
 
@@ -134,18 +140,24 @@ class Assembly:
         for choice in chunk.choices or ():
             self._reason = choice.finish_reason or self._reason
             if choice.delta is not None:
-                yield from self._add_delta(choice.delta)
+                yield from self._add_delta(choice.delta, choice.index or 0)
 
-    def _add_delta(self, delta: ChoiceDelta) -> Iterator[Chunk]:
+    def _add_delta(self, delta: ChoiceDelta, choice: int) -> Iterator[Chunk]:
         for field in THOUGHT_FIELDS:
             thought = getattr(delta, field, None)
             if thought:
-                yield ThinkingDelta(str(thought))
+                yield ThinkingDelta(self._joined(ThinkingDelta, choice) + str(thought))
                 break
         if delta.content:
-            yield ContentDelta(delta.content)
+            yield ContentDelta(self._joined(ContentDelta, choice) + delta.content)
         for piece in delta.tool_calls or ():
-            self._calls.setdefault(piece.index or 0, _Fragments()).add(piece)
+            self._calls.setdefault((choice, piece.index or 0), _Fragments()).add(piece)
+
+    def _joined(self, kind: type[ContentDelta | ThinkingDelta], choice: int) -> str:
+        """What stands between the texts of two choices."""
+        before = self._speaker.get(kind, choice)
+        self._speaker[kind] = choice
+        return "" if before == choice else "\n\n"
 
     def finish(self) -> Iterator[Chunk]:
         """The calls and the end of the reply.

@@ -1,0 +1,180 @@
+"""A server in test mode for the tests of a front end, as fixtures for pytest.
+
+In the ``conftest.py`` of the front end::
+
+    pytest_plugins = ["mochi_server.testing"]
+
+and in a test::
+
+    def test_the_answer_is_shown(mochi_test_server):
+        open_my_front_end(mochi_test_server.url).say("Hello")
+
+docs/how-to/test-a-front-end.md shows more; without pytest, ``running_server`` is the same.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+import pytest
+
+from .config import tool_environment, variable_of
+from .testmode.blocks import (
+    call,
+    calls,
+    cut,
+    error,
+    finish_reason,
+    instructions,
+    malformed_call,
+    stall,
+    text,
+    usage,
+)
+
+__all__ = [
+    "TestServer",
+    "call",
+    "calls",
+    "cut",
+    "error",
+    "finish_reason",
+    "instructions",
+    "malformed_call",
+    "mochi_test_server",
+    "mochi_test_settings",
+    "running_server",
+    "stall",
+    "text",
+    "usage",
+]
+
+START_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 20.0
+LISTENS: Final = " listens on "
+
+
+class TestServer:
+    """A server in a process of its own; every test may use the same one."""
+
+    __test__ = False
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.url = ""
+        """Where it listens: ``http://127.0.0.1:40123``."""
+        self._process = process
+        self._lines: list[str] = []
+        self._listens = threading.Event()
+        self._reader = threading.Thread(target=self._read, args=(process.stdout,), daemon=True)
+        self._reader.start()
+
+    @property
+    def api(self) -> str:
+        """The address of the HTTP API: ``url`` with ``/api/v1``."""
+        return f"{self.url}/api/v1"
+
+    @property
+    def log(self) -> str:
+        """What the server has printed so far."""
+        return "".join(self._lines)
+
+    def _read(self, lines: IO[str]) -> None:
+        for line in lines:
+            self._lines.append(line)
+            _, found, address = line.partition(LISTENS)
+            if found and not self.url:
+                self.url = address.strip()
+                self._listens.set()
+        self._listens.set()
+
+    def wait(self) -> None:
+        """Wait until it answers.
+
+        Raises:
+            RuntimeError: it ended, or took too long; the text is what it has printed.
+        """
+        if not self._listens.wait(START_SECONDS) or not self.url:
+            raise RuntimeError(f"the server did not start:\n{self.log}")
+
+    def stop(self) -> None:
+        """End it; may be called again."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+@contextmanager
+def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - of any setting
+    """A server in test mode on a free port of loopback, until the block ends.
+
+    Nobody's settings are used: no ``MOCHI_`` variable, no ``.env``. Replies come at once, and
+    the data folder is an empty one, unless ``settings`` say otherwise.
+
+    Args:
+        settings: the server's, by the names of their fields: ``data_dir=…``,
+            ``test_words_per_second=50``, ``max_tool_rounds=3``.
+
+    Raises:
+        RuntimeError: it does not start; the text says why.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = {"data_dir": folder, "test_words_per_second": 0, "port": 0, **settings}
+        chosen["data_dir"] = Path(chosen["data_dir"]).absolute()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mochi_server", "--test"],
+            cwd=folder,
+            env=_environment(chosen),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        server = TestServer(process)
+        try:
+            server.wait()
+            yield server
+        finally:
+            server.stop()
+
+
+def _environment(settings: Mapping[str, Any]) -> dict[str, str]:
+    kept = {
+        name: value for name, value in tool_environment().items() if not name.startswith("MOCHI_")
+    }
+    kept.pop("DJANGO_SETTINGS_MODULE", None)
+    return {
+        **kept,
+        "PYTHONUNBUFFERED": "1",
+        **{variable_of(field): _as_text(value) for field, value in settings.items()},
+    }
+
+
+def _as_text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+@pytest.fixture(scope="session")
+def mochi_test_settings() -> dict[str, Any]:
+    """Settings of the server; a suite overrides this fixture to have its own."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def mochi_test_server(mochi_test_settings: dict[str, Any]) -> Iterator[TestServer]:
+    """One server in test mode for all tests of the run."""
+    with running_server(**mochi_test_settings) as server:
+        yield server

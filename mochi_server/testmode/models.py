@@ -1,0 +1,38 @@
+"""The models of test mode: some names to list, and what is true of every other one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..completions import ModelInfo
+
+CONTEXT: Final = 32_768
+"""Tokens; no reply is ever refused for being too long."""
+
+_EVERYTHING = ["completion", "tools", "thinking"]
+_LISTED: Final = {
+    "lorem": (CONTEXT, _EVERYTHING),
+    "lorem-small": (4096, _EVERYTHING),
+    "lorem-plain": (CONTEXT, ["completion"]),
+}
+
+
+def model_info(name: str, alias: str = "test") -> ModelInfo:
+    """One of the listed ones, or any other."""
+    context, capabilities = _LISTED.get(name, (CONTEXT, _EVERYTHING))
+    return ModelInfo(
+        name=name,
+        size_mb=1.0,
+        format="gguf",
+        family="lorem",
+        parameter_size="0",
+        quantization_level="F16",
+        capabilities=list(capabilities),
+        context_length=context,
+        provider=alias,
+    )
+
+
+def listed_models(alias: str = "test") -> list[ModelInfo]:
+    """Those that are listed."""
+    return [model_info(name, alias) for name in _LISTED]

@@ -1,0 +1,64 @@
+"""The provider ``test``: the OpenAI-compatible one, with a transport that reaches nothing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from ..completions import ModelInfo
+from ..providers.openai_compatible import OpenAICompatibleProvider, load_sdk
+from .models import listed_models, model_info
+from .transport import BASE_URL, scripted_client
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+MISSING: Final = "it needs the package openai: pip install 'mochi-server[openai]'"
+
+
+class ScriptedProvider(OpenAICompatibleProvider):
+    """Has a model of every name, which answers what the message asks for."""
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        words_per_second: float = 50,
+        cancel_after_words: int | None = None,
+        listed: bool = True,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            alias: name of the provider.
+            words_per_second: pace of the replies; 0 for none.
+            cancel_after_words: where every reply is cut; None for whole ones.
+            listed: whether the list of models shows some; any name works either way.
+        """
+        super().__init__(alias, base_url=BASE_URL, api_key="test")
+        self._pace = words_per_second
+        self._cancel = cancel_after_words
+        self._is_listed = listed
+
+    def _open(self) -> AsyncOpenAI:
+        if find_spec("openai") is not None:
+            self._http_client = scripted_client(
+                load_sdk(), words_per_second=self._pace, cancel_after_words=self._cancel
+            )
+        return super()._open()
+
+    async def list_models(self) -> list[ModelInfo]:
+        """Some names of the many."""
+        return listed_models(self.alias) if self._is_listed else []
+
+    async def show_model(self, name: str) -> ModelInfo:
+        """Any."""
+        return model_info(name, self.alias)
+
+    async def check(self) -> bool:
+        """Whether the package that it speaks through is there."""
+        return find_spec("openai") is not None
+
+    async def problem(self) -> str | None:
+        """Which package is missing."""
+        return None if await self.check() else MISSING

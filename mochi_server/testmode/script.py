@@ -1,0 +1,201 @@
+"""The instruction block of a message: what the replies to it shall be.
+
+docs/reference/test-mode.md describes every field. A block whose JSON is invalid is no block; one
+whose JSON is no script is an error that names the place.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    model_validator,
+)
+
+START: Final = "<|instruction_start|>"
+END: Final = "<|instruction_end|>"
+
+MOST_WORDS: Final = 100_000
+LONGEST_STALL: Final = 3600.0
+
+Words = Annotated[int, Field(ge=0, le=MOST_WORDS)]
+
+
+class BadScript(ValueError):
+    """The block is JSON and no script; the text says where and why."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Reasoning(_Strict):
+    """Thinking in front of a text."""
+
+    length: Words
+
+
+class TextMessage(_Strict):
+    """Text: so many words of lorem ipsum, or the one that is given."""
+
+    length: Words | None = None
+    text: str | None = None
+    reasoning: Reasoning | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> TextMessage:
+        if (self.length is None) == (self.text is None):
+            raise ValueError("needs either length or text")
+        return self
+
+
+class Call(_Strict):
+    """A call of a tool."""
+
+    name: str
+    args: dict[str, JsonValue] = {}
+    id: str | None = None
+
+
+class CallAsText(_Strict):
+    """A call whose arguments are sent as they stand here, however broken."""
+
+    name: str
+    arguments: str = '{"broken": '
+    id: str | None = None
+
+
+class Interruption(_Strict):
+    """Something that happens to a reply, at its place or once so many words are sent."""
+
+    after_words: Words | None = None
+
+
+class Failure(Interruption):
+    """The provider fails: with a status when nothing was sent yet, else in the stream."""
+
+    status: int = Field(default=500, ge=400, le=599)
+    message: str = "The test asked for this error."
+    code: str | None = None
+    retry_after: int | None = Field(default=None, ge=0)
+
+
+class Stall(Interruption):
+    """Silence."""
+
+    seconds: float = Field(gt=0, le=LONGEST_STALL)
+
+
+class Disconnect(Interruption):
+    """The connection breaks."""
+
+
+class Cancel(Interruption):
+    """The stream ends too early, in good order."""
+
+
+class Usage(_Strict):
+    """What the provider says it has counted."""
+
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, dict) else value
+
+
+class Item(_Strict):
+    """One entry of ``messages``: exactly one of its fields."""
+
+    text_message: TextMessage | None = None
+    tool_call: Annotated[list[Call] | None, BeforeValidator(_as_list)] = None
+    malformed_tool_call: CallAsText | None = None
+    error: Failure | None = None
+    stall: Stall | None = None
+    disconnect: Disconnect | None = None
+    cancel: Cancel | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Item:
+        given = [name for name in Item.model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"needs exactly one of {', '.join(Item.model_fields)}")
+        return self
+
+    @property
+    def calls(self) -> list[CallAsText]:
+        """The calls, with their arguments as text."""
+        if self.malformed_tool_call is not None:
+            return [self.malformed_tool_call]
+        return [
+            CallAsText(name=call.name, arguments=json.dumps(call.args), id=call.id)
+            for call in self.tool_call or ()
+        ]
+
+    @property
+    def interruption(self) -> Interruption | None:
+        """What it does to the reply, if that is what it is for."""
+        return self.error or self.stall or self.disconnect or self.cancel
+
+
+class Script(_Strict):
+    """A whole block."""
+
+    id_message: str | None = None
+    reasoning: Reasoning | None = None
+    messages: list[Item] | None = None
+    steps: list[list[Item]] = []
+    lasting: bool = False
+    """Whether it also holds for the messages after its own."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Script:
+        if self.messages is None and not self.steps:
+            raise ValueError("needs messages or steps")
+        return self
+
+    def step(self, number: int) -> list[Item] | None:
+        """The items of the n-th reply, from 0; None after the last."""
+        steps = self.steps if self.messages is None else [self.messages, *self.steps]
+        return steps[number] if number < len(steps) else None
+
+
+def block_in(message: str) -> Any | None:  # noqa: ANN401 - any JSON
+    """The JSON between the two marks; None where there is none.
+
+    The JSON ends where it ends: a string within it may hold a block of its own.
+    """
+    _, mark, rest = message.partition(START)
+    try:
+        found, end = json.JSONDecoder().raw_decode(rest.lstrip()) if mark else (None, 0)
+    except (json.JSONDecodeError, RecursionError):
+        return None
+    return found if rest.lstrip()[end:].lstrip().startswith(END) else None
+
+
+def script_in(message: str) -> Script | None:
+    """The script of a message; None where it has no block, or one that is invalid JSON.
+
+    Raises:
+        BadScript: the JSON is no script.
+    """
+    found = block_in(message)
+    if found is None:
+        return None
+    try:
+        return Script.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the block"
+        reason = str(first["msg"]).removeprefix("Value error, ")
+        raise BadScript(f"The instruction block is no script: {place}: {reason}") from error
