@@ -6,6 +6,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
+from mochi_server.agent_events import (
+    AgentComplete,
+    AgentExecution,
+    AgentPlanning,
+    AgentStart,
+    AgentToolCall,
+    AgentToolResult,
+)
 from mochi_server.errors import JSONObject
 from mochi_server.events import (
     ConfirmationDecided,
@@ -166,6 +174,40 @@ _EXAMPLES: tuple[Event, ...] = (
         error_message=None,
         call_index=0,
         tool_call_id="call_1",
+    ),
+    AgentStart(
+        agent_name="coder",
+        instruction="Say what main.py does.",
+        session_id="b80fa657b0",
+        model="qwen3:14b",
+        agent_call_id="call_2",
+        parent_call_id=None,
+    ),
+    AgentPlanning("I read the file", "coder", "call_2"),
+    AgentExecution("It prints", "coder", "call_2"),
+    AgentToolCall(
+        agent_name="coder",
+        tool_name="read_file",
+        arguments={"path": "main.py"},
+        call_index=0,
+        tool_call_id="call_3",
+        agent_call_id="call_2",
+    ),
+    AgentToolResult(
+        agent_name="coder",
+        tool_name="read_file",
+        success=True,
+        result="print(1)",
+        error_message=None,
+        call_index=0,
+        tool_call_id="call_3",
+        agent_call_id="call_2",
+    ),
+    AgentComplete(
+        agent_name="coder",
+        session_id="b80fa657b0",
+        output="Session ID: b80fa657b0\n\nIt prints a 1.",
+        agent_call_id="call_2",
     ),
     ToolContinuationStart(),
     MessageComplete(

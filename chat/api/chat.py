@@ -120,6 +120,22 @@ STREAM: dict[str, Any] = {
                     "done",
                 )
             },
+            "agents": {
+                "value": _frames(
+                    "tool_call",
+                    "agent_start",
+                    "agent_planning",
+                    "agent_tool_call",
+                    "agent_tool_result",
+                    "agent_execution",
+                    "agent_complete",
+                    "tool_result",
+                    "tool_continuation_start",
+                    "content_delta",
+                    "message_complete",
+                    "done",
+                )
+            },
             "failure": {"value": _frames("content_delta", "error", "done")},
         },
     }

@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from tests.support.agents import write_agent
 from tests.support.fake_ollama import FakeOllama
 from tests.support.raw import events_of
 from tests.support.server import Server, running_server
@@ -53,6 +54,22 @@ async def confirmed_stream(server: Server) -> str:
     return text
 
 
+async def agents_stream(server: Server, ollama: FakeOllama) -> str:
+    """A stream with an agent that uses its tool."""
+    ollama.reply(tool_calls=[{"name": "agent", "arguments": {"agent": "one", "instruction": "Go"}}])
+    ollama.reply(["Plan."])
+    ollama.reply(["I work."], tool_calls=[{"name": "work", "arguments": {}}])
+    ollama.reply(["It works."])
+    ollama.reply(["Done."])
+    session_id = await server.new_session(
+        tool_settings={"execution_policy": "never_confirm"},
+        agent_settings={"enabled_agents": ["one"]},
+    )
+    url = f"{server.api}/chat/{session_id}/stream"
+    async with server.http.post(url, json={"message": "Let it work."}) as response:
+        return await response.text()
+
+
 async def real_stream(ollama: FakeOllama, folder: Path) -> tuple[dict[str, Any], str]:
     """The OpenAPI document, and a stream with every kind of event."""
     ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 2}}])
@@ -61,6 +78,7 @@ async def real_stream(ollama: FakeOllama, folder: Path) -> tuple[dict[str, Any],
     ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 2}}])
     ollama.reply(["Done."])
     write_tools(folder / "tools", init=ADD)
+    write_agent(folder / "agents" / "one")
     async with running_server(data_dir=folder, ollama=ollama) as server:
         one = await server.new_session()
         text = ""
@@ -69,6 +87,7 @@ async def real_stream(ollama: FakeOllama, folder: Path) -> tuple[dict[str, Any],
             async with server.http.post(f"{server.api}/chat/{one}/stream", json=body) as response:
                 text += await response.text()
         text += await confirmed_stream(server)
+        text += await agents_stream(server, ollama)
         return (await server.get("/openapi.json"))[1], text
 
 
@@ -78,7 +97,7 @@ async def test_every_example_of_an_event_has_the_fields_of_a_real_one(tmp_path: 
     content = document["paths"][STREAM]["post"]["responses"]["200"]["content"]
     examples = content["text/event-stream"]["examples"].values()
     real = fields(text)
-    assert len(real) == 10
+    assert len(real) == 16
     for example in examples:
         shown = fields(example["value"])
         assert shown == {name: real[name] for name in shown}
