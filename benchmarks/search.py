@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import gc
 import random
+import re
 import resource
 import statistics
 import sys
@@ -19,7 +20,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import orjson
-from sessions import Ticker, figure, holds, idle_hold, timed, verdict
+from sessions import Ticker, figure, idle_hold, timed, verdict
 
 from mochi_server.aio import in_thread
 from mochi_server.messages import now
@@ -27,8 +28,8 @@ from mochi_server.progress import StreamProgress
 from mochi_server.search import SessionSearch
 from mochi_server.sessions import SessionManager
 
-BAR_BUILD, BAR_QUERY, BAR_CHANGED = 60.0, 50.0, 500.0
-SYLLABLES = "ba ce di fo gu la me ni po ru sa te vi an er in or un th st pr con tion ing re".split()
+BAR_BUILD, BAR_QUERY, BAR_CHANGED, BAR_HELD = 60.0, 50.0, 500.0, 50.0
+SYLLABLES = re.findall("..", "bacedifogulameniporusatevianerinorunthstprretio")
 VOCABULARY = 40_000
 HAN = [chr(code) for code in range(0x4E00, 0x4E00 + 3000)]
 FREQUENT, MIDDLE, RARE = 5, 300, 5000
@@ -39,7 +40,7 @@ class Author:
     """Writes sessions of about 20 KB, always the same ones."""
 
     def __init__(self) -> None:
-        self._dice = random.Random(5)  # noqa: S311 - no secret
+        self._dice = random.Random(5)
         words: dict[str, None] = {}
         while len(words) < VOCABULARY:
             count = self._dice.choice((2, 2, 3, 3, 4))
@@ -137,7 +138,8 @@ async def main(*, quick: bool) -> bool:
             bar = StreamProgress(shown=lambda total: f"{total:,} sessions")
             seconds = await timed(lambda: search.update(bar)) / 1000
         good = verdict("first index", seconds, BAR_BUILD, "s")
-        good &= holds(ticker.longest, idle)
+        figure("event loop held before, longest", idle, "ms")
+        good &= verdict("event loop held meanwhile, longest", ticker.longest, BAR_HELD, "ms")
         figure("size of the index", path.stat().st_size / 1e6, "MB")
         good &= await asked(search, author, rounds)
         good &= await changed(search, folder, author, rounds)

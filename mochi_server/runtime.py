@@ -20,6 +20,7 @@ from .chat.conversation import Limits
 from .config import MochiServerSettings, load_settings
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
+from .search import SessionSearch
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
@@ -62,6 +63,7 @@ class Runtime:
         self._storages = dict(storages if storages is not None else _storages_of(settings))
         self.sessions = SessionManager(self._storages["default"])
         self.agent_sessions = SessionManager(self._storages["agent_chats"])
+        self.search = SessionSearch(self.sessions, settings.state_path / "search.sqlite3")
         self.prompts = SystemPromptService(settings.system_prompts_path)
         self.context_window = DynamicContextWindowService(
             enabled=settings.dynamic_context_window_enabled,
@@ -137,5 +139,6 @@ class Runtime:
         await self.agents.aclose()
         await self.tool_loader.aclose()
         await self.providers.aclose()
+        await self.search.aclose()
         for storage in self._storages.values():
             await storage.aclose()

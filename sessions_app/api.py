@@ -30,16 +30,17 @@ from mochi_server.sessions.types import LABELS
 from . import schemas
 from .changes import agents_of, apply_patch, prompt_text, tools_of
 from .labels import MOST_TAGS
+from .list_schemas import FOUND, SessionList
 from .schemas import (
     MessageEdit,
     MessageList,
     SessionCreate,
     SessionDetail,
     SessionHead,
-    SessionList,
     SessionPatch,
     SystemPromptSet,
 )
+from .search_api import search_json
 from .status import STATUS, SessionStatus
 
 router = Router()
@@ -73,23 +74,36 @@ def detail_of(session: ChatSession) -> bytes:
     openapi_extra=documented(
         InvalidRequest,
         StorageError,
-        example=schemas.LIST,
-        parameters={"limit": 50, "cursor": "LTE3MzY5Mzc", "archived": "all", "tag": ["python"]},
+        example=FOUND,
+        parameters={
+            "query": 'asyncio "event loop" -django',
+            "limit": 50,
+            "cursor": "LTE3MzY5Mzc",
+            "archived": "all",
+            "tag": ["python"],
+        },
     ),
 )
 async def list_sessions(
     request: HttpRequest,
+    *,
     limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
     archived: Literal["true", "false", "all"] = "all",
     tag: Annotated[list[str], Query(max_length=MOST_TAGS)] = [],  # noqa: B006 - ninja copies it
+    query: str | None = None,
 ) -> HttpResponse:
     """The one changed last first; all of them, or with `limit` a page.
 
     `next_cursor` of a page is the `cursor` of the next one. `archived` shows only what is archived,
     or only what is not; `tag`, which may stand there several times, what has all these tags.
+
+    With `query`, what has all its words, the best first and at most 20 unless `limit` says
+    otherwise; each then has `score`, `found_in` and `snippet`.
     """
     wanted = SessionFilter(ARCHIVED[archived], tuple(tag))
+    if query is not None:
+        return raw_json(await search_json(get_runtime().search, query, limit, cursor, wanted))
     return raw_json(await get_runtime().sessions.list_json(limit, cursor, wanted))
 
 

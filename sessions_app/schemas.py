@@ -18,11 +18,10 @@ from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.types import (
     AgentSettings,
-    ConversationSummary,
     ToolSettings,
 )
 
-from .labels import LABELS, NO_LABELS, LabelsBody, LabelsShown
+from .labels import NO_LABELS, LabelsBody, LabelsShown
 
 ModelName = Annotated[str, Field(min_length=1, max_length=512, description="As in `/models`.")]
 SystemPrompt = Annotated[
@@ -58,17 +57,6 @@ CREATED: JSONObject = {
 }
 PATCH: JSONObject = {"model": "qwen3:8b", "tool_settings": TOOLS, "title": "Learning asyncio"}
 SUMMARY: JSONObject = {"summary": "The user asked about asyncio.", "topics": ["python", "asyncio"]}
-LINE: JSONObject = {
-    "session_id": "a1b2c3d4e5",
-    "model": "qwen3:14b",
-    "created_at": "2025-01-15T10:30:00.000000Z",
-    "updated_at": "2025-01-15T10:35:00.000000Z",
-    "message_count": 6,
-    "summary": SUMMARY,
-    "preview": "How do I use asyncio in Python?",
-    **LABELS,
-}
-LIST: JSONObject = {"sessions": [LINE], "problems": [], "next_cursor": None}
 MESSAGES: list[JsonValue] = [
     {
         "role": "user",
@@ -240,34 +228,6 @@ class SessionDetail(LabelsShown):
     updated_at: str
     message_count: int
     messages: list[dict[str, Any]]
-
-
-class SessionLine(LabelsShown):
-    """One session in the list."""
-
-    model_config = ConfigDict(json_schema_extra={"example": LINE})
-
-    session_id: str
-    model: str
-    created_at: str
-    updated_at: str
-    message_count: int
-    summary: ConversationSummary | None
-    preview: str = Field(description="First user message, cut to 100 characters and '...'.")
-
-
-class SessionList(BaseModel):
-    """Sessions, the one changed last first."""
-
-    model_config = ConfigDict(json_schema_extra={"example": LIST})
-
-    sessions: list[SessionLine]
-    problems: list[dict[str, Any]] = Field(description="Files that cannot be read, and why.")
-    next_cursor: str | None = Field(
-        default=None,
-        description="With `limit`: the `cursor` of the next page, null on the last. "
-        "Absent without.",
-    )
 
 
 class MessageList(BaseModel):

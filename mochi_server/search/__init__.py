@@ -3,9 +3,10 @@
 from .database import SearchFile, has_full_text
 from .indexing import Indexing
 from .query import Query, parse
-from .service import SearchResult, SessionSearch
+from .service import PAGE, SearchResult, SessionSearch
 
 __all__ = [
+    "PAGE",
     "Indexing",
     "Query",
     "SearchFile",

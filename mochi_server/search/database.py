@@ -5,72 +5,31 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..errors import StorageError
 from .contents import Contents
 from .query import Query
+from .tables import (
+    BEST,
+    CONTENTS,
+    IN_ONE_ROW,
+    OTHERS,
+    SCHEMA,
+    Damaged,
+    Hit,
+    Indexed,
+    check,
+    enter,
+    forget,
+    meaning,
+    refusal,
+)
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
-"""A file of another one is made anew; counts in the code of ``letters`` and ``contents`` too."""
-
 BUSY_SECONDS = 10.0
-
-_APPLICATION = 0x6D6F6368  # "moch"
-
-_WEIGHTS = "10.0, 8.0, 5.0, 2.0, 1.5, 0.3"
-"""Of the columns, which are those of ``Contents``: a title says more than what a tool printed."""
-
-_COLUMNS = ", ".join(Contents._fields)
-
-_SCHEMA = f"""
-CREATE TABLE sessions (
-  number INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, signature TEXT NOT NULL
-);
-CREATE VIRTUAL TABLE texts USING fts5 (
-  {_COLUMNS}, tokenize="unicode61 remove_diacritics 2", prefix='2 3'
-);
-PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = {SCHEMA_VERSION};
-"""
-
-_NUMBER = "SELECT number FROM sessions WHERE session_id = ?"
-_FIND = (
-    f"SELECT session_id, -bm25(texts, {_WEIGHTS}) AS score FROM texts "  # noqa: S608 - our words
-    "JOIN sessions ON number = texts.rowid WHERE texts MATCH ? ORDER BY score DESC"
-)
-_FIND_OTHERS = """
-SELECT session_id, 0.0 FROM sessions WHERE number IN
-(SELECT rowid FROM texts_docsize EXCEPT SELECT rowid FROM texts WHERE texts MATCH ?)
-"""
-_CONTENTS = f"SELECT {_COLUMNS} FROM texts WHERE rowid = ({_NUMBER})"  # noqa: S608
-_ENTER = f"INSERT INTO texts (rowid, {_COLUMNS}) VALUES (?{', ?' * len(Contents._fields)})"  # noqa: S608
-
-_NO_FAULT_OF_THE_FILE = ("locked", "busy", "full", "unable to open", "readonly", "no such module")
-
-
-class Damaged(Exception):
-    """The file is none of ours, or is broken: ``prepare`` makes a new one."""
-
-
-class Hit(NamedTuple):
-    """A session that was found."""
-
-    session_id: str
-    score: float
-    """Larger is better; comparable within one answer."""
-
-
-class Indexed(NamedTuple):
-    """What the index shall hold of a session; no contents when its file is no session."""
-
-    session_id: str
-    signature: str
-    contents: Contents | None
 
 
 def has_full_text() -> bool:
@@ -122,13 +81,13 @@ class SearchFile:
                 self._make_empty(self.path)
             connection = self._connect()
         except OSError as error:
-            raise _refusal(error.strerror or str(error)) from error
+            raise refusal(error.strerror or str(error)) from error
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(_SCHEMA)
+            connection.executescript(SCHEMA)
         except sqlite3.Error as error:
             connection.close()
-            raise _refusal(str(error)) from error
+            raise refusal(str(error)) from error
         self._keep(connection)
 
     def _make_empty(self, path: Path) -> None:
@@ -173,9 +132,9 @@ class SearchFile:
         try:
             connection = self._connect()
         except sqlite3.Error as error:
-            raise _meaning(error) from error
+            raise meaning(error) from error
         try:
-            _check(connection)
+            check(connection)
         except BaseException:
             connection.close()
             raise
@@ -205,16 +164,19 @@ class SearchFile:
             self._known_at = state
         return self._known
 
-    def find(self, query: Query) -> list[Hit]:
-        """Every session that the query matches, the best first."""
-        statement = _FIND if query.wanted else _FIND_OTHERS
-        return [Hit(*row) for row in self._rows(statement, query.match)]
+    def find(self, query: Query, most: int = -1) -> list[Hit]:
+        """The sessions that the query matches, in no order: the best so many, or all."""
+        statement = IN_ONE_ROW.format(BEST if query.wanted else OTHERS)
+        for (lines,) in self._rows(statement, query.match, most):
+            pairs = (line.split(" ") for line in (lines or "").splitlines())
+            return [Hit(session_id, float(score)) for session_id, score in pairs]
+        return []
 
     def contents(self, session_id: str) -> Contents:
         """The texts of a session; empty when the index has none."""
-        return next((Contents(*row) for row in self._rows(_CONTENTS, session_id)), Contents())
+        return next((Contents(*row) for row in self._rows(CONTENTS, session_id)), Contents())
 
-    def _rows(self, statement: str, *values: str) -> list[tuple[Any, ...]]:
+    def _rows(self, statement: str, *values: str | int) -> list[tuple[Any, ...]]:
         try:
             connection = self._opened()
             return [] if connection is None else connection.execute(statement, values).fetchall()
@@ -235,8 +197,8 @@ class SearchFile:
             raise Damaged("the file was deleted")
         try:
             connection.execute("BEGIN IMMEDIATE")
-            _forget(connection, gone)
-            _enter(connection, new)
+            forget(connection, gone)
+            enter(connection, new)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._meaning(error) from error
@@ -249,7 +211,7 @@ class SearchFile:
         self._known_at = self.state()
 
     def _meaning(self, error: sqlite3.Error) -> Exception:
-        found = _meaning(error)
+        found = meaning(error)
         if isinstance(found, Damaged):
             self._fault = str(found)
         return found
@@ -257,50 +219,3 @@ class SearchFile:
     def tidy(self) -> None:
         """Let the log that writing left go into the file, if nobody reads."""
         self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _forget(connection: sqlite3.Connection, session_ids: Iterable[str]) -> None:
-    for session_id in session_ids:
-        found = connection.execute(_NUMBER, (session_id,)).fetchall()
-        connection.executemany("DELETE FROM texts WHERE rowid = ?", found)
-        connection.executemany("DELETE FROM sessions WHERE number = ?", found)
-
-
-def _enter(connection: sqlite3.Connection, batch: Iterable[Indexed]) -> None:
-    for session_id, signature, contents in batch:
-        cursor = connection.execute(
-            "INSERT INTO sessions (session_id, signature) VALUES (?, ?)", (session_id, signature)
-        )
-        if contents is not None:
-            connection.execute(_ENTER, (cursor.lastrowid, *contents))
-
-
-def _check(connection: sqlite3.Connection) -> None:
-    """See that the file is one of this version.
-
-    Raises:
-        Damaged: it is not.
-    """
-    try:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-    except sqlite3.Error as error:
-        raise _meaning(error) from error
-    if (application, version) != (_APPLICATION, SCHEMA_VERSION):
-        raise Damaged("it is of another version")
-
-
-def _meaning(error: sqlite3.Error) -> Exception:
-    """Whether the file is broken, or only cannot be used now."""
-    text = str(error)
-    if isinstance(error, sqlite3.OperationalError) and any(
-        word in text for word in _NO_FAULT_OF_THE_FILE
-    ):
-        return _refusal(text)
-    return Damaged(text)
-
-
-def _refusal(reason: str) -> StorageError:
-    if "no such module" in reason:
-        reason = "this Python's SQLite was built without full-text search (FTS5)"
-    return StorageError(f"The search index cannot be used: {reason}")

@@ -20,7 +20,8 @@ from ..sessions.codec import breathe
 from ..sessions.listing import Row
 from ..sessions.storage.locks import take
 from .contents import contents_of
-from .database import Damaged, Indexed, SearchFile
+from .database import SearchFile
+from .tables import Damaged, Indexed
 
 T = TypeVar("T")
 

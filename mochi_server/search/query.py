@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 from .letters import UNSPACED, apart, fold, normal
@@ -36,26 +36,34 @@ class Term:
         """A string of FTS5, which has no special characters but the quote."""
         return f'"{" ".join(self.words)}"{" *" if self.prefix else ""}'
 
+    def places(self, folded: str) -> Iterator[tuple[int, int]]:
+        """Start and end of each place in a folded text."""
+        free = _is_unspaced(self.words[0])
+        for found in re.finditer(self._pattern, folded):
+            start = found.start()
+            if free or start == 0 or not folded[start - 1].isalnum():
+                yield start, found.end()
+
     @property
-    def pattern(self) -> str:
-        """A regular expression for folded text."""
+    def _pattern(self) -> str:
+        """Begins with a letter, not with a look at the one before: that is found much faster."""
         folded = [fold(word) for word in self.words]
         parts = [re.escape(folded[0])]
         for before, word in pairwise(folded):
             loose = _is_unspaced(before) or _is_unspaced(word)
             parts.append(rf"[\W_]{'*' if loose else '+'}{re.escape(word)}")
-        start = "" if _is_unspaced(folded[0]) else rf"(?<!{_LETTER})"
         if self.prefix:
-            return f"{start}{''.join(parts)}{_LETTER}*"
-        end = "" if _is_unspaced(folded[-1]) else rf"(?!{_LETTER})"
-        return f"{start}{''.join(parts)}{end}"
+            parts.append(f"{_LETTER}*")
+        elif not _is_unspaced(folded[-1]):
+            parts.append(f"(?!{_LETTER})")
+        return "".join(parts)
 
 
 def _is_unspaced(word: str) -> bool:
     return apart(word) != word
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Query:
     """What must be there, and what must not."""
 
@@ -74,11 +82,6 @@ class Query:
             return unwanted
         wanted = " AND ".join(term.match for term in self.wanted)
         return f"({wanted}) NOT ({unwanted})" if unwanted else wanted
-
-    @cached_property
-    def patterns(self) -> list[re.Pattern[str]]:
-        """For each wanted term, what it matches in folded text."""
-        return [re.compile(term.pattern) for term in dict.fromkeys(self.wanted)]
 
 
 def parse(text: str) -> Query:

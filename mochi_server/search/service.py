@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,16 @@ from ..sessions import MemoryStorage, SessionFilter, SessionManager
 from ..sessions.codec import breathe
 from ..sessions.listing import ALL, Key, Row
 from .contents import Contents
-from .database import Damaged, Hit, SearchFile
+from .database import SearchFile
 from .indexing import Indexer, Indexing, Look
 from .query import Query, parse
 from .snippets import passage_of
+from .tables import Damaged, Hit
 
 PAGE = 20
+MOST = 1000
+"""Of more sessions than these nobody reads the list; the best ones are shown."""
+
 WAIT_SECONDS = 2.0
 """Longest wait for the index; then the answer is made of what it has."""
 
@@ -108,15 +113,16 @@ class SessionSearch:
         if limit < 1:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
         query, start = parse(text), 0 if cursor is None else read_cursor(cursor)
-        look, hits, indexing = await self._found(query, wait_seconds)
+        find = partial(self._find, query, MOST if wanted == ALL else -1)
+        look, hits, indexing = await self._found(find, wait_seconds)
         page = _Page(query, wanted, start, limit)
         return await self._indexer.in_thread(partial(self._result, page, look, hits, indexing))
 
     async def _found(
-        self, query: Query, wait_seconds: float | None
+        self, find: Callable[[], tuple[list[Hit], object]], wait_seconds: float | None
     ) -> tuple[Look, list[Hit], Indexing | None]:
         """The index is asked while the files are looked at, and again if any has changed."""
-        search = asyncio.ensure_future(self._indexer.in_thread(partial(self._find, query)))
+        search = asyncio.ensure_future(self._indexer.in_thread(find))
         try:
             look = await self._indexer.look()
         finally:
@@ -125,13 +131,13 @@ class SessionSearch:
         if self._indexer.is_complete(look, state):
             return look, hits, None
         indexing = await self._indexer.catch_up(look, state, wait_seconds)
-        hits, _ = await self._indexer.in_thread(partial(self._find, query))
+        hits, _ = await self._indexer.in_thread(find)
         return look, hits, indexing
 
-    def _find(self, query: Query) -> tuple[list[Hit], object]:
+    def _find(self, query: Query, most: int) -> tuple[list[Hit], object]:
         """What the index has, and its state; nothing where it is broken."""
         try:
-            hits = self._file.find(query) if query else []
+            hits = self._file.find(query, most) if query else []
         except Damaged:
             return [], None
         return hits, self._file.state()
@@ -159,7 +165,7 @@ class SessionSearch:
         passage = passage_of(contents, query)
         return {
             **orjson.loads(look.rows[hit.session_id].encoded),
-            "score": round(hit.score, 4),
+            "score": hit.score,
             "found_in": passage.found_in,
             "snippet": [{**part._asdict()} for part in passage.parts],
         }
@@ -203,7 +209,7 @@ def _in_order(wanted: SessionFilter, look: Look, hits: list[Hit]) -> list[Hit]:
         for hit in hits
         if (row := rows.get(hit.session_id)) and not row.is_problem and wanted.matches(row)
     ]
-    return sorted(there, key=lambda hit: (-round(hit.score, 4), rows[hit.session_id].key))
+    return sorted(there, key=lambda hit: (-hit.score, rows[hit.session_id].key))
 
 
 def _key(row: Row) -> Key:

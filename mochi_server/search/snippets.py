@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from .contents import Contents
 from .letters import fold, together
-from .query import Query
+from .query import Query, Term
 
 SHOWN = 160
 """Characters of a passage, about."""
 
 _BEFORE = 40
-_LOOKED_AT = 50
+_LOOKED_AT = 30
 """Places of each term that are considered."""
+
+_AT_ONCE = 20
+"""Of them, marked in one passage."""
 
 PLACES = ("user", "assistant", "summary", "tool", "tags", "title")
 """Where passages are taken from, the most telling first."""
@@ -45,14 +49,15 @@ class _Window(NamedTuple):
 
 
 def passage_of(contents: Contents, query: Query) -> Passage:
-    """The best passage: with the most of the words, then the most telling place."""
+    """The best passage: with the most of the words, then of the most telling place."""
+    terms = tuple(dict.fromkeys(query.wanted))
     best: _Window | None = None
-    for place in PLACES if query.wanted else ():
-        window = _best_in(place, together(getattr(contents, place)), query)
+    for place in PLACES if terms else ():
+        window = _best_in(place, together(getattr(contents, place)), terms)
         if window is not None and (best is None or window.terms > best.terms):
             best = window
-        if best is not None and best.terms == len(query.patterns):
-            break
+            if best.terms == len(terms):
+                break
     if best is None:
         return Passage(None, _beginning(contents))
     return Passage(best.place, [*_parts(best.text, best.marks)])
@@ -63,25 +68,23 @@ def _beginning(contents: Contents) -> list[Part]:
     return [*_parts(text, [(0, 0)])] if text else []
 
 
-def _best_in(place: str, text: str, query: Query) -> _Window | None:
+def _best_in(place: str, text: str, terms: Sequence[Term]) -> _Window | None:
     """The window of this text with the most terms, the first of several."""
-    found = sorted(_places(fold(text), query))
+    folded = fold(text)
+    found = sorted(
+        (start, end, number)
+        for number, term in enumerate(terms)
+        for start, end in islice(term.places(folded), _LOOKED_AT)
+    )
     best: list[tuple[int, int, int]] = []
-    terms = 0
+    most = 0
     for number, (start, _, _) in enumerate(found):
-        window = [each for each in found[number : number + 20] if each[1] <= start + SHOWN]
-        if (here := len({term for _, _, term in window})) > terms:
-            best, terms = window, here
-    return _Window(terms, place, text, [(start, end) for start, end, _ in best]) if best else None
-
-
-def _places(folded: str, query: Query) -> Iterator[tuple[int, int, int]]:
-    """Start, end, and number of the term."""
-    for term, pattern in enumerate(query.patterns):
-        for count, each in enumerate(pattern.finditer(folded), start=1):
-            yield min(each.start(), each.end()), each.end(), term
-            if count == _LOOKED_AT:
-                break
+        window = [each for each in found[number : number + _AT_ONCE] if each[1] <= start + SHOWN]
+        if (here := len({term for _, _, term in window})) > most:
+            best, most = window, here
+        if most == len(terms):
+            break
+    return _Window(most, place, text, [(start, end) for start, end, _ in best]) if best else None
 
 
 def _parts(text: str, marks: list[tuple[int, int]]) -> Iterator[Part]:

@@ -1,0 +1,81 @@
+"""``manage.py sessions search``: find sessions by what was said in them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from django.conf import settings
+
+from mochi_project.console import as_json, plain, progress
+from mochi_server.search import PAGE, SearchResult, SessionSearch
+from mochi_server.sessions import SessionFilter
+from mochi_server.sessions.manager import SessionManager
+
+from .action import Action, Console, Options, add_json
+from .listing import ARCHIVED, MINUTE, at_least_one
+
+MARK, UNMARK = "\x1b[1m", "\x1b[0m"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``search WORD... [--archived true|false|all] [--tag TAG] [--limit N] [--json]``."""
+    parser.add_argument(
+        "query", nargs="+", metavar="WORD", help='Words, "a phrase", begin*; after -- also -not.'
+    )
+    parser.add_argument("--archived", choices=ARCHIVED, default="all", help="Only (not) archived.")
+    parser.add_argument(
+        "--tag", action="append", default=[], help="Only with this tag; may be given again."
+    )
+    parser.add_argument("--limit", type=at_least_one, default=PAGE, help="The best so many.")
+    add_json(parser)
+
+
+async def run(sessions: SessionManager, options: Options, console: Console) -> int:
+    """Print them, the best first. Where the index is far behind, a bar shows how far it is."""
+    search = SessionSearch(sessions, settings.MOCHI.state_path / "search.sqlite3")
+    wanted = SessionFilter(ARCHIVED[options["archived"]], tuple(options["tag"]))
+    try:
+        await search.update(progress("sessions"))
+        found = await search.search(
+            words(options["query"]), limit=options["limit"], wanted=wanted, wait_seconds=None
+        )
+    finally:
+        await search.aclose()
+    if options["json"]:
+        console.out.write(as_json(found.as_json()))
+    else:
+        show(found, console)
+    return 0
+
+
+def words(arguments: list[str]) -> str:
+    """The query; an argument with blanks, which a shell had in quotes, is a phrase."""
+    if len(arguments) == 1:
+        return arguments[0]
+    return " ".join(f'"{each}"' if " " in each else each for each in arguments)
+
+
+def show(found: SearchResult, console: Console) -> None:
+    """Two lines for each session, then the files that cannot be read."""
+    marks = (MARK, UNMARK) if console.out.isatty() else ("[", "]")
+    for line in found.sessions:
+        changed = str(line["updated_at"])[:MINUTE].replace("T", " ")
+        title = plain(str(line["title"] or line["preview"]))
+        console.out.write(f"{line['session_id']}  {changed}  {title}".rstrip())
+        console.out.write(f"    {marked(line['snippet'], *marks)}".rstrip())
+    if not found.sessions:
+        console.out.write("No sessions found.")
+    for problem in found.problems:
+        console.problem(str(problem["session_id"]), str(problem["reason"]))
+
+
+def marked(snippet: Any, mark: str, unmark: str) -> str:  # noqa: ANN401 - a list of the answer
+    """The passage with what matches between marks."""
+    return "".join(
+        f"{mark}{plain(part['text'])}{unmark}" if part["match"] else plain(part["text"])
+        for part in snippet
+    )
+
+
+ACTION = Action("Find sessions by what was said in them.", add_arguments, run)

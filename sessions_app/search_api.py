@@ -1,0 +1,16 @@
+"""``GET /sessions?query=``."""
+
+from __future__ import annotations
+
+import orjson
+
+from mochi_server.search import PAGE, SessionSearch
+from mochi_server.sessions import SessionFilter
+
+
+async def search_json(
+    search: SessionSearch, query: str, limit: int | None, cursor: str | None, wanted: SessionFilter
+) -> bytes:
+    """A page of what was found, encoded."""
+    found = await search.search(query, limit=limit or PAGE, cursor=cursor, wanted=wanted)
+    return orjson.dumps(found.as_json())
