@@ -45,6 +45,8 @@ def shown(value: object) -> str:
 
 def plain(text: str) -> str:
     """The text on one line and without control characters."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         " " if unicodedata.category(each) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else each
         for each in text
@@ -53,6 +55,8 @@ def plain(text: str) -> str:
 
 def width(text: str) -> int:
     """Columns that the text takes on a terminal."""
+    if text.isascii():
+        return len(text)
     return sum(_width_of(each) for each in text)
 
 

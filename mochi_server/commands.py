@@ -7,6 +7,8 @@ here as uvicorn names an application, and only the one that runs is loaded.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +23,9 @@ ELSEWHERE = frozenset({"runserver"})
 """For development; ``mochi-server`` itself serves."""
 
 MANAGEMENT = "django.core.management"
+
+NOBODY_READS = 141
+"""The exit code that shells give to a command whose pipe was closed."""
 
 
 def operator_commands() -> list[str]:
@@ -64,4 +69,10 @@ def run_operator_command(program: str, arguments: Sequence[str]) -> None:
         SystemExit: with the exit code of a command that failed.
     """
     management = importlib.import_module(MANAGEMENT)
-    management.ManagementUtility([program, *arguments]).execute()
+    try:
+        management.ManagementUtility([program, *arguments]).execute()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough, such as ``head``; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(NOBODY_READS)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 
+import anyio
 import pytest
 
 from mochi_server.__main__ import main
@@ -71,3 +74,17 @@ async def test_the_exit_code_of_a_command_is_that_of_the_process(tmp_path, argum
     ended = await run_command(*arguments, cwd=tmp_path, env=environment(data_dir=tmp_path))
     assert (ended.code, ended.out) == (code, "")
     assert words in ended.err
+
+
+async def test_a_reader_who_has_seen_enough_is_no_error(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        with anyio.fail_after(30):
+            ended = await anyio.run_process(
+                [sys.executable, "-m", "mochi_server", "reload_tools", "--check"],
+                stdout=writing, check=False, cwd=tmp_path, env=environment(data_dir=tmp_path),
+            )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, b"")
