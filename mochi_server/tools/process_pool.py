@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
@@ -57,14 +60,36 @@ class ProcessPool:
         self._options = options
         self._tasks = tasks
         self._said = Allowance()
-        self.places = anyio.Semaphore(options.workers)
-        """For whoever wants to know when the wait is over; ``call`` waits as well."""
+        self._limit = anyio.Semaphore(options.workers)
         self._calls = anyio.Semaphore(options.workers)
+        self._held: dict[asyncio.Task[Any] | None, Seat] = {}
+        """What each task has a place for, until it calls."""
         self._looks = anyio.Semaphore(1)
         self._free: list[Seat] = []
         self._busy: set[Child] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+
+    @property
+    def places(self) -> AbstractAsyncContextManager[None]:
+        """Wait for a process, also for its start; the next ``call`` of this task has it.
+
+        Raises (when it is entered):
+            ToolFailed: there is none to be had.
+        """
+        return self._place()
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        async with self._limit:
+            task = asyncio.current_task()
+            self._held[task] = await self._take()
+            try:
+                yield
+            finally:
+                if (seat := self._held.pop(task, None)) is not None:  # nobody has called
+                    self._busy.discard(seat.child)
+                    self._give_back(seat)
 
     async def call(self, name: str, arguments: JSONObject) -> Outcome:
         """Call the function in a process of its own; cancelling kills that process.
@@ -73,7 +98,10 @@ class ProcessPool:
             ToolFailed: there is no process, or it ended.
         """
         async with self._calls:
-            return await self._use(await self._take(), "call", name, arguments)
+            seat = self._held.pop(asyncio.current_task(), None)
+            if seat is None or not seat.child.alive:
+                seat = await self._take()
+            return await self._use(seat, "call", name, arguments)
 
     async def validate(self, name: str, arguments: JSONObject) -> Outcome:
         """Look at the arguments; does not wait for calls, a process more is started for it.

@@ -1,14 +1,20 @@
-"""What a tool that is no function of ours may raise."""
+"""What a tool may raise, and what counts as its time."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
+import anyio
 import pytest
 
+from mochi_server.aio import merge
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import ToolContext, ToolOutput
+from mochi_server.tools.directory import FunctionTool
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
+from mochi_server.tools.processes import ProcessLoader
+from tests.support.tool_folders import tool_folder
 from tests.support.tools import PlainTool
 
 
@@ -23,12 +29,67 @@ class TooSlowDisk(PlainTool):
         yield ToolOutput("")
 
 
-@pytest.mark.parametrize("timeout", [None, 60.0])
-async def test_a_tools_own_timeout_is_told_as_what_it_is(timeout: float | None) -> None:
+@pytest.mark.parametrize("seconds", [None, 60.0])
+async def test_a_tools_own_timeout_is_told_as_what_it_is(seconds: float | None) -> None:
     tool = TooSlowDisk("slow")
-    tool.timeout = timeout
+    tool.timeout = seconds
     service = ToolExecutionService()
     context = ToolContext(session_id="s", tool_call_id="c")
     [result] = [step async for step in service.execute(tool, {}, context)]
     assert isinstance(result, ToolExecutionResult)
     assert result.error_message == "TimeoutError: the disk did not answer"
+
+
+SLOW_START = '''
+import time
+
+__all__ = ["die", "work"]
+__timeouts__ = {"work": 0.3}
+
+time.sleep(0.5)
+
+
+def die() -> str:
+    """Die."""
+    import os
+    os._exit(1)
+
+
+def work() -> str:
+    """Work."""
+    return "done"
+'''
+
+
+async def test_the_start_of_a_process_is_not_time_of_the_call(tmp_path: Path) -> None:
+    """Imports may take long, and a process that has ended is nobody's fault who calls next."""
+    spec = tool_folder(tmp_path / "tools", SLOW_START)
+    loader, service = ProcessLoader(), ToolExecutionService()
+    try:
+        [folder] = await loader.load([spec])
+        die, work = (
+            FunctionTool(details, folder, source="directory", default_timeout=5)
+            for details in folder.description.tools
+        )
+        context = ToolContext(session_id="s", tool_call_id="c")
+        [_] = [step async for step in service.execute(die, {}, context)]
+        both = [service.execute(work, {}, context) for _ in range(2)]
+        results = [step async for step in merge(both)]
+        assert [each.result for each in results] == ["done", "done"]
+        assert all(each.execution_time < 0.3 for each in results)
+    finally:
+        await loader.aclose()
+
+
+async def test_a_place_that_nobody_used_is_given_back(tmp_path: Path) -> None:
+    spec = tool_folder(tmp_path / "tools", SLOW_START)
+    loader = ProcessLoader(workers=1)
+    try:
+        [folder] = await loader.load([spec])
+        async with folder.place():
+            pass
+        with anyio.fail_after(0.4):  # not the start of another process
+            async with folder.place():
+                assert await folder.call("work", {}) == "done"
+    finally:
+        await loader.aclose()
