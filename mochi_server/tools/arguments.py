@@ -215,7 +215,7 @@ def _check_flags(given: object, made: object, place: str = "") -> None:
     """True is no 1: a model that says so has mixed up its parameters."""
     if isinstance(given, bool):
         if isinstance(made, int | float) and not isinstance(made, bool):
-            raise InvalidArguments(f"{place}: Input should be a number, got {given}.")
+            raise InvalidArguments(f"{_short(place)}: Input should be a number, got {given}.")
     elif isinstance(given, dict) and isinstance(made, dict):
         for key in given.keys() & made.keys():
             _check_flags(given[key], made[key], f"{place}.{key}".lstrip("."))

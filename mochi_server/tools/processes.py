@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import cast
@@ -18,6 +19,9 @@ from .process_pool import CLOSED, PoolOptions, ProcessPool, load_into, sentence
 from .wire import BadFrame, described
 
 END_SECONDS = 1.0
+MOST_DESCRIBERS = 4
+WORTH_A_PROCESS = 8
+"""Folders of tools that take about as long to describe as a process to start."""
 
 
 class ProcessFolder(LoadedFolder):
@@ -60,7 +64,7 @@ class ProcessFolder(LoadedFolder):
 
 
 class ProcessLoader(ToolLoader):
-    """Loads folders in child processes; all of one ``load`` are described by a single one.
+    """Loads folders in child processes; a few of them describe all that one ``load`` wants.
 
     Args:
         workers: Most calls of one folder at a time; others wait in order.
@@ -90,6 +94,13 @@ class ProcessLoader(ToolLoader):
 
         The process that described a single folder is the first to serve it.
         """
+        found = await asyncio.gather(*(self._load(part) for part in _parts(folders)))
+        if self._closed:
+            await self.aclose()
+        return [folder for part in found for folder in part]
+
+    async def _load(self, folders: Sequence[FolderSpec]) -> list[LoadedFolder]:
+        """Load each, one after the other."""
         describer = _Describer(self._limits, self._tasks)
         self._describers.add(describer)
         pools, loaded = [], list[LoadedFolder]()
@@ -105,8 +116,6 @@ class ProcessLoader(ToolLoader):
             describer.close()
             self._describers.discard(describer)
         self._pools.update(pools)
-        if self._closed:
-            await self.aclose()
         return loaded
 
     async def aclose(self) -> None:
@@ -119,8 +128,15 @@ class ProcessLoader(ToolLoader):
         await self._tasks.drain(END_SECONDS)
 
 
+def _parts(folders: Sequence[FolderSpec]) -> list[Sequence[FolderSpec]]:
+    """What each describing process is to look at: side by side where that is worth its start."""
+    count = min(os.cpu_count() or 1, MOST_DESCRIBERS, len(folders) // WORTH_A_PROCESS)
+    size = -(-len(folders) // max(count, 1)) or 1
+    return [folders[at : at + size] for at in range(0, len(folders), size)]
+
+
 class _Describer:
-    """The process that describes the folders of one ``load``."""
+    """A process that describes folders."""
 
     def __init__(self, limits: Limits, tasks: BackgroundTasks) -> None:
         self._limits = limits

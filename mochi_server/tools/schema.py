@@ -69,17 +69,19 @@ def _describe(function: Function, name: str) -> FunctionSchema:
     signature = read_signature(function)
     check_result(signature.result)
     arguments = Arguments(signature.parameters)
-    base = _base(name, doc, signature)
-    said = _said(doc, base)
+    said = read_docstring(doc)
+    base: JSONObject = {}
+    if any(each.name not in said.parameters for each in signature.parameters):
+        base = _base(name, doc, signature)  # which takes as long as all the rest
+        said = _said(said, base)
     parameters = _json_schema(arguments, signature, said, base)
     return FunctionSchema(
         name, clean(said.text), parameters, _short_form(signature, parameters), arguments
     )
 
 
-def _said(doc: str, base: JSONObject) -> Docstring:
+def _said(said: Docstring, base: JSONObject) -> Docstring:
     """What the docstring says; sections that no style has (``args:``), ollama may know."""
-    said = read_docstring(doc)
     found = {name: _mapping(own).get("description") for name, own in _properties(base).items()}
     descriptions = {name: text for name, text in found.items() if isinstance(text, str) and text}
     if said.parameters or not descriptions:
