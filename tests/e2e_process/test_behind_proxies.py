@@ -1,0 +1,146 @@
+"""The settings of docs/how-to/behind-a-proxy.md, tried in the proxies themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import aiohttp
+import anyio
+import pytest
+
+from tests.docs.pages import ROOT, blocks
+from tests.support.fake_ollama import FakeOllama
+from tests.support.server import Server, running_server
+from tests.support.sse import events
+
+PAGE = ROOT / "docs" / "how-to" / "behind-a-proxy.md"
+NAME = "chat.example.org"
+NGINX, CADDY = shutil.which("nginx", path="/usr/sbin:/usr/bin"), shutil.which("caddy")
+
+Configure = Callable[[Path, int, Server], list[str]]
+
+pytestmark = [pytest.mark.slow]
+
+
+def shown(language: str) -> str:
+    return next(block.text for block in blocks(PAGE) if block.language == language)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def nginx(folder: Path, port: int, server: Server) -> list[str]:
+    """The page's block without TLS, to this server."""
+    block = shown("nginx").replace("listen 443 ssl", f"listen 127.0.0.1:{port}")
+    block = block.replace("127.0.0.1:8000", server.url.removeprefix("http://"))
+    paths = "".join(
+        f"{name}_temp_path {folder};"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "nginx.conf").write_text(
+        f"daemon off; pid {folder}/pid; error_log stderr;\n"
+        f"events {{}} http {{ access_log off; {paths}\n{block}\n}}"
+    )
+    return [str(NGINX), "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr"]
+
+
+def caddy(folder: Path, port: int, server: Server) -> list[str]:
+    """The same of the other proxy."""
+    block = shown("caddyfile").replace(NAME, f"http://{NAME}:{port}")
+    block = block.replace("127.0.0.1:8000", server.url.removeprefix("http://"))
+    (folder / "Caddyfile").write_text(f"{{\n admin off\n}}\n{block}")
+    return [str(CADDY), "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+
+
+@contextlib.asynccontextmanager
+async def running(arguments: list[str], port: int, folder: Path) -> AsyncIterator[None]:
+    """The proxy, once it listens."""
+    process = await asyncio.create_subprocess_exec(
+        *arguments,
+        env={"HOME": str(folder), "PATH": "/usr/bin"},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        with anyio.fail_after(20):
+            while not await listens(port):
+                assert process.returncode is None, "the proxy ended"
+                await anyio.sleep(0.02)
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
+@pytest.mark.parametrize(
+    ("proxy", "program"),
+    [
+        pytest.param(nginx, NGINX, id="nginx"),
+        pytest.param(caddy, CADDY, id="caddy"),
+    ],
+)
+async def test_a_stream_comes_through_a_proxy_as_it_goes_and_ends_with_its_client(
+    proxy: Configure, program: str | None, tmp_path: Path, ollama: FakeOllama
+) -> None:
+    if program is None:
+        pytest.skip("this proxy is not installed")
+    port, folder = free_port(), tmp_path / "proxy"
+    folder.mkdir()
+    # The workers of nginx give up root; what they write lies below.
+    for path in (tmp_path, folder):
+        path.chmod(0o777)
+    async with (
+        running_server(
+            data_dir=tmp_path, ollama=ollama, allowed_hosts=NAME, heartbeat_seconds=0.2
+        ) as server,
+        running(proxy(folder, port, server), port, folder),
+        aiohttp.ClientSession(headers={"Host": NAME}) as client,
+    ):
+        api = f"http://127.0.0.1:{port}/api/v1"
+        async with client.post(f"{api}/sessions", json={"model": "qwen3:14b"}) as made:
+            assert made.status == 201, await made.text()
+            session_id = (await made.json())["session_id"]
+        gate = asyncio.Event()
+        ollama.reply(["Hel", "lo", "!"], gate=gate, pause_after=1)
+        address = f"{api}/chat/{session_id}/stream"
+        with anyio.fail_after(10):
+            async with client.post(address, json={"message": "Hi"}) as answer:
+                assert answer.status == 200, await answer.text()
+                seen = b""
+                # The model says no more before the gate opens: both came through at once.
+                while b"Hel" not in seen or len(re.findall(rb"(?m)^:", seen)) < 2:
+                    seen += await answer.content.readany()
+                gate.set()
+                kinds = [event.event async for event in events(answer.content.iter_any())]
+        assert kinds[-1] == "done"
+        await client_leaves(client, address, ollama)
+
+
+async def client_leaves(client: aiohttp.ClientSession, address: str, ollama: FakeOllama) -> None:
+    """The proxy hands on that nobody reads any more, and the model is stopped."""
+    ollama.reply(["a ", "b "], gate=asyncio.Event(), pause_after=1)
+    async with client.post(address, json={"message": "Hi"}) as answer:
+        with anyio.fail_after(10):
+            seen = b""
+            while b"a " not in seen:
+                seen += await answer.content.readany()
+    await ollama.disconnected()
