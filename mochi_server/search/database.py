@@ -112,7 +112,7 @@ class SearchFile:
     def _inode_now(self) -> int:
         try:
             return 0 if self.path is None else self.path.stat().st_ino
-        except FileNotFoundError:
+        except OSError:  # where nothing can be, ``prepare`` tells why
             return -1
 
     def _opened(self) -> sqlite3.Connection | None:

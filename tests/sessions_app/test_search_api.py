@@ -1,0 +1,132 @@
+"""``GET /sessions?query=`` and ``manage.py sessions search``."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from django.core.management import call_command
+
+from mochi_project.runtime import get_runtime
+from mochi_server.aio import in_thread
+from mochi_server.messages import AssistantMessage, UserMessage
+
+
+@pytest.fixture
+async def three(api):
+    """Ids by what the sessions are about."""
+    ids = {}
+    for name, question in {
+        "asyncio": "How do I use asyncio in Python?",
+        "django": "Is Django faster than asyncio?",
+        "tea": "Which tea is good?",
+    }.items():
+        ids[name] = await api.new_session(title=name if name == "django" else None)
+        async with get_runtime().sessions.edit(ids[name]) as session:
+            session.append(UserMessage(content=question), AssistantMessage(content="I think so."))
+    return ids
+
+
+async def found(api, **data):
+    response = await api.client.get("/api/v1/sessions", data)
+    assert response.status_code == 200, response.content
+    return response.json()
+
+
+def ids_of(body):
+    return [each["session_id"] for each in body["sessions"]]
+
+
+async def test_a_query_finds_sessions_with_passages(api, three):
+    body = await found(api, query="asyncio python")
+    assert list(body) == ["sessions", "problems", "next_cursor", "indexing"]
+    (entry,) = body["sessions"]
+    assert entry["session_id"] == three["asyncio"]
+    assert entry["preview"] == "How do I use asyncio in Python?"
+    assert entry["found_in"] == "user"
+    assert [part["text"] for part in entry["snippet"] if part["match"]] == ["asyncio", "Python"]
+    assert body["indexing"] is None
+
+
+async def test_the_language_of_queries_works_over_http(api, three):
+    assert ids_of(await found(api, query="asyncio -django")) == [three["asyncio"]]
+    assert ids_of(await found(api, query='"good tea"')) == []
+    assert ids_of(await found(api, query='"tea is goo*"')) == [three["tea"]]
+    assert ids_of(await found(api, query="")) == []
+
+
+async def test_titles_go_first(api, three):
+    await api.patch(f"/sessions/{three['tea']}", {"title": "Not asyncio"})
+    assert ids_of(await found(api, query="asyncio"))[0] == three["tea"]
+
+
+async def test_a_message_that_was_just_said_is_found(api, three):
+    assert ids_of(await found(api, query="zebra")) == []
+    async with get_runtime().sessions.edit(three["tea"]) as session:
+        session.append(UserMessage(content="And the zebra?"))
+    assert ids_of(await found(api, query="zebra")) == [three["tea"]]
+    await api.delete(f"/sessions/{three['tea']}")
+    assert ids_of(await found(api, query="zebra")) == []
+
+
+async def test_filters_and_pages_work_with_a_query(api, three):
+    await api.patch(f"/sessions/{three['django']}", {"archived": True, "tags": ["web"]})
+    assert ids_of(await found(api, query="asyncio", archived="false")) == [three["asyncio"]]
+    assert ids_of(await found(api, query="asyncio", tag="web")) == [three["django"]]
+    first = await found(api, query="asyncio", limit=1)
+    second = await found(api, query="asyncio", limit=1, cursor=first["next_cursor"])
+    assert {*ids_of(first), *ids_of(second)} == {three["asyncio"], three["django"]}
+    assert second["next_cursor"] is None
+
+
+async def test_a_cursor_of_the_list_is_none_of_the_search(api, three):
+    page = await found(api, limit=1)
+    response = await api.client.get(
+        "/api/v1/sessions", {"query": "asyncio", "cursor": page["next_cursor"]}
+    )
+    assert response.status_code == 422
+    assert response.json()["error"]["code"] == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize("query", ["\0", '"', "NEAR(", "*", "-", "a" * 5000, "💥", "user:x"])
+async def test_any_text_is_a_query(api, three, query):
+    assert (await found(api, query=query))["sessions"] == []
+
+
+def run(*arguments):
+    out, err = io.StringIO(), io.StringIO()
+    call_command("sessions", "search", *arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+async def test_the_command_shows_where_the_words_are(api, three):
+    out, err = await in_thread(run, "asyncio", "python")
+    head, passage = out.splitlines()
+    assert head.startswith(f"{three['asyncio']}  20")
+    assert passage == "    How do I use [asyncio] in [Python]?"
+    assert err == ""
+
+
+async def test_the_command_takes_phrases_exclusions_and_filters(api, three):
+    assert "No sessions found." in (await in_thread(run, "tea is", "good asyncio"))[0]
+    out, _ = await in_thread(run, "--json", "--", "asyncio", "-django")
+    assert ids_of(json.loads(out)) == [three["asyncio"]]
+    out, _ = await in_thread(run, "asyncio", "--limit", "1", "--json", "--archived", "false")
+    assert len(json.loads(out)["sessions"]) == 1
+
+
+async def test_the_command_names_files_that_cannot_be_read(api, three, mochi):
+    (mochi.sessions_path / "torn.json").write_text("{")
+    out, err = await in_thread(run, "tea")
+    assert three["tea"] in out
+    assert err.startswith("problem: torn: not valid JSON")
+
+
+async def test_the_command_shows_no_control_characters_of_a_message(api, three):
+    async with get_runtime().sessions.edit(three["tea"]) as session:
+        session.append(UserMessage(content="zebra \x1b[2J\x07 stripes"))
+    out, _ = await in_thread(run, "zebra")
+    assert "[zebra]" in out
+    assert "\x1b" not in out
+    assert "\x07" not in out
