@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
+from ..completions import ModelInfo
 from .beats import Beat, Cut, first_sound, paced
 from .models import CONTEXT, listed_models, model_info
 from .ollama_words import CREATED, OllamaWords, asked_by, encoded, joined
@@ -78,7 +79,7 @@ class FakeOllama:
         model = _model(body)
         thinks = _check(body, model)
         options = body.get("options") or {}
-        self._loaded[model] = options.get("num_ctx") or DEFAULT_WINDOW
+        self._loaded[_full_name(model)] = options.get("num_ctx") or DEFAULT_WINDOW
         if not body.get("messages"):
             return _json(self._load(body, model))
         try:
@@ -98,7 +99,7 @@ class FakeOllama:
         reason = "load"
         if body.get("keep_alive") == 0:
             reason = "unload"
-            self._loaded.pop(model, None)
+            self._loaded.pop(_full_name(model), None)
         message = {"role": "assistant", "content": ""}
         return {
             "model": model,
@@ -164,12 +165,12 @@ async def _version(request: web.Request) -> web.Response:  # noqa: ARG001 - a ha
 
 
 async def _tags(request: web.Request) -> web.Response:  # noqa: ARG001 - a handler
-    return _json({"models": [_summary(model.name) for model in listed_models()]})
+    return _json({"models": [_summary(_full_name(model.name)) for model in listed_models()]})
 
 
 async def _show(request: web.Request) -> web.Response:
     name = _model(await _body(request))
-    info = model_info(name)
+    info = _info(name)
     return _json(
         {
             "template": "{{ .Prompt }}",
@@ -184,6 +185,15 @@ async def _show(request: web.Request) -> web.Response:
     )
 
 
+def _full_name(name: str) -> str:
+    """The name with the tag that Ollama takes where none is given."""
+    return name if ":" in name else f"{name}:latest"
+
+
+def _info(name: str) -> ModelInfo:
+    return model_info(name.removesuffix(":latest"))
+
+
 def _summary(name: str) -> Body:
     return {
         "name": name,
@@ -192,12 +202,12 @@ def _summary(name: str) -> Body:
         "size": 1_000_000,
         "digest": DIGEST,
         "details": _details(name),
-        "capabilities": model_info(name).capabilities,
+        "capabilities": _info(name).capabilities,
     }
 
 
 def _details(name: str) -> Body:
-    info = model_info(name)
+    info = _info(name)
     return {
         "parent_model": "",
         "format": info.format,
@@ -235,7 +245,7 @@ def _check(body: Body, model: str) -> bool:
     Raises:
         Refused: the model cannot do it, or a field has a wrong shape.
     """
-    capabilities = model_info(model).capabilities
+    capabilities = _info(model).capabilities
     think = body.get("think")
     if think is not None and think not in THINK:
         allowed = 'must be "high", "medium", "low", "max", true, or false'

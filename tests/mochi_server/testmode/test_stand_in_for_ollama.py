@@ -1,0 +1,308 @@
+"""``mochi-server fake-ollama``: Ollama's wire from the same scripts, for other people's clients."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import anyio
+import ollama
+import pytest
+from aiohttp.test_utils import TestServer
+
+from mochi_server.errors import MochiError, ProviderUnreachable
+from mochi_server.messages import ToolCall
+from mochi_server.providers.base import (
+    Chunk,
+    ContentDelta,
+    Finish,
+    ModelRequest,
+    ThinkingDelta,
+)
+from mochi_server.providers.ollama import OllamaProvider
+from mochi_server.testing import (
+    call,
+    calls,
+    cut,
+    error,
+    finish_reason,
+    instructions,
+    malformed_call,
+    stall,
+    text,
+    usage,
+)
+from mochi_server.testmode.ollama_server import FakeOllama
+from tests.support.server import run_command, running_server
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    """Where a stand-in without pace listens."""
+    async with TestServer(FakeOllama(words_per_second=0).application()) as server:
+        yield str(server.make_url("/")).rstrip("/")
+
+
+@pytest.fixture
+async def http(url: str) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(url) as session:
+        yield session
+
+
+@pytest.fixture
+async def library(url: str) -> AsyncIterator[ollama.AsyncClient]:
+    """The library that Ollama publishes."""
+    async with ollama.AsyncClient(url, trust_env=False) as found:
+        yield found
+
+
+@pytest.fixture
+async def provider(url: str) -> AsyncIterator[OllamaProvider]:
+    found = OllamaProvider("ollama", host=url)
+    yield found
+    await found.aclose()
+
+
+def user(content: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": content}]
+
+
+async def lines(http: aiohttp.ClientSession, message: str, **fields: Any) -> list[dict[str, Any]]:
+    body = {"model": "lorem", "messages": user(message), **fields}
+    async with http.post("/api/chat", json=body) as response:
+        assert response.status == 200, await response.text()
+        assert response.headers["Content-Type"] == "application/x-ndjson"
+        return [json.loads(line) async for line in response.content]
+
+
+async def reply(provider: OllamaProvider, message: str, **fields: Any) -> list[Chunk]:
+    asked = ModelRequest(model="lorem", messages=user(message), **fields)
+    return [chunk async for chunk in provider.stream(asked)]
+
+
+async def test_the_library_of_ollama_talks_to_it(library):
+    listed = await library.list()
+    assert {model.model for model in listed.models} >= {"lorem:latest", "lorem-plain:latest"}
+    shown = await library.show("anything")
+    assert shown.capabilities == ["completion", "tools", "thinking"]
+    assert shown.modelinfo["lorem.context_length"] == 32768
+    parts = [
+        part
+        async for part in await library.chat(
+            "lorem", user("Hello\nReason: why"), stream=True, think=True
+        )
+    ]
+    said = "".join(part.message.content or "" for part in parts)
+    assert said.endswith("\n\nHello\nReason: why")
+    assert "".join(part.message.thinking or "" for part in parts).startswith("why")
+    assert parts[-1].done
+    assert parts[-1].done_reason == "stop"
+    whole = await library.chat("lorem", user("Hello\nReason: why"), think=True)
+    assert whole.message.content == said
+    running = await library.ps()
+    assert [model.model for model in running.models] == ["lorem:latest"]
+
+
+async def test_the_library_gets_tool_calls_and_steps(library):
+    message = user(instructions(call("add", a=1, b=[2]), then=[[text(exactly="3")]]))
+    first = await library.chat("lorem", message)
+    (asked,) = first.message.tool_calls
+    assert (asked.function.name, asked.function.arguments) == ("add", {"a": 1, "b": [2]})
+    history = [*message, first.message, {"role": "tool", "tool_name": "add", "content": "3"}]
+    assert (await library.chat("lorem", history)).message.content == "3"
+
+
+async def test_the_library_gets_errors_with_their_status(library):
+    with pytest.raises(ollama.ResponseError, match="gone") as raised:
+        await library.chat("lorem", user(instructions(error(404, message="gone"))))
+    assert raised.value.status_code == 404
+
+
+async def test_our_own_provider_talks_to_it(provider):
+    assert [model.name for model in await provider.list_models()][:1] == ["lorem:latest"]
+    assert (await provider.show_model("anything")).context_length == 32768
+    found = await reply(
+        provider,
+        instructions(
+            text(4, reasoning=3), calls(("a", {"x": 1}), ("b", {})), call("c"), usage(5, 6)
+        ),
+        think=True,
+        num_ctx=8192,
+    )
+    assert sum(isinstance(chunk, ThinkingDelta) for chunk in found) == 1
+    asked = [chunk for chunk in found if isinstance(chunk, ToolCall)]
+    assert [entry.name for entry in asked] == ["a", "b", "c"]
+    assert len({entry.id for entry in asked}) == 3
+    finish = found[-1]
+    assert isinstance(finish, Finish)
+    assert (finish.reason, finish.prompt_eval_count, finish.eval_count) == ("stop", 5, 6)
+    assert await provider.loaded_window("lorem") == 8192
+
+
+async def test_thinking_is_left_out_where_it_was_not_wanted(provider, http):
+    found = await reply(provider, instructions(text(4, reasoning=3)), think=False)
+    assert not any(isinstance(chunk, ThinkingDelta) for chunk in found)
+    absent = await lines(http, instructions(text(4, reasoning=3)))
+    assert any("thinking" in line["message"] for line in absent)
+
+
+async def test_several_streams_become_paragraphs(provider):
+    found = await reply(provider, instructions(text(exactly="One."), text(exactly="Two.")))
+    said = "".join(chunk.content for chunk in found if isinstance(chunk, ContentDelta))
+    assert said == "One.\n\nTwo."
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [error(500)],
+        [text(9), error(500, after_words=3)],
+        [cut("disconnect")],
+        [text(9), cut("disconnect", after_words=3)],
+        [text(9), cut("cancel", after_words=3)],
+        [cut("cancel")],
+        [malformed_call("add", '{"a": ')],
+    ],
+)
+async def test_our_own_provider_sees_each_failure(provider, items):
+    with pytest.raises(MochiError) as raised:
+        await reply(provider, instructions(*items))
+    if items == [cut("disconnect")]:
+        assert isinstance(raised.value, ProviderUnreachable)
+
+
+async def test_a_cut_comes_at_its_word(http):
+    found = await lines(http, instructions(text(30), cut("cancel", after_words=11)))
+    assert len("".join(line["message"]["content"] for line in found).split()) == 11
+    assert not found[-1]["done"]
+    found = await lines(http, instructions(text(30), error(after_words=11)))
+    assert found[-1] == {"error": "The test asked for this error."}
+
+
+async def test_a_disconnect_breaks_the_connection(http):
+    for items in ([cut("disconnect")], [text(30), cut("disconnect", after_words=11)]):
+        with pytest.raises(aiohttp.ClientError):
+            await lines(http, instructions(*items))
+    with pytest.raises(aiohttp.ClientError):
+        await http.post(
+            "/api/chat",
+            json={
+                "model": "m",
+                "stream": False,
+                "messages": user(instructions(text(5), cut("cancel"))),
+            },
+        )
+
+
+async def test_the_finish_reason_is_told(http):
+    found = await lines(http, instructions(text(3), finish_reason("length"), stall(0.01)))
+    assert found[-1]["done_reason"] == "length"
+
+
+async def test_a_schema_gets_a_value_that_it_allows(library):
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 7}}}
+    answer = await library.chat("lorem", user("Hello"), format=schema)
+    assert json.loads(answer.message.content) == {"n": 7}
+    answer = await library.chat("lorem", user("Hello"), format="json")
+    assert json.loads(answer.message.content) == {}
+
+
+async def test_a_model_is_loaded_and_unloaded_without_messages(library):
+    answer = await library.chat("lorem", [])
+    assert (answer.done, answer.done_reason) == (True, "load")
+    assert len((await library.ps()).models) == 1
+    assert (await library.chat("lorem", [], keep_alive=0)).done_reason == "unload"
+    assert (await library.ps()).models == []
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "model is required"),
+        ([], "no JSON object"),
+        ({"model": "m", "think": "a lot", "messages": user("x")}, "invalid think value"),
+        ({"model": "lorem-plain", "think": True, "messages": user("x")}, "support thinking"),
+        ({"model": "lorem-plain", "tools": [{}], "messages": user("x")}, "support tools"),
+        (
+            {
+                "model": "m",
+                "messages": [
+                    {"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}
+                ],
+            },
+            "must be an object",
+        ),
+        (
+            {"model": "m", "messages": user("<|instruction_start|>{}<|instruction_end|>")},
+            "no script",
+        ),
+    ],
+)
+async def test_a_wrong_request_is_refused_in_words(http, body, words):
+    async with http.post("/api/chat", json=body) as response:
+        assert response.status == 400
+        assert words in (await response.json())["error"]
+
+
+async def test_what_is_no_request_is_refused(http):
+    for data in (b"", b"{"):
+        async with http.post("/api/chat", data=data) as response:
+            assert response.status == 400
+    async with http.get("/api/embed") as response:
+        assert (response.status, await response.text()) == (404, "404 not found")
+    async with http.get("/") as response:
+        assert await response.text() == "Ollama is running"
+    async with http.get("/api/version") as response:
+        assert await response.json() == {"version": "0.33.0"}
+
+
+async def served(folder: Any, message: str) -> bytes:
+    """The bytes of one stream from a process of its own."""
+    async with running_server(
+        data_dir=folder,
+        command=("-m", "mochi_server", "fake-ollama", "--port", "0"),
+        test_words_per_second=0,
+    ) as server:
+        body = {"model": "lorem", "messages": user(message)}
+        async with server.http.post(f"{server.url}/api/chat", json=body) as response:
+            content = await response.read()
+        assert await server.stop(signal.SIGINT) == 0
+        return content
+
+
+@pytest.mark.slow
+async def test_two_starts_give_the_same_bytes(tmp_path):
+    message = instructions(text(50, reasoning=5), call("add", a=1))
+    first = await served(tmp_path, message)
+    assert first == await served(tmp_path, message)
+    assert first.count(b"\n") > 5
+
+
+@pytest.mark.slow
+async def test_the_command_listens_where_it_is_told_and_the_server_can_use_it(tmp_path):
+    stand_in = ("-m", "mochi_server", "fake-ollama", "--port", "0")
+    async with running_server(data_dir=tmp_path, command=stand_in, test_words_per_second=0) as fake:
+        assert re.search(r"^A stand-in for Ollama listens on http://127\.0\.0\.1:\d+$", fake.log)
+        async with running_server(data_dir=tmp_path, ollama=fake.url) as server:
+            session = await server.new_session("lorem")
+            with anyio.fail_after(10):
+                events = [
+                    event
+                    async for event in server.stream(
+                        f"/chat/{session}/stream", {"message": "Hello"}
+                    )
+                ]
+            assert events[-2].event == "message_complete"
+
+
+async def test_a_port_in_use_is_one_line_and_code_1(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = await run_command("fake-ollama", "--port", port, cwd=tmp_path)
+    assert (ended.code, ended.out) == (1, "")
+    assert f"Port {port} of 127.0.0.1 is in use" in ended.err
