@@ -14,6 +14,8 @@ from .findings import Check, Finding, Level, error
 
 CLOSE_SECONDS = 2.0
 
+ADVICE = "Correct the owner and the rights of the folders (ls -ld, chown, chmod)."
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -65,7 +67,10 @@ async def _run(
         )
     ]
     with anyio.move_on_after(check.seconds):
-        found[number] = await check.look(runtime)
+        try:
+            found[number] = await check.look(runtime)
+        except OSError as failed:  # a folder above it may not be entered, a disk is broken, …
+            found[number] = [error(f"This could not be looked through: {failed}", ADVICE)]
 
 
 async def _close(runtime: Runtime) -> None:

@@ -150,12 +150,14 @@ class _Describer:
         """What the folder has; never raises because of what is in it."""
         if closed:
             return _broken(spec, sentence(CLOSED))
-        if not await in_thread(spec.path.exists):
-            return FolderDescription(folder=str(spec.path))
         try:
+            if not await in_thread(spec.path.exists):
+                return FolderDescription(folder=str(spec.path))
             return described(await load_into(self._ready(spec), spec, generation, self._limits))
         except (ToolFailed, BadFrame) as error:
             return _broken(spec, str(error))
+        except OSError as error:  # a folder above it may not be entered
+            return _broken(spec, f"cannot be read: {error.strerror}")
 
     def _ready(self, spec: FolderSpec) -> Child:
         if self._child is None or not self._child.alive:

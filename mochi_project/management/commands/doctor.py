@@ -53,7 +53,7 @@ class Command(BaseCommand):
 def _quiet() -> Iterator[None]:
     """What modules print does not stand in our JSON; what would be logged, the page says."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     try:
         with redirect_stdout(sys.stderr):
             yield

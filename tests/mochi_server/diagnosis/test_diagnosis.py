@@ -299,6 +299,16 @@ async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime: Runtim
     assert found["sessions"] == "ok"
 
 
+async def test_what_may_not_be_looked_at_is_a_finding(runtime: Runtime, tmp_path: Path) -> None:
+    async def look(_: Runtime) -> list[Finding]:
+        (tmp_path / "nothing").stat()
+        raise AssertionError
+
+    report = await diagnose(runtime, (Check(topic="broken disk", look=look),))
+    assert report.findings[-1].level == "error"
+    assert str(tmp_path / "nothing") in report.findings[-1].what
+
+
 async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
     async def look(_: Runtime) -> list[Finding]:
         return [note("one more thing")]
