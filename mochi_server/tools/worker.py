@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import JSONObject
 from .base import FolderSpec, ToolFailed
@@ -149,6 +149,8 @@ class Worker:
         self._folder: Path | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._at_start = taken()
+        self._sink = os.dup(2)
+        """Where output goes, for tools that close theirs."""
         self._operations: dict[str, Callable[[dict[str, Any]], Outcome]] = {
             "load": self._load,
             "validate": self._validate,
@@ -188,8 +190,9 @@ class Worker:
         return Outcome(kind="done", value=describe(self._package.description))
 
     def _tidy(self) -> None:
-        """Undo what an earlier call may have left: another folder, a running timer."""
+        """Undo what an earlier call may have left: another folder, a timer, closed output."""
         signal.setitimer(signal.ITIMER_REAL, 0)
+        _open_output(self._sink)
         if self._folder is not None:
             with contextlib.suppress(OSError):  # it was deleted
                 os.chdir(self._folder)
@@ -217,6 +220,25 @@ class Worker:
 
             self._loop = asyncio.new_event_loop()
         return self._loop
+
+
+def _open_output(sink: int) -> None:
+    """Open standard output and error again where they were closed: the next tool may print."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.dup2(sink, number)
+        if getattr(getattr(sys, name, None), "closed", False):
+            with contextlib.suppress(OSError):
+                setattr(sys, name, _output(number))
+
+
+def _output(number: int) -> TextIO:
+    return open(
+        number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
 
 
 def _flush() -> None:

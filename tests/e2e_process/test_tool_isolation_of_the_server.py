@@ -1,0 +1,476 @@
+"""Tools that do their worst, in processes, at a real server: each may hurt its own call only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from tests.support.fake_ollama import FakeOllama
+from tests.support.server import Server, running_server
+from tests.support.tool_folders import until
+from tests.support.tools import function, write_tools
+
+MARK = "TEST_OF_HOSTILE_TOOLS"
+MEMORY_MB = 200
+TIMEOUT = 2
+LONGEST_CALL = 20
+LONGEST_ANSWER = 5
+"""Seconds, of ``/health``. The benchmark has the real bar; here the machine may be busy."""
+WORDS = [f"word{n} " for n in range(25)]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+# Name, body, and what the call's result or its failure must say.
+FAILS: dict[str, tuple[str, str]] = {
+    "loop": ("while True:\n    pass", f"longer than {TIMEOUT} seconds"),
+    "loop_in_c": ("import re\nre.match('(a+)+$', 'a' * 60 + 'b')", f"longer than {TIMEOUT}"),
+    "stop_itself": ("os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(60)", "longer than"),
+    "block_signals": (
+        (
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {9, 19})\n"
+            "time.sleep(60)"
+        ),
+        "longer than",
+    ),
+    "leave": ("os._exit(3)", "exit code 3"),
+    "leave_well": ("os._exit(0)", "exit code 0"),
+    "segfault": ("import ctypes\nctypes.string_at(0)", "SIGSEGV"),
+    "abort": ("os.abort()", "SIGABRT"),
+    "kill_group": ("os.killpg(0, signal.SIGKILL)", "SIGKILL"),
+    "sys_exit": ("sys.exit('bye')", "SystemExit: bye"),
+    "leak": ("held = []\nwhile True:\n    held.append(bytearray(1_000_000))", "(?i)memory"),
+    "leak_shared": (
+        (
+            "import mmap\nheld = []\nwhile True:\n"
+            "    held.append(mmap.mmap(-1, 10_000_000))\n"
+            "    held[-1].write(b'x' * 10_000_000)\n"
+            "    time.sleep(0.02)"
+        ),
+        "(?i)memory",
+    ),
+    "flood_for_ever": ("while True:\n    print('flood ' * 20)", "longer than"),
+    "big_result": ("return 'x' * 50_000_000", "larger than 16 MiB"),
+    "big_error": ("raise ValueError('x' * 50_000_000)", "ValueError: xxx"),
+    "close_all": ("os.closerange(0, 51)\ntime.sleep(1)\nreturn 'Done.'", "connection|ended"),
+    "write_all": (
+        (
+            "for number in range(3, 51):\n    try:\n        os.write(number, b'garbage!' * 99)\n"
+            "    except OSError:\n        pass\ntime.sleep(60)"
+        ),
+        "nonsense",
+    ),
+    "keyboard": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "generator_exit": ("raise GeneratorExit('out')", "GeneratorExit"),
+    "cancelled": ("import asyncio\nraise asyncio.CancelledError", "CancelledError"),
+    "stop_iteration": ("raise StopIteration(7)", "StopIteration"),
+    "base": (
+        "class Own(BaseException):\n    def __str__(self):\n        raise self\nraise Own",
+        "Own",
+    ),
+    "group": (
+        "raise type('Odd', (Exception,), {'__class__': property(lambda s: 1 / 0)})('odd')",
+        "odd|Odd|ZeroDivisionError",
+    ),
+    "recursion": ("def again():\n    again()\nagain()", "RecursionError"),
+    "deep_result": (
+        "found = []\nfor _ in range(100_000):\n    found = [found]\nreturn found",
+        "Recursion|deep",
+    ),
+    "bad_text": (
+        (
+            "class Text(str):\n    def __len__(self):\n        raise MemoryError\n"
+            "    def encode(self, *_):\n        os._exit(5)\nreturn Text('x')"
+        ),
+        "",
+    ),
+    "no_files": (
+        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))\nopen('/dev/null')",
+        "OSError|exit code",
+    ),
+    "no_json": ("import json\njson.dumps = lambda *_, **__: None\nreturn ''", "exit code 1"),
+}
+WORKS: dict[str, tuple[str, str]] = {
+    "surrogates": ("return 'a\\ud800\\udfffb'", r"^a\?\?b$"),
+    "long_result": ("return 'x' * 5_000_000", r"^x{100000}\n… \(cut here; 4,900,000 more"),
+    "flood": (
+        (
+            "for _ in range(40_000):\n    print('flood ' * 20)\n"
+            "sys.stderr.write('y' * 2_000_000)\nos.write(1, b'\\xff\\x1b[2J' * 100_000)\n"
+            "return 'dry'"
+        ),
+        "dry",
+    ),
+    "children": (
+        (
+            "for _ in range(5):\n    if os.fork() == 0:\n        time.sleep(600)\n"
+            "        os._exit(0)\nimport subprocess\nsubprocess.Popen(['sleep', '600'])\n"
+            "return 'left them'"
+        ),
+        "left them",
+    ),
+    "zombies": (
+        "for _ in range(20):\n    if os.fork() == 0:\n        os._exit(0)\nreturn 'forked'",
+        "forked",
+    ),
+    "elsewhere": (
+        (
+            "import locale\nos.chdir('/')\nos.environ.clear()\nos.umask(0o777)\n"
+            "locale.setlocale(locale.LC_ALL, 'C')\n"
+            "for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):\n"
+            "    signal.signal(number, lambda *_: os._exit(9))\n"
+            "signal.alarm(1)\nreturn os.getcwd()"
+        ),
+        "^/$",
+    ),
+    "close_streams": ("sys.stdout.close()\nsys.stderr.close()\nreturn 'closed'", "closed"),
+    "close_output": ("os.close(1)\nos.close(2)\nreturn 'closed'", "closed"),
+    "at_exit": (
+        (
+            "import atexit, threading\natexit.register(time.sleep, 600)\n"
+            "threading.Thread(target=time.sleep, args=(600,)).start()\nreturn 'later'"
+        ),
+        "later",
+    ),
+    "twin": ("os.fork()\nreturn 'twice'", ""),
+    "late_writer": (
+        (
+            "import threading\n"
+            "def write():\n    time.sleep(0.3)\n    for number in range(3, 51):\n        try:\n"
+            "            os.write(number, b'late garbage')\n        except OSError:\n"
+            "            pass\nthreading.Thread(target=write).start()\nreturn 'soon'"
+        ),
+        "soon",
+    ),
+}
+HEAD = "import os\nimport signal\nimport sys\nimport time\n"
+FINE = '''
+import asyncio
+
+
+class Odd(BaseException):
+    pass
+
+
+def fine(number: int) -> str:
+    """Do what a tool should.
+
+    Args:
+        number: What to say.
+    """
+    print("fine", number)
+    print("fine", number, file=sys.stderr, flush=True)
+    return f"fine {number}, {os.path.basename(os.getcwd())}"
+
+
+async def leave_task() -> str:
+    """Cancel everything in sight."""
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.sleep(60)
+    return "?"
+
+
+async def raise_odd() -> str:
+    """Raise what nobody catches."""
+    raise Odd
+
+
+async def stop_loop() -> str:
+    """Stop the loop under its own feet."""
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(60)
+    return "?"
+'''
+ASYNC = {"leave_task": "CancelledError", "raise_odd": "Odd", "stop_loop": "RuntimeError"}
+EXPECTED = {
+    **{name: (False, said) for name, (_, said) in FAILS.items()},
+    **{name: (False, said) for name, said in ASYNC.items()},
+    **{name: (True, said) for name, (_, said) in WORKS.items()},
+}
+# Both outcomes are sound: what counts is that there is one, and that nothing else is hurt.
+EITHER = {"bad_text", "twin"}
+
+
+def write_hostile(folder: Path) -> None:
+    bodies = {name: body for name, (body, _) in (FAILS | WORKS).items()}
+    functions = "".join(function(name, body) for name, body in bodies.items())
+    names = f"__all__ = {[*EXPECTED, 'fine']!r}\n"
+    write_tools(folder, init=HEAD + FINE + functions + names)
+
+
+def of_processes(name: str) -> dict[int, bytes]:
+    """What a file of ``/proc`` says about each process."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            found[int(place.name)] = (place / name).read_bytes()
+    return found
+
+
+def marked(mark: str) -> list[int]:
+    """Processes with the mark in their environment; zombies have none."""
+    found = of_processes("environ")
+    return [pid for pid, content in found.items() if f"{MARK}={mark}".encode() in content]
+
+
+def zombies_of(parent: int) -> list[int]:
+    """Ended children that nobody has reaped."""
+    found = {pid: stat.rpartition(b")")[2].split() for pid, stat in of_processes("stat").items()}
+    return [
+        pid for pid, (state, ppid, *_) in found.items() if (state, ppid) == (b"Z", b"%d" % parent)
+    ]
+
+
+def open_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """In the environment of the server and of everything that it starts."""
+    if not Path("/proc/self/environ").exists():
+        pytest.skip("needs /proc")
+    found = secrets.token_hex(8)
+    monkeypatch.setenv(MARK, found)
+    return found
+
+
+@asynccontextmanager
+async def hostile_server(folder: Path, mark: str, **options: Any) -> AsyncIterator[Server]:
+    """A server after whose stop no process is left."""
+    options = {"tool_timeout_seconds": TIMEOUT, "tool_memory_mb": MEMORY_MB, **options}
+    async with running_server(data_dir=folder, **options) as server:
+        yield server
+        begun = time.monotonic()
+        assert await server.stop() == 0, server.log[-3000:]
+        assert time.monotonic() - begun < 15
+    await until(lambda: not marked(mark), 10)
+
+
+async def results_of(
+    server: Server, ollama: FakeOllama, calls: list[tuple[str, dict[str, Any]]], session: str = ""
+) -> list[dict[str, Any]]:
+    """What came of the calls of one reply, in call order."""
+    tools = sorted({name for name, _ in calls})
+    own = secrets.token_hex(4)
+    policy = {"tools": tools, "execution_policy": "never_confirm"}
+    session = session or await server.new_session(tool_settings=policy)
+    ollama.reply(
+        tool_calls=[{"name": name, "arguments": arguments} for name, arguments in calls], match=own
+    )
+    ollama.reply(["Well."], match=own)
+    seen: list[str] = []
+    found: dict[int, dict[str, Any]] = {}
+    with anyio.fail_after(LONGEST_CALL):
+        async for event in server.stream(f"/chat/{session}/stream", {"message": own}):
+            seen.append(event.event)
+            if event.event == "tool_result":
+                found[event.data["call_index"]] = event.data
+    assert seen[-3:] == ["content_delta", "message_complete", "done"], (tools, seen)
+    assert sorted(found) == list(range(len(calls))), tools
+    return [found[index] for index in sorted(found)]
+
+
+async def others_talk(server: Server, ollama: FakeOllama, over: asyncio.Event) -> int:
+    """Turns of another session, one after another; each must be whole."""
+    session = await server.new_session()
+    turns = 0
+    while not over.is_set():
+        ollama.reply(WORDS, delay=0.02, match="the other one")
+        body = {"message": "the other one"}
+        path = f"/chat/{session}/stream"
+        events = [event async for event in server.stream(path, body)]
+        said = [event.data["content"] for event in events if event.event == "content_delta"]
+        assert "".join(said) == "".join(WORDS)
+        assert [event.event for event in events[-2:]] == ["message_complete", "done"]
+        turns += 1
+    return turns
+
+
+async def health(server: Server, over: asyncio.Event) -> float:
+    """The slowest answer, in seconds; each must be good."""
+    slowest = 0.0
+    async with aiohttp.ClientSession() as http:
+        while not over.is_set():
+            begun = time.monotonic()
+            async with http.get(f"{server.api}/health") as response:
+                assert response.status == 200
+                assert (await response.json())["status"] == "ok"
+            slowest = max(slowest, time.monotonic() - begun)
+            await anyio.sleep(0.05)
+    return slowest
+
+
+def complaints(name: str, result: dict[str, Any]) -> list[str]:
+    """What is wrong with the result of a hostile tool."""
+    success, said = EXPECTED[name]
+    text = result["result"] if result["success"] else result["error_message"]
+    found = []
+    if result["success"] is not success and name not in EITHER:
+        found.append(f"{name}: success is {result['success']}: {text[:300]!r}")
+    elif not re.search(said, text):
+        found.append(f"{name}: {text[:300]!r}")
+    if len(text) > 110_000:
+        found.append(f"{name}: {len(text)} characters")
+    return found
+
+
+async def test_whatever_a_tool_does_hurts_its_own_call_only(
+    tmp_path: Path, ollama: FakeOllama, mark: str
+) -> None:
+    ollama.one_at_a_time = False
+    write_hostile(tmp_path / "tools")
+    wrong: list[str] = []
+    async with hostile_server(tmp_path, mark, ollama=ollama) as server:
+        assert (await server.get("/tools"))[1]["problems"] == []
+        [result] = await results_of(server, ollama, [("fine", {"number": 0})])
+        assert result["result"] == "fine 0, tools"
+        before = open_files(server.pid)
+        over = asyncio.Event()
+        talking = asyncio.ensure_future(others_talk(server, ollama, over))
+        healthy = asyncio.ensure_future(health(server, over))
+        for name in EXPECTED:
+            calls = [("fine", {"number": 1}), (name, {}), ("fine", {"number": 2})]
+            one, result, two = await results_of(server, ollama, calls)
+            wrong += complaints(name, result)
+            texts = [one["result"], two["result"]]
+            if texts != ["fine 1, tools", "fine 2, tools"]:
+                wrong.append(f"{name} hurt a call beside it: {one} {two}")
+            for number in range(3):
+                [after] = await results_of(server, ollama, [("fine", {"number": number})])
+                if after["result"] != f"fine {number}, tools":
+                    wrong.append(f"{name} hurt call {number} after it: {after}")
+            for task in (talking, healthy):
+                if task.done():
+                    await task
+        over.set()
+        assert await talking > 3
+        assert await healthy < LONGEST_ANSWER
+        await until(lambda: not zombies_of(server.pid), 5)
+        assert open_files(server.pid) < before + 60  # workers that are still warm
+        assert len(server.log) < 2_000_000
+        assert server.process.returncode is None
+    assert not list(tmp_path.rglob("core*"))
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_a_tool_that_deletes_its_folder_is_gone_and_may_come_back(
+    tmp_path: Path, ollama: FakeOllama, mark: str
+) -> None:
+    body = "import shutil\nshutil.rmtree(os.path.dirname(__file__))\nreturn 'gone'"
+    code = HEAD + function("delete", body) + FINE + "__all__ = ['delete', 'fine']\n"
+    write_tools(tmp_path / "tools", init=code)
+    async with hostile_server(tmp_path, mark, ollama=ollama) as server:
+        policy = {"tools": ["delete", "fine"], "execution_policy": "never_confirm"}
+        session = await server.new_session(tool_settings=policy)
+        for _ in range(2):
+            calls = [("delete", {}), ("fine", {"number": 1})]
+            [result, _] = await results_of(server, ollama, calls, session)
+            assert result["result"] == "gone"
+            [result] = await results_of(server, ollama, [("fine", {"number": 1})], session)
+            assert result["code"] == "TOOL_NOT_FOUND"
+            write_tools(tmp_path / "tools", init=code)
+            [result] = await results_of(server, ollama, [("fine", {"number": 1})], session)
+            assert result["result"] == "fine 1, tools"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("sys.exit(7)", "SystemExit"),
+        ("os._exit(7)", "exit code 7"),
+        ("os.kill(os.getpid(), 11)", "SIGSEGV"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("os.closerange(0, 51)", "connection|ended"),
+        ("held = [bytearray(10**6) for _ in range(10**4)]", "(?i)memory"),
+        ("while os.fork(): break\nelse: time.sleep(600)", ""),
+        ("print('flood ' * 10**6)\nsys.stdout = None\nsys.modules.clear()", "KeyError"),
+    ],
+)
+async def test_what_a_file_does_when_it_is_imported_hurts_no_server(
+    tmp_path: Path, ollama: FakeOllama, mark: str, line: str, reason: str
+) -> None:
+    good = HEAD + FINE + "__all__ = ['fine']\n"
+    write_tools(tmp_path / "tools", init=good)
+    bad = write_tools(tmp_path / "tools" / "bad", init=f"{HEAD}{line}\n__all__ = []\n")
+    async with hostile_server(tmp_path, mark, ollama=ollama) as server:
+        status, listed = await server.get("/tools")
+        assert status == 200
+        assert re.search(reason, str(listed["problems"]))
+        assert bool(listed["problems"]) is bool(reason)
+        session = await server.new_session()
+        path, body = f"/chat/{session}/stream", {"message": "Hello."}
+        assert [event.event async for event in server.stream(path, body)][-1] == "done"
+        shutil.rmtree(bad)
+        [result] = await results_of(server, ollama, [("fine", {"number": 1})])
+        assert result["result"] == "fine 1, tools"
+
+
+async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
+    tmp_path: Path, ollama: FakeOllama, mark: str
+) -> None:
+    write_tools(tmp_path / "tools", init=HEAD + "while True:\n    pass\n")
+    ollama.one_at_a_time = False
+    async with hostile_server(tmp_path, mark, ollama=ollama) as server:
+        over = asyncio.Event()
+        async with aiohttp.ClientSession() as http:
+
+            async def listed() -> Any:
+                async with http.get(f"{server.api}/tools") as response:
+                    return await response.json()
+
+            loading = asyncio.ensure_future(listed())
+            talking = asyncio.ensure_future(others_talk(server, ollama, over))
+            healthy = asyncio.ensure_future(health(server, over))
+            body = await loading
+            over.set()
+            assert await talking > 3
+            assert await healthy < LONGEST_ANSWER
+            assert body["tools"] == {}
+            assert "did not load within" in body["problems"][0]["reason"]
+            begun = time.monotonic()
+            assert (await listed())["problems"] == body["problems"]
+            assert time.monotonic() - begun < LONGEST_ANSWER  # it is not tried again
+        write_tools(tmp_path / "tools", init=HEAD + FINE + "__all__ = ['fine']\n")
+        [result] = await results_of(server, ollama, [("fine", {"number": 1})])
+        assert result["result"] == "fine 1, tools"
+
+
+async def test_a_server_stops_in_time_while_hostile_tools_run(
+    tmp_path: Path, ollama: FakeOllama, mark: str
+) -> None:
+    write_hostile(tmp_path / "tools")
+    ollama.one_at_a_time = False
+    names = ["loop", "loop_in_c", "block_signals", "stop_itself", "children", "at_exit"]
+    async with hostile_server(
+        tmp_path, mark, ollama=ollama, tool_timeout_seconds=60, shutdown_seconds=1
+    ) as server:
+        policy = {"tools": names, "execution_policy": "never_confirm"}
+        session = await server.new_session(tool_settings=policy)
+        ollama.reply(tool_calls=[{"name": name, "arguments": {}} for name in names])
+        path = f"{server.api}/chat/{session}/stream"
+
+        async def read() -> str:
+            async with server.http.post(path, json={"message": "Go."}) as response:
+                return await response.text()
+
+        running = asyncio.ensure_future(read())
+        # The server, six workers, and what one of them has left behind.
+        await until(lambda: len(marked(mark)) >= 1 + 6 + 6, 20)
+        assert await server.stop() == 0, server.log[-3000:]
+        with anyio.fail_after(5):
+            text = await running
+        assert re.findall("event: (.*)", text)[-2:] == ["error", "done"]
