@@ -23,7 +23,11 @@ async def test_health_has_the_documented_fields(api, ollama):
         "ollama_host": ollama.url,
         "redis_connected": None,
         "version": __version__,
-        "providers": {"ollama": {"reachable": True}, "local": {"reachable": False}},
+        "providers": {
+            "ollama": {"reachable": True},
+            "local": {"reachable": False},
+            "test": {"reachable": True},
+        },
     }
 
 

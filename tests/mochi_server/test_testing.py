@@ -1,0 +1,100 @@
+"""``mochi_server.testing``: a server in test mode for other people's suites."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from mochi_server.initialise import run_init
+from mochi_server.testing import running_server
+from tests.support.server import ROOT, environment
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE = ROOT / "examples" / "frontend_test"
+
+
+def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest there, as other people would: without any plugin of this suite."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def test_the_end_to_end_test_of_the_example_passes(tmp_path):
+    folder = tmp_path / "front"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    ended = pytest_in(folder)
+    assert "2 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_the_end_to_end_test_of_the_example_has_20_lines():
+    lines = (EXAMPLE / "test_front_end.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 20
+
+
+def test_the_fixtures_serve_sync_and_async_tests_with_settings_of_the_suite(tmp_path):
+    (tmp_path / "conftest.py").write_text(
+        'import pytest\n\npytest_plugins = ["mochi_server.testing"]\n\n'
+        '@pytest.fixture(scope="session")\ndef mochi_test_settings():\n'
+        '    return {"api_token": "secret"}\n'
+    )
+    (tmp_path / "test_both.py").write_text(
+        "import aiohttp, pytest\nfrom urllib.request import urlopen\n\n"
+        "def test_sync(mochi_test_server):\n"
+        "    assert urlopen(f'{mochi_test_server.api}/health').status == 200\n\n"
+        "@pytest.mark.asyncio\nasync def test_async(mochi_test_server):\n"
+        "    async with aiohttp.ClientSession() as http:\n"
+        "        async with http.get(f'{mochi_test_server.api}/models') as refused:\n"
+        "            assert refused.status == 401\n"
+    )
+    ended = pytest_in(tmp_path)
+    assert "2 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_without_pytest_a_server_runs_for_the_block(tmp_path):
+    run_init(tmp_path, lambda _: None)
+    with running_server(data_dir=tmp_path, cors_origins=["https://a.example"]) as server:
+        assert server.url.startswith("http://127.0.0.1:")
+        assert "listens on" in server.log
+        with urlopen(f"{server.api}/tools") as answer:
+            assert "calculate" in json.load(answer)["tools"]
+        with urlopen(f"{server.api}/health") as health:
+            assert json.load(health)["providers"] == {"test": {"reachable": True}}
+    with pytest.raises(OSError, match="refused"):
+        urlopen(f"{server.api}/health")
+    server.stop()
+
+
+def test_nobodys_settings_are_used(tmp_path, monkeypatch):
+    (tmp_path / ".env").write_text("MOCHI_PORT=nonsense")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MOCHI_API_TOKEN", "mine")
+    with running_server() as server, urlopen(f"{server.api}/models") as answer:
+        assert answer.status == 200
+
+
+def test_a_server_that_does_not_start_says_why():
+    with (
+        pytest.raises(RuntimeError, match="MOCHI_MAX_TOOL_ROUNDS"),
+        running_server(max_tool_rounds=0),
+    ):
+        pass
+
+
+def test_importing_the_library_does_not_import_the_fixtures():
+    code = "import sys, mochi_server; assert 'pytest' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,63 @@
+"""What a model in test mode answers to a JSON schema."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from mochi_server.providers.base import ModelRequest
+from mochi_server.testmode.example import example_of
+from mochi_server.testmode.provider import ScriptedProvider
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Leaf(BaseModel):
+    size: float = Field(gt=2)
+    word: str = Field(min_length=20, max_length=30)
+
+
+class Tree(BaseModel):
+    """Something of everything."""
+
+    name: str = Field(max_length=5)
+    age: int = Field(ge=3)
+    colour: Colour
+    kind: Literal["oak", "elm"]
+    leaves: list[Leaf] = Field(min_length=2)
+    owner: str | None
+    dead: bool
+    tags: dict[str, str]
+    parent: Tree | None = None
+
+
+async def test_a_structured_reply_validates():
+    provider = ScriptedProvider("test", words_per_second=0)
+    asked = ModelRequest(model="any", messages=[{"role": "user", "content": "Describe a tree."}])
+    tree = await provider.structured(asked, Tree)
+    assert tree.age == 3
+    assert len(tree.leaves) == 2
+    assert tree.colour is Colour.RED
+    await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({}, None),
+        ({"type": ["string", "null"]}, "Lorem ipsum"),
+        ({"const": 4}, 4),
+        ({"oneOf": [{"type": "boolean"}]}, False),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"type": "null"}}}, None),
+        ({"$ref": "#/nowhere"}, None),
+        ({"$ref": "#"}, None),
+        ({"properties": {"a": {"examples": [1, 2]}}}, {"a": 1}),
+    ],
+)
+def test_each_word_of_a_schema_is_obeyed(schema, expected):
+    assert example_of(schema) == expected
