@@ -74,6 +74,9 @@ class Confirmation(BaseModel):
     agent_name: str | None = Field(
         default=None, description="Whose call it is; absent where the session's own model calls."
     )
+    agent_call_id: str | None = Field(
+        default=None, description="Which run of the agent, as in its events; absent likewise."
+    )
 
 
 class ConfirmationList(BaseModel):

@@ -45,6 +45,8 @@ class ApprovalRequest:
     """UTC, microseconds, ``Z``."""
     expires_at: str
     agent_name: str | None = None
+    agent_call_id: str | None = None
+    """Which run of the agent."""
 
     def as_json(self) -> JSONObject:
         """An entry of ``GET /chat/{id}/confirmations`` (docs/reference/http-api.md)."""
@@ -63,6 +65,7 @@ class ApprovalRequest:
         }
         if self.agent_name is not None:
             data["agent_name"] = self.agent_name
+            data["agent_call_id"] = self.agent_call_id
         return data
 
 

@@ -101,6 +101,7 @@ class Asker:
             asked_at=f"{asked:%Y-%m-%dT%H:%M:%S.%fZ}",
             expires_at=f"{expires:%Y-%m-%dT%H:%M:%S.%fZ}",
             agent_name=self.agent_name,
+            agent_call_id=self.agent_call_id,
         )
 
     def _required(self, request: ApprovalRequest) -> ConfirmationRequired:

@@ -13,6 +13,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
+from ..agent_events import AgentStart
 from ..aio import merge
 from ..errors import InvalidRequest, JSONObject, ToolNotFound
 from ..events import Event, ToolCallStarted, ToolResultReady
@@ -24,6 +27,8 @@ from ..tools.policy import needs_confirmation
 from .asking import Asker, Question, Verdict
 
 INTERRUPTED = "Error: the call was interrupted before it had a result."
+
+EDITED = "(The user changed the arguments of this call to {}.)\n{}"
 
 Results = list[ToolMessage | None]
 """One place for each call of a reply, in call order."""
@@ -53,6 +58,8 @@ class PlannedCall:
     """What the tool will get."""
     refusal: ToolExecutionResult | None = None
     """Why it will not run."""
+    edited: bool = False
+    """Whether a person has changed the arguments."""
     asked: bool = False
     """Whether a person was asked about it: then the question has announced it."""
 
@@ -146,6 +153,7 @@ class ToolCalls:
         if not verdict.approved:
             plan.refusal = _refused(plan.call, verdict.reason, verdict.code)
         elif verdict.arguments is not None:
+            plan.edited = True
             await self._validate(plan, tool, verdict.arguments)
 
     async def _run(self, plan: PlannedCall, results: Results) -> AsyncGenerator[list[Event], None]:
@@ -168,6 +176,9 @@ class ToolCalls:
                 if isinstance(step, ToolExecutionResult):
                     yield [_record(plan, step, results)]
                 else:
+                    if isinstance(step, AgentStart) and results[plan.index] is None:
+                        text = f"{INTERRUPTED} Session ID: {step.session_id}"
+                        results[plan.index] = _message(plan.call, text)  # until there is a result
                     yield [step]
 
 
@@ -207,7 +218,10 @@ def _refuse(plan: PlannedCall, results: Results) -> Event:
 
 def _record(plan: PlannedCall, result: ToolExecutionResult, results: Results) -> Event:
     """Keep what the model is told, and say it on the stream."""
-    results[plan.index] = _message(plan.call, result.for_model())
+    text = result.for_model()
+    if plan.edited:
+        text = EDITED.format(orjson.dumps(plan.arguments).decode(), text)
+    results[plan.index] = _message(plan.call, text)
     return ToolResultReady(
         tool_name=plan.call.name,
         success=result.success,

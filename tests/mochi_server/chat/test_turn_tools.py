@@ -392,7 +392,8 @@ async def test_a_denied_call_tells_the_model_so_with_the_reason_and_the_next_one
     contents = [message["content"] for message in threads.stored(session)[2:5]]
     assert contents[0] == "4"
     assert "too loud" in contents[1]
-    assert contents[2] == "11"
+    assert contents[2].endswith("\n11")
+    assert '{"a":10,"b":1}' in contents[2]
 
 
 async def test_confirm_destructive_asks_only_about_what_may_do_harm(
