@@ -11,6 +11,7 @@ from django.core.checks import CheckMessage, Error, register
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.diagnosis.prompts import ADVICE, prompt_problem
+from mochi_server.search import has_full_text
 from mochi_server.startup import folder_problem, is_public
 
 from .backends import HANDLERS, InvalidBackend
@@ -65,6 +66,16 @@ def check_exposure(**_: object) -> list[CheckMessage]:
     text = f"The server listens on {mochi.host}, and MOCHI_API_TOKEN is not set."
     hint = "Set MOCHI_API_TOKEN, or listen on 127.0.0.1."
     return [checks.Warning(text, hint=hint, id="mochi.W002")]
+
+
+@register
+def check_search(**_: object) -> list[CheckMessage]:
+    """``mochi.W003``: sessions can be searched."""
+    if has_full_text():
+        return []
+    text = "This Python's SQLite has no full-text search (FTS5): sessions cannot be searched."
+    hint = "Use a Python whose SQLite has it; the usual ones do."
+    return [checks.Warning(text, hint=hint, id="mochi.W003")]
 
 
 @register
