@@ -42,6 +42,14 @@ class _State:
     agents: Mapping[str, _Agent] = field(default_factory=dict)
     definitions: Mapping[str, AgentDefinition] = field(default_factory=dict)
 
+    @property
+    def passing(self) -> bool:
+        """Whether tools could not be loaded for a reason that is none of theirs."""
+        return any(
+            agent.loaded is not None and agent.loaded.description.passing
+            for agent in self.agents.values()
+        )
+
 
 class AgentDiscoveryService:
     """The agents of one folder, usable or not; docs/reference/agents.md says what they may be.
@@ -132,7 +140,7 @@ class AgentDiscoveryService:
         begun = self._begun
         look = await in_thread(self._look)
         while not self._closed and (self._now.full if anew else self._now.number) <= begun:
-            if not anew and self._now.look == look:
+            if not anew and self._now.look == look and not self._now.passing:
                 return
             if self._loading is None:
                 self._begun += 1
@@ -214,7 +222,8 @@ def _skill_key(folder: AgentFolder) -> tuple[Path | None, Facts | None]:
 def _unchanged_code(folder: AgentFolder, known: _Agent | None) -> LoadedFolder | None:
     if known is None or _code_key(known.folder) != _code_key(folder):
         return None
-    return known.loaded
+    loaded = known.loaded
+    return None if loaded is not None and loaded.description.passing else loaded
 
 
 def _code_key(folder: AgentFolder) -> tuple[Path, bool, Look | None]:

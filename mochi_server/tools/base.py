@@ -69,6 +69,8 @@ class FolderDescription:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of tools by group, in the order of the package."""
     problems: tuple[Problem, ...] = ()
+    passing: bool = False
+    """Whether nothing in the folder is to blame, so that loading it again may well succeed."""
 
 
 class LoadedFolder(ABC):

@@ -140,7 +140,7 @@ class DirectorySource(ToolSource):
         begun = self._begun
         look = await in_thread(look_at, self._spec.path, self._stamp)
         while not self._closed and self._now.number <= begun:
-            if not anew and self._now.look == look:
+            if not anew and self._now.look == look and not self._now.description.passing:
                 return
             if self._loading is None:
                 self._begun += 1

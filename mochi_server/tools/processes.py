@@ -155,7 +155,8 @@ class _Describer:
                 return FolderDescription(folder=str(spec.path))
             return described(await load_into(self._ready(spec), spec, generation, self._limits))
         except (ToolFailed, BadFrame) as error:
-            return _broken(spec, str(error))
+            never_began = self._child is not None and self._child.pid is None
+            return _broken(spec, str(error), passing=never_began)
         except OSError as error:  # a folder above it may not be entered
             return _broken(spec, f"cannot be read: {error.strerror}")
 
@@ -177,6 +178,6 @@ class _Describer:
             self._child.kill(CLOSED)
 
 
-def _broken(spec: FolderSpec, reason: str) -> FolderDescription:
+def _broken(spec: FolderSpec, reason: str, *, passing: bool = False) -> FolderDescription:
     problem = Problem(file=str(spec.path), line=None, reason=reason)
-    return FolderDescription(folder=str(spec.path), problems=(problem,))
+    return FolderDescription(folder=str(spec.path), problems=(problem,), passing=passing)

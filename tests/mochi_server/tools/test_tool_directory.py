@@ -455,3 +455,27 @@ def test_two_stamps_are_never_taken_for_one(tmp_path):
         write_stamp(stamp)
         looks.append(look_at(tmp_path, stamp))
     assert all(one != two for one, two in itertools.pairwise(looks))
+
+
+async def test_tools_that_could_not_be_loaded_for_want_of_a_process_come_back(
+    tmp_path, monkeypatch
+):
+    """Nothing in the folder has changed, and nothing in it was to blame."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        '__all__ = ["add"]\n\n\ndef add(a: int) -> str:\n    """Add."""\n    return str(a + 1)\n'
+    )
+    loader = ProcessLoader()
+    source = DirectorySource(folder, loader=loader, default_timeout=10)
+    try:
+        with monkeypatch.context() as broken:
+            broken.setattr("sys.executable", str(tmp_path / "no-such-python"))
+            assert await names(source) == []
+            [problem] = source.problems()
+            assert "cannot be started" in problem.reason
+        assert await names(source) == ["add"]
+        assert source.problems() == ()
+    finally:
+        await source.aclose()
+        await loader.aclose()
