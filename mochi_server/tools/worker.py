@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
+import gc
 import io
 import os
 import resource
@@ -186,7 +187,11 @@ class Worker:
         self._folder = Path(request["path"])
         self._tidy()
         spec = FolderSpec(path=self._folder, subfolders=request["subfolders"])
-        self._package = load_package(spec, generation=request["generation"])
+        gc.disable()  # looking for garbage among what is imported takes an eighth of the time
+        try:
+            self._package = load_package(spec, generation=request["generation"])
+        finally:
+            gc.enable()
         return Outcome(kind="done", value=describe(self._package.description))
 
     def _tidy(self) -> None:
