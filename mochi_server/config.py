@@ -479,7 +479,12 @@ def server_processes(settings: MochiServerSettings) -> int:
 
 def tool_environment() -> dict[str, str]:
     """This process's environment for the user's own code: whole, without the server's secrets."""
-    return {name: value for name, value in os.environ.items() if name not in _OWN_SECRETS}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _OWN_SECRETS
+        and not (name.endswith("_BASE_URL") and _WITH_LOGIN.search(value))
+    }
 
 
 def _own_secrets() -> frozenset[str]:
