@@ -64,6 +64,7 @@ class Lifespan:
             self.runtime = get_runtime()
             self._listen(self.runtime)
             calm_collector()
+            self.runtime.start()
 
     async def stop(self) -> None:
         """Give the signals back, end what runs, close everything."""
@@ -79,7 +80,7 @@ class Lifespan:
         loop = asyncio.get_running_loop()
 
         def handle(number: int, frame: FrameType | None) -> None:
-            loop.call_soon_threadsafe(runtime.turns.stop_all)
+            loop.call_soon_threadsafe(runtime.stop)
             previous = self._previous.get(number)
             if callable(previous):
                 previous(number, frame)

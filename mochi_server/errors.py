@@ -12,6 +12,7 @@ MochiError
  ├─ ModelNotFound              404  MODEL_NOT_FOUND
  ├─ ThinkingNotSupported       400  THINKING_NOT_SUPPORTED
  ├─ ToolsNotSupported          400  TOOLS_NOT_SUPPORTED
+ ├─ SummaryModelRequired       422  SUMMARY_MODEL_REQUIRED
  ├─ ToolNotFound               404  TOOL_NOT_FOUND
  ├─ ToolExecutionFailed        500  TOOL_EXECUTION_FAILED
  ├─ ToolExecutionDenied        403  TOOL_EXECUTION_DENIED
@@ -174,6 +175,17 @@ class ToolsNotSupported(MochiError):
     code = "TOOLS_NOT_SUPPORTED"
     status = 400
     template = "Model {model!r} cannot call tools. Choose another model, or take the tools away."
+
+
+class SummaryModelRequired(MochiError):
+    """No model that is known to this session can write its summary."""
+
+    code = "SUMMARY_MODEL_REQUIRED"
+    status = 422
+    template = (
+        "Model {model!r} cannot be trusted with summaries: name another one as `model`, or as "
+        "`summary_model` of the session."
+    )
 
 
 class ToolNotFound(MochiError):

@@ -22,6 +22,9 @@ from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .search import SessionSearch
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
+from .services.summarization import SummarizationService
+from .services.summary_model import SummaryModelManager
+from .services.summary_writer import SummaryWriter
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
 from .sessions.storage.base import SessionStorage
@@ -69,6 +72,7 @@ class Runtime:
             enabled=settings.dynamic_context_window_enabled,
             look_seconds=0.0 if settings.workers > 1 else LOOK_SECONDS,
         )
+        self.summaries = self._summarization()
         self.background = BackgroundTasks()
         self.turns = TurnRegistry()
         self.tool_loader = build_tool_loader(settings)
@@ -107,6 +111,24 @@ class Runtime:
             execution=self.tool_execution,
             approvals=self.approvals,
             agents=AgentSource(self.agents, self._agent_runner()),
+            summaries=self.summaries,
+        )
+
+    def _summarization(self) -> SummarizationService:
+        settings = self.settings
+        alone = settings.session_storage == "memory"
+        return SummarizationService(
+            sessions=self.sessions,
+            writer=SummaryWriter(
+                sessions=self.sessions,
+                providers=self.providers,
+                windows=self.context_window,
+                most_tokens=settings.max_history_tokens,
+            ),
+            models=SummaryModelManager(self.providers),
+            folder=None if alone else settings.state_path / "summaries",
+            enabled=settings.summarization_enabled,
+            interval=settings.summarization_interval_seconds,
         )
 
     def _agent_runner(self) -> AgentExecutionService:
@@ -127,12 +149,23 @@ class Runtime:
                 settings.within_data(settings.planning_prompt_path),
                 settings.within_data(settings.execution_prompt_path),
             ),
+            make_way=self.summaries.make_way,
         )
+
+    def start(self) -> None:
+        """Begin what a server does by itself; a library user need not."""
+        self.summaries.catch_up()
+
+    def stop(self) -> None:
+        """End turns and summaries, and begin no new ones: the server is stopping."""
+        self.turns.stop_all()
+        self.summaries.stop()
 
     async def aclose(self) -> None:
         """End the turns, keep what they have so far, finish background work, close everything."""
-        self.turns.stop_all()
+        self.stop()
         await self.turns.wait_closed(self.settings.shutdown_seconds)
+        await self.summaries.aclose()
         await self.background.drain(DRAIN_SECONDS)
         await self.approvals.aclose()
         await self.tools.aclose()

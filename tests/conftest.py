@@ -39,7 +39,10 @@ async def ollama() -> AsyncIterator[FakeOllama]:
 def mochi(ollama: FakeOllama, tmp_path: Path, settings: Any) -> MochiServerSettings:
     """The settings of the Django side of this test: own folder, fake Ollama."""
     found = load_settings(
-        ollama_host=ollama.url, data_dir=tmp_path / "data", models_dir=tmp_path / "models"
+        ollama_host=ollama.url,
+        data_dir=tmp_path / "data",
+        models_dir=tmp_path / "models",
+        summarization_enabled=False,
     )
     settings.MOCHI = found
     settings.MOCHI_PROVIDERS = default_providers(found)

@@ -5,7 +5,7 @@ Docs: docs/explanation/agents.md. It is the same engine as the chat's, over the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 
 from ..chat.checks import check_tools, learn_window
@@ -40,6 +40,7 @@ class AgentExecutionService:
         windows: DynamicContextWindowService,
         execution: ToolExecutionService,
         prompts: PromptLoader,
+        make_way: Callable[[str], None] | None = None,
     ) -> None:
         self._max_rounds = max_rounds
         self._limits = limits
@@ -48,6 +49,7 @@ class AgentExecutionService:
         self._windows = windows
         self._execution = execution
         self._prompts = prompts
+        self._make_way = make_way
 
     async def run(
         self,
@@ -112,6 +114,7 @@ class AgentExecutionService:
             limits=self._limits,
             sessions=self._sessions,
             windows=self._windows,
+            make_way=self._make_way,
         )
 
     async def _new_session(self, definition: AgentDefinition, model: str) -> str:

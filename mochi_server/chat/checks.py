@@ -4,46 +4,21 @@ from __future__ import annotations
 
 from ..errors import (
     ContextOverflow,
-    ProviderError,
-    ProviderUnreachable,
     ThinkingNotSupported,
     ToolsNotSupported,
 )
 from ..messages import UserMessage
 from ..providers.base import ModelInfo, Provider, Think
-from ..services.context_window import DynamicContextWindowService
+from ..services.context_window import learn_window
 from ..services.history import estimate
 from ..sessions import ChatSession
 from .conversation import objects, system_of
 from .tool_calls import unanswered
 
+__all__ = ["check_length", "check_thinking", "check_tools", "learn_window", "prepare"]
+
 DENSEST_TEXT = 6.0
 """Characters a token that hardly any text exceeds: what overflows even so surely does."""
-
-
-async def learn_window(
-    windows: DynamicContextWindowService, model: str, provider: Provider, name: str
-) -> None:
-    """See how large the model is loaded, if that is not known: so much costs no reload.
-
-    Args:
-        windows: Where it is noted.
-        model: The full name.
-        provider: Whose model it is.
-        name: The provider's own name.
-
-    Raises:
-        ProviderUnreachable: the provider is not there.
-    """
-    if not provider.capabilities.context_size or windows.knows(model):
-        return
-    try:
-        window = await provider.loaded_window(name)
-    except ProviderUnreachable:
-        raise
-    except ProviderError:  # a server that does not tell costs a reload, not the turn
-        window = None
-    windows.loaded(model, window)
 
 
 def check_tools(model: str, info: ModelInfo, provider: Provider) -> None:

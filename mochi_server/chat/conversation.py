@@ -8,7 +8,7 @@ before a cut.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -78,6 +78,8 @@ class Conversation:
     limits: Limits
     sessions: SessionManager
     windows: DynamicContextWindowService
+    make_way: Callable[[str], None] | None = None
+    """Told the model before each request: what is done with it in the background can wait."""
     session: ChatSession | None = None
     """The session as it was saved last; dropped once the request is built."""
     window: Window | None = field(default=None, init=False)
@@ -99,6 +101,8 @@ class Conversation:
             MochiError: the model gave no whole reply.
         """
         retried = False
+        if self.make_way is not None:
+            self.make_way(self.model)
         while True:
             request = await self._request(beside)
             try:

@@ -14,6 +14,7 @@ from ..errors import (
 from ..providers.base import Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService
+from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import (
     ContextWindowConfig,
@@ -51,11 +52,13 @@ class ChatService:
         execution: ToolExecutionService,
         approvals: ApprovalBroker,
         agents: Agents | None = None,
+        summaries: SummarizationService | None = None,
     ) -> None:
         self._tools = tools
         self._execution = execution
         self._approvals = approvals
         self._agents: Agents = agents if agents is not None else NoAgents()
+        self._summaries = summaries
         self._sessions = sessions
         self._providers = providers
         self._windows = windows
@@ -90,6 +93,8 @@ class ChatService:
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._sessions.claim(session_id))
             metadata = session.metadata
+            if self._summaries is not None:
+                stack.enter_context(self._summaries.turn(session_id, metadata.model))
             conversation = await self._conversation(session_id, metadata.model, think)
             info = conversation.info
             tools = await self._offered(metadata)
@@ -128,6 +133,7 @@ class ChatService:
             limits=self._limits,
             sessions=self._sessions,
             windows=self._windows,
+            make_way=self._summaries.make_way if self._summaries is not None else None,
         )
 
     async def _offered(self, metadata: SessionMetadata) -> dict[str, Tool]:

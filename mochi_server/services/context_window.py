@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..constants import CHARACTERS_PER_TOKEN
+from ..errors import ProviderError, ProviderUnreachable
 from ..messages import now
-from ..providers.base import ModelInfo
+from ..providers.base import ModelInfo, Provider
 from ..sessions.types import ContextWindowConfig
 
 INITIAL_WINDOW = 8192
@@ -179,6 +180,31 @@ class DynamicContextWindowService:
             return None
         state.window = size
         return size
+
+
+async def learn_window(
+    windows: DynamicContextWindowService, model: str, provider: Provider, name: str
+) -> None:
+    """See how large the model is loaded, if that is not known: so much costs no reload.
+
+    Args:
+        windows: Where it is noted.
+        model: The full name.
+        provider: Whose model it is.
+        name: The provider's own name.
+
+    Raises:
+        ProviderUnreachable: the provider is not there.
+    """
+    if not provider.capabilities.context_size or windows.knows(model):
+        return
+    try:
+        window = await provider.loaded_window(name)
+    except ProviderUnreachable:
+        raise
+    except ProviderError:  # a server that does not tell costs a reload, not the turn
+        window = None
+    windows.loaded(model, window)
 
 
 def safe_limit(info: ModelInfo) -> int:

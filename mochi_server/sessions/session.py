@@ -115,6 +115,10 @@ class ChatSession:
             data.pop(key, None)
         return data
 
+    @staticmethod
+    def _but_summary(essence: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in essence.items() if key != "summary"}
+
     # What the file has, as it stands there
 
     def stored(self, index: int) -> JsonValue:
@@ -207,8 +211,15 @@ class ChatSession:
     # To and from the file
 
     def touch(self) -> None:
-        """What each save sets: the time and our version of the format."""
-        self.metadata.updated_at = now()
+        """What each save sets: the time, and our version of the format.
+
+        A new summary leaves the time: nobody has said anything, and the session keeps its place in
+        the list.
+        """
+        if self._messages_changed or self._but_summary(self._essence()) != self._but_summary(
+            self._before
+        ):
+            self.metadata.updated_at = now()
         self.metadata.format_version = FORMAT_VERSION
         self.metadata.message_count = len(self._lines)
 

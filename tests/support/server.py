@@ -123,8 +123,9 @@ async def running_server(
     """``python -m mochi_server --port 0`` with these settings, until the block ends.
 
     ``ollama`` is an address or has one as ``url``. The built-in model is switched off unless
-    ``models_dir`` says where it is.
+    ``models_dir`` says where it is, and so are summaries in the background.
     """
+    settings.setdefault("summarization_enabled", False)
     settings.setdefault("models_dir", data_dir / "models")
     settings.setdefault("ollama_host", getattr(ollama, "url", ollama) or NOBODY)
     process = await asyncio.create_subprocess_exec(

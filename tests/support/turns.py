@@ -27,6 +27,7 @@ class Bench:
 
     def __init__(self, folder: Path, ollama: FakeOllama, **settings: Any) -> None:
         self.ollama = ollama
+        settings.setdefault("summarization_enabled", False)  # no chats but those of the test
         self.settings = load_settings(data_dir=folder, ollama_host=ollama.url, **settings)
         provider = OllamaProvider(
             "ollama",

@@ -1,0 +1,69 @@
+"""Which model writes the summary of a session."""
+
+from __future__ import annotations
+
+from ..constants import SUMMARY_UNSUPPORTED_MODELS
+from ..errors import ModelNotFound, ProviderNotConfigured, SummaryModelRequired
+from ..providers.registry import ProviderRegistry
+from ..sessions.types import SessionMetadata
+
+
+class SummaryModelManager:
+    """Chooses among the model of the chat, the session's ``summary_model``, and a named one."""
+
+    def __init__(self, providers: ProviderRegistry) -> None:
+        self._providers = providers
+
+    def can_summarise(self, model: str) -> bool:
+        """Whether the model, which need not be there, can be trusted with structured output."""
+        provider, name = self._providers.resolve(model)
+        family = name.rpartition("/")[2].partition(":")[0].lower()
+        return provider.capabilities.structured_output and family not in SUMMARY_UNSUPPORTED_MODELS
+
+    async def choose(self, metadata: SessionMetadata) -> str | None:
+        """The chat's model if it can, else the session's ``summary_model`` if that can, else None.
+
+        Models that are not there are passed over.
+
+        Raises:
+            ProviderUnreachable, ProviderError: it cannot be known now.
+        """
+        for model in (metadata.model, metadata.summary_model):
+            if model is not None and self.can_summarise(model) and await self._is_there(model):
+                return model
+        return None
+
+    async def require(self, metadata: SessionMetadata, named: str | None = None) -> str:
+        """The named model, or what ``choose`` finds.
+
+        Raises:
+            ModelNotFound: the named one is not there.
+            SummaryModelRequired: it cannot; or none was named, and there is no other.
+            ProviderNotConfigured, ProviderUnreachable, ProviderError.
+        """
+        if named is not None:
+            await self.check(named)
+            return named
+        chosen = await self.choose(metadata)
+        if chosen is None:
+            raise SummaryModelRequired(model=metadata.model)
+        return chosen
+
+    async def check(self, model: str) -> None:
+        """Be sure that the model is there and can write summaries.
+
+        Raises:
+            ModelNotFound: it is not there.
+            SummaryModelRequired: it cannot.
+            ProviderNotConfigured, ProviderUnreachable, ProviderError.
+        """
+        if not self.can_summarise(model):
+            raise SummaryModelRequired(model=model)
+        await self._providers.show_model(model)
+
+    async def _is_there(self, model: str) -> bool:
+        try:
+            await self._providers.show_model(model)
+        except (ModelNotFound, ProviderNotConfigured):
+            return False
+        return True

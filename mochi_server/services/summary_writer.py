@@ -1,0 +1,140 @@
+"""Asks a model for the summary of a session, part by part, and stores each answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from ..aio import in_thread
+from ..errors import ContextOverflow, EmptyHistory
+from ..providers.base import ModelRequest, Provider
+from ..providers.registry import ProviderRegistry
+from ..sessions import ChatSession, SessionManager
+from ..sessions.types import ConversationSummary, SessionMetadata
+from .context_window import DynamicContextWindowService, learn_window
+from .summary_parts import Measure, Part, next_part
+from .summary_text import SummaryReply
+
+logger = logging.getLogger(__name__)
+
+
+class SummaryWriter:
+    """Summarises one session at a time; the caller sees to it that nobody else does."""
+
+    def __init__(
+        self,
+        *,
+        sessions: SessionManager,
+        providers: ProviderRegistry,
+        windows: DynamicContextWindowService,
+        most_tokens: int | None = None,
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            sessions: Where they are.
+            providers: Who has the models.
+            windows: Knows the one window of each model, which is used here as well.
+            most_tokens: Most tokens of history that anybody sends; None for what the window holds.
+        """
+        self._sessions = sessions
+        self._providers = providers
+        self._windows = windows
+        self._most_tokens = most_tokens
+
+    async def write(
+        self, session_id: str, model: str, *, anew: bool = False
+    ) -> ConversationSummary:
+        """Bring the summary to the end of the conversation; the summary.
+
+        A part that is done is stored, so an interrupted work goes on where it was. What is said
+        meanwhile is not waited for.
+
+        Args:
+            session_id: Whose.
+            model: Full name of the one that writes.
+            anew: Leave the present summary aside.
+
+        Raises:
+            EmptyHistory: nothing was said.
+            MochiError: the session cannot be read, the model did not answer, or not in the form.
+        """
+        began = time.monotonic()
+        while True:
+            session = await self._sessions.get(session_id)
+            part, summary = await self._next(session, model, anew=anew)
+            if part is None or part.is_last:
+                logger.info(
+                    "Session %s summarised by %s in %.1f s",
+                    session_id, model, time.monotonic() - began,
+                )  # fmt: skip
+                return summary
+            anew = False
+
+    async def _next(
+        self, session: ChatSession, model: str, *, anew: bool
+    ) -> tuple[Part | None, ConversationSummary]:
+        """The part that was asked, None where there is no more, and the summary then."""
+        metadata = session.metadata
+        provider, name = self._providers.resolve(model)
+        measure, num_ctx = await self._measure(metadata, model, provider, name)
+        cached = _has_read(provider, metadata, model)
+        while True:
+            part = await in_thread(next_part, session, measure, anew=anew, cached=cached)
+            if part is None:
+                if metadata.summary is None:
+                    raise EmptyHistory(f"Nothing was said in session {session.session_id!r} yet.")
+                return None, metadata.summary
+            request = ModelRequest(
+                model=name, messages=part.messages, num_ctx=num_ctx, max_tokens=measure.reply
+            )
+            try:
+                reply = await provider.structured(request, SummaryReply)
+            except ContextOverflow:
+                if measure.is_least:
+                    raise
+                measure = measure.halved()
+            else:
+                return part, await self._store(session.session_id, part, reply, model)
+
+    async def _measure(
+        self, metadata: SessionMetadata, model: str, provider: Provider, name: str
+    ) -> tuple[Measure, int | None]:
+        """What fits into the window that the model has, which is not made larger for this."""
+        info = await provider.show_model(name)
+        await learn_window(self._windows, model, provider, name)
+        window = self._windows.decide(
+            model,
+            info,
+            metadata.context_window_config if model == metadata.model else None,
+            usage=0,
+            ours=provider.capabilities.context_size,
+        )
+        size, ratio = window.num_ctx or window.size, self._windows.ratio(model)
+        return Measure.of(size, self._most_tokens, ratio), window.num_ctx
+
+    async def _store(
+        self, session_id: str, part: Part, reply: SummaryReply, model: str
+    ) -> ConversationSummary:
+        """Set it, unless what it is about was changed meanwhile."""
+        summary = ConversationSummary(
+            summary=reply.summary,
+            topics=reply.topics,
+            through_message_id=part.through.message_id,
+            covers=part.through.digest,
+            model=model,
+        )
+
+        def change(session: ChatSession) -> None:
+            if part.is_still_in(session):
+                session.metadata.summary = summary
+
+        await self._sessions.update(session_id, change)
+        return summary
+
+
+def _has_read(provider: Provider, metadata: SessionMetadata, model: str) -> bool:
+    """Whether the model's server still has the conversation, as the chat sent it, in its cache."""
+    tools, agents = metadata.tool_settings, metadata.agent_settings
+    offered = (tools and (tools.tools or tools.tool_group)) or (agents and agents.enabled_agents)
+    return provider.capabilities.context_size and model == metadata.model and not offered
