@@ -128,7 +128,11 @@ install(api)
             "ollama_host": "http://localhost:11434",
             "redis_connected": None,
             "version": __version__,
-            "providers": {"ollama": {"reachable": True}, "local": {"reachable": False}},
+            "providers": {
+                "ollama": {"reachable": True},
+                "local": {"reachable": False},
+                "test": {"reachable": True},
+            },
         }
     ),
 )
