@@ -59,6 +59,8 @@ __all__ = [
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 20.0
 LISTENS: Final = " listens on "
+WARM: Final = "  test: "
+"""How the line begins that says that everything is imported."""
 
 
 class TestServer:
@@ -71,7 +73,7 @@ class TestServer:
         """Where it listens: ``http://127.0.0.1:40123``."""
         self._process = process
         self._lines: list[str] = []
-        self._listens = threading.Event()
+        self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(process.stdout,), daemon=True)
         self._reader.start()
 
@@ -91,8 +93,9 @@ class TestServer:
             _, found, address = line.partition(LISTENS)
             if found and not self.url:
                 self.url = address.strip()
-                self._listens.set()
-        self._listens.set()
+            if line.startswith(WARM):
+                self._ready.set()
+        self._ready.set()
 
     def wait(self) -> None:
         """Wait until it answers.
@@ -100,7 +103,7 @@ class TestServer:
         Raises:
             RuntimeError: it ended, or took too long; the text is what it has printed.
         """
-        if not self._listens.wait(START_SECONDS) or not self.url:
+        if not self._ready.wait(START_SECONDS) or not self.url:
             raise RuntimeError(f"the server did not start:\n{self.log}")
 
     def stop(self) -> None:

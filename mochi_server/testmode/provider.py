@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..completions import ModelInfo
 from ..providers.openai_compatible import OpenAICompatibleProvider, load_sdk
@@ -12,8 +12,6 @@ from .transport import BASE_URL, scripted_client
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-
-MISSING: Final = "it needs the package openai: pip install 'mochi-server[openai]'"
 
 
 class ScriptedProvider(OpenAICompatibleProvider):
@@ -45,11 +43,20 @@ class ScriptedProvider(OpenAICompatibleProvider):
             self._http_client = scripted_client(
                 load_sdk(), words_per_second=self._pace, cancel_after_words=self._cancel
             )
-        return super()._open()
+        client = super()._open()
+        _ = client.chat.completions  # imported at first use, which would delay the first reply
+        return client
 
     async def list_models(self) -> list[ModelInfo]:
-        """Some names of the many."""
-        return listed_models(self.alias) if self._is_listed else []
+        """Some names of the many.
+
+        Raises:
+            ProviderNotConfigured: the package is missing that it speaks through.
+        """
+        if not self._is_listed:
+            return []
+        await self._client()
+        return listed_models(self.alias)
 
     async def show_model(self, name: str) -> ModelInfo:
         """Any."""
@@ -58,7 +65,3 @@ class ScriptedProvider(OpenAICompatibleProvider):
     async def check(self) -> bool:
         """Whether the package that it speaks through is there."""
         return find_spec("openai") is not None
-
-    async def problem(self) -> str | None:
-        """Which package is missing."""
-        return None if await self.check() else MISSING

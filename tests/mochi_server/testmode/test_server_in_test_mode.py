@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
+from mochi_server.errors import ProviderNotConfigured
 from mochi_server.initialise import run_init
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
@@ -126,7 +128,7 @@ async def test_beside_real_providers_test_is_an_alias_whose_models_are_not_liste
 
 
 async def test_an_option_starts_it_with_a_clean_slate_and_leaves_nothing(tmp_path):
-    for _ in "twice":
+    for _ in range(2):
         async with running_server(
             data_dir=tmp_path, command=TEST, test_words_per_second=0
         ) as server:
@@ -356,3 +358,11 @@ async def test_it_stops_at_once_in_the_middle_of_a_slow_reply(tmp_path):
                 os.kill(server.pid, signal.SIGTERM)
         assert seen[-2:] == ["error", "done"]
         assert await server.stop() == 0
+
+
+async def test_without_the_package_the_provider_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    provider = ScriptedProvider("test")
+    assert not await provider.check()
+    with pytest.raises(ProviderNotConfigured, match=r"mochi-server\[openai\]"):
+        await provider.list_models()
