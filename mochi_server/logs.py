@@ -41,6 +41,7 @@ def logging_config(level: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR", "propagate": True},
             "asyncio": {"level": "WARNING"},
             "uvicorn.error": {"filters": ["refused sockets"]},
+            "ollama_instructor": {"level": quiet},
             "httpx": {"level": quiet},
             "httpx2": {"level": quiet},
             "httpcore": {"level": "INFO"},

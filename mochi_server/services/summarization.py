@@ -88,6 +88,11 @@ class SummarizationService:
         self._catching_up: asyncio.Task[None] | None = None
         self._closed = False
 
+    @property
+    def pending(self) -> int:
+        """Sessions of this process that wait for a summary, or whose summary is being written."""
+        return len(self._jobs)
+
     # What the chat tells
 
     @contextmanager
