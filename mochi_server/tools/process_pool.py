@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,8 @@ from .output import Allowance
 from .wire import BadFrame
 
 VALIDATE_SECONDS = 5.0
+LOOK_SECONDS = 0.25
+"""Looks that take longer hold up no other: they are the user's own validators at work."""
 CLOSED = "the tools were closed"
 
 
@@ -65,6 +67,8 @@ class ProcessPool:
         self._held: dict[asyncio.Task[Any] | None, Seat] = {}
         """What each task has a place for, until it calls."""
         self._looks = anyio.Semaphore(1)
+        """One process is enough for looks, as long as they are quick."""
+        self._all_looks = anyio.Semaphore(max(2, options.workers))
         self._free: list[Seat] = []
         self._busy: set[Child] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -109,11 +113,36 @@ class ProcessPool:
         Raises:
             ToolFailed: there is no process, or it ended, or it took too long.
         """
-        async with self._looks:
+        async with self._all_looks, self._turn_to_look() as begun:
             seat = await self._take()
+            begun()
             with anyio.move_on_after(VALIDATE_SECONDS):
                 return await self._use(seat, "validate", name, arguments)
         raise ToolFailed("Looking at the arguments took too long.")
+
+    @asynccontextmanager
+    async def _turn_to_look(self) -> AsyncIterator[Callable[[], None]]:
+        """Wait for the others; what it gives is called when the look begins."""
+        await self._looks.acquire()
+        held = True
+        timer: asyncio.TimerHandle | None = None
+
+        def begun() -> None:
+            nonlocal timer
+            timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, give_way)
+
+        def give_way() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._looks.release()
+
+        try:
+            yield begun
+        finally:
+            if timer is not None:
+                timer.cancel()
+            give_way()
 
     async def _use(self, seat: Seat, op: str, name: str, arguments: JSONObject) -> Outcome:
         try:

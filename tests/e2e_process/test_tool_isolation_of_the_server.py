@@ -367,6 +367,62 @@ async def test_whatever_a_tool_does_hurts_its_own_call_only(
     assert not wrong, "\n".join(wrong)
 
 
+VALIDATOR = '''
+from pydantic import BaseModel, field_validator
+
+
+class Picky(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def check(cls, number: int) -> int:
+        while number == 0:
+            open("../hanging", "w").close()
+        if number == 1:
+            os._exit(4)
+        if number == 2:
+            raise KeyboardInterrupt
+        return number
+
+
+def pick(one: Picky) -> str:
+    """Pick one.
+
+    Args:
+        one: Which.
+    """
+    return f"picked {one.number}"
+'''
+
+
+async def test_arguments_that_are_never_checked_hold_up_no_other_conversation(
+    tmp_path: Path, ollama: FakeOllama, mark: str
+) -> None:
+    ollama.one_at_a_time = False
+    code = HEAD + FINE + VALIDATOR + "__all__ = ['fine', 'pick']\n"
+    write_tools(tmp_path / "tools", init=code)
+    async with hostile_server(tmp_path, mark, ollama=ollama) as server:
+
+        async def pick(number: int) -> dict[str, Any]:
+            arguments = {"one": {"number": number}}
+            [result] = await results_of(server, ollama, [("pick", arguments)])
+            return result
+
+        assert (await pick(7))["result"] == "picked 7"
+        assert "exit code 4" in (await pick(1))["error_message"]
+        assert "KeyboardInterrupt" in (await pick(2))["error_message"]
+        hanging = [asyncio.ensure_future(pick(0)) for _ in range(3)]
+        await until((tmp_path / "hanging").exists, 10)
+        begun = time.monotonic()
+        [result] = await results_of(server, ollama, [("fine", {"number": 1})])
+        assert result["result"] == "fine 1, tools"
+        assert time.monotonic() - begun < 4
+        assert not any(task.done() for task in hanging)
+        for result in await asyncio.gather(*hanging):
+            assert "took too long" in result["error_message"]
+
+
 async def test_a_tool_that_deletes_its_folder_is_gone_and_may_come_back(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
