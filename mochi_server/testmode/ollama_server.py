@@ -14,7 +14,7 @@ from ..completions import ModelInfo
 from .beats import Beat, Cut, first_sound, paced
 from .models import CONTEXT, listed_models, model_info
 from .ollama_words import CREATED, OllamaWords, asked_by, encoded, joined
-from .reply import compose
+from .reply import composed
 from .script import BadScript
 
 VERSION: Final = "0.33.0"
@@ -83,7 +83,7 @@ class FakeOllama:
         if not body.get("messages"):
             return _json(self._load(body, model))
         try:
-            beats = compose(asked_by(body), self._cancel)
+            beats = await composed(asked_by(body), self._cancel, size=request.content_length or 0)
         except BadScript as problem:
             raise Refused(400, str(problem)) from problem
         words = OllamaWords(model, thinks=thinks)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from ..aio import in_thread
 from .beats import Beat, CallPiece, Cut, End, Said, Silence, inserted
 from .example import example_of
 from .lorem import SHORTEST, length_of, lorem, pieces, stable_hash
@@ -28,7 +29,12 @@ REASON: Final = "\nReason:"
 """What makes a message without a script be thought about."""
 
 LETTERS: Final = 12
-"""Letters of a call's arguments in one piece."""
+"""Letters of a call's arguments in one piece; more where there would be too many pieces."""
+
+MOST_PIECES: Final = 1000
+
+LONG: Final = 100_000
+"""Bytes of a request that is answered by a thread's work."""
 
 TOKEN: Final = 4
 """Characters that count as a token."""
@@ -51,6 +57,13 @@ class _Part:
 
     beats: tuple[Beat, ...] = ()
     reason: tuple[int, str] | None = None
+
+
+async def composed(asked: Asked, cancel_after_words: int | None = None, *, size: int) -> list[Beat]:
+    """The same as ``compose``, holding nobody up; ``size`` is that of the request in bytes."""
+    if size > LONG:
+        return await in_thread(compose, asked, cancel_after_words)
+    return compose(asked, cancel_after_words)
 
 
 def compose(asked: Asked, cancel_after_words: int | None = None) -> list[Beat]:
@@ -175,8 +188,9 @@ def _called(calls: Sequence[CallAsText], choice: int, seed: str) -> Iterator[Bea
         arguments = call.arguments
         call_id = call.id or f"call_{stable_hash(f'{seed}{index}') % 2**32:08x}"
         yield CallPiece(choice=choice, index=index, id=call_id, name=call.name, last=not arguments)
-        for at in range(0, len(arguments), LETTERS):
-            piece, last = arguments[at : at + LETTERS], at + LETTERS >= len(arguments)
+        letters = max(LETTERS, len(arguments) // MOST_PIECES)
+        for at in range(0, len(arguments), letters):
+            piece, last = arguments[at : at + letters], at + letters >= len(arguments)
             yield CallPiece(choice=choice, index=index, id=call_id, arguments=piece, last=last)
 
 

@@ -22,7 +22,9 @@ from pydantic import (
 START: Final = "<|instruction_start|>"
 END: Final = "<|instruction_end|>"
 
-MOST_WORDS: Final = 100_000
+MOST_WORDS: Final = 20_000
+"""Words of one reply: it is composed as a whole, and others wait."""
+
 LONGEST_STALL: Final = 3600.0
 
 Words = Annotated[int, Field(ge=0, le=MOST_WORDS)]
@@ -162,7 +164,16 @@ class Script(_Strict):
     def _says_something(self) -> Script:
         if self.messages is None and not self.steps:
             raise ValueError("needs messages or steps")
+        if any(self._words(step) > MOST_WORDS for step in [self.messages or [], *self.steps]):
+            raise ValueError(f"a reply has at most {MOST_WORDS} words of lorem ipsum")
         return self
+
+    def _words(self, items: list[Item]) -> int:
+        texts = [item.text_message for item in items if item.text_message is not None]
+        thoughts = (text.reasoning or self.reasoning for text in texts)
+        return sum(text.length or 0 for text in texts) + sum(
+            thought.length for thought in thoughts if thought is not None
+        )
 
     def step(self, number: int) -> list[Item] | None:
         """The items of the n-th reply, from 0; None after the last."""

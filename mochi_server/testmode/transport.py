@@ -16,7 +16,7 @@ import orjson
 from .beats import Beat, Cut, first_sound, paced
 from .lorem import stable_hash
 from .openai_words import OpenAIWords, asked_by, error_body
-from .reply import compose
+from .reply import composed
 from .script import BadScript, Failure
 
 BASE_URL: Final = "http://test.invalid/v1"
@@ -63,7 +63,7 @@ class Answers:
         if request.url.path != _PATH or not body.get("stream"):
             return self._refusal("Test mode has streams of chat completions only.")
         try:
-            beats = compose(asked_by(body), self._cancel)
+            beats = await composed(asked_by(body), self._cancel, size=len(request.content))
         except BadScript as problem:
             return self._refusal(str(problem))
         said = paced(beats, self._pace)

@@ -106,6 +106,14 @@ async def test_tool_calls_come_progressively_with_their_indexes():
     assert json.loads("".join(first)) == arguments
 
 
+async def test_long_arguments_come_in_a_thousand_pieces_or_so():
+    found = await chunks(instructions(call("write", content="x" * 500_000)))
+    pieces = deltas(found, "tool_calls")
+    assert 900 < len(pieces) < 1100
+    whole = "".join(piece["function"]["arguments"] for (piece,) in pieces)
+    assert json.loads(whole) == {"content": "x" * 500_000}
+
+
 async def test_ids_of_calls_are_those_of_the_script_or_follow_from_it():
     given = block({"messages": [{"tool_call": [{"name": "a", "args": {}, "id": "mine"}]}]})
     assert deltas(await chunks(given), "tool_calls")[0][0]["id"] == "mine"
@@ -151,6 +159,17 @@ async def test_a_block_without_valid_json_can_still_reason():
         ({"messages": [{"text_message": {"length": -1}}]}, "messages.0.text_message.length"),
         ({"messages": [{"text_massage": {"length": 1}}]}, "messages.0.text_massage"),
         ({"messages": [{"error": {"status": 200}}]}, "messages.0.error.status"),
+        (
+            {"messages": [{"text_message": {"length": 15_000}}] * 2},
+            "the block: a reply has at most 20000 words",
+        ),
+        (
+            {
+                "reasoning": {"length": 15_000},
+                "steps": [[{"text_message": {"length": 6_000}}]],
+            },
+            "at most 20000 words",
+        ),
         ({"messages": [{"stall": {"seconds": 1e9}}]}, "messages.0.stall.seconds"),
     ],
 )
