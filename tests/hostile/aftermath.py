@@ -10,7 +10,16 @@ from tests.support.server import Server
 
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")
 LOCK = re.compile(r"[A-Za-z0-9_-]{1,64}\.(lock|claim)")
-FOLDERS = {"agents", "chat_sessions", "agent_chat_sessions", "models", "system_prompts", "tools"}
+INDEX = {f"search.sqlite3{tail}" for tail in ("", "-wal", "-shm", ".lock")}
+FOLDERS = {
+    ".mochi",
+    "agents",
+    "chat_sessions",
+    "agent_chat_sessions",
+    "models",
+    "system_prompts",
+    "tools",
+}
 TROUBLE = ("Traceback", "Unexpected error", "ERROR", "CRITICAL", "never awaited")
 
 
@@ -29,6 +38,8 @@ def _belongs(path: Path, data: Path) -> bool:
     if len(inner) == 1:
         return inner[0] in FOLDERS
     folder, *rest = inner
+    if folder == ".mochi":
+        return len(rest) == 1 and rest[0] in INDEX
     if folder == "system_prompts":
         return FILENAME.fullmatch("/".join(rest)) is not None
     if rest[:1] == [".locks"]:
