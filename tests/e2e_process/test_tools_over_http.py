@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.chat.tool_calls import INTERRUPTED
+from mochi_server.chat.tool_calls import EDITED, INTERRUPTED
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import ROOT, Server, environment, running_server
 from tests.support.tool_folders import is_gone, until
@@ -571,6 +571,7 @@ async def test_a_running_turn_keeps_the_functions_it_began_with(
         assert [d["result"] for name, d in events if name == "tool_result"] == ["new"]
 
 
+@pytest.mark.slow
 async def test_reload_and_the_command_load_what_looks_unchanged(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
@@ -777,7 +778,7 @@ async def test_a_second_client_allows_changes_and_denies(
             ("user", "Go."),
             ("assistant", "", ["c0", "c1", "c2", "c3", "c4"]),
             ("tool", P[2], "c0"),
-            ("tool", "21 F in Venice", "c1"),
+            ("tool", EDITED.format('{"city":"Venice","unit":"F"}', "21 F in Venice"), "c1"),
             ("tool", f"Error: {why}", "c2"),
             ("tool", f"Error: {DENY_TEXT}", "c3"),
             ("tool", f"Error: {missing}", "c4"),
@@ -897,6 +898,7 @@ async def test_a_reply_in_one_piece_denies_unless_it_is_told_to_wait(
 # -- the end of the server
 
 
+@pytest.mark.slow
 async def test_a_server_that_stops_ends_a_stream_whose_question_is_open(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
@@ -932,6 +934,7 @@ async def test_a_server_that_stops_ends_a_stream_whose_question_is_open(
         assert sent(ollama.chats[-1])[:5] == [*cut, ("user", "Go.")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_server_that_ends_while_tools_run_leaves_a_sound_file_and_no_process(
     tmp_path: Path, ollama: FakeOllama, number: signal.Signals
