@@ -21,6 +21,7 @@ from mochi_server.errors import InvalidRequest
 from mochi_server.nesting import REQUEST_LEVELS, is_too_deep, may_be_too_deep
 from prompts_app.api import router as prompts_router
 from sessions_app.api import router as sessions_router
+from sessions_app.summary_api import router as summary_router
 from tools_app.api import router as tools_router
 
 from .docs import OfflineSwagger
@@ -161,6 +162,7 @@ def without_password(address: str) -> str:
 
 api.add_router("/models", models_router, tags=["models"])
 api.add_router("/sessions", sessions_router, tags=["sessions"])
+api.add_router("/sessions", summary_router, tags=["sessions"])
 api.add_router("/chat", chat_router, tags=["chat"])
 api.add_router("/chat", confirmations_router, tags=["chat"])
 api.add_router("/tools", tools_router, tags=["tools"])

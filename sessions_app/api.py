@@ -22,6 +22,7 @@ from mochi_server.errors import (
     SessionNotFound,
     SessionUnreadable,
     StorageError,
+    SummaryModelRequired,
 )
 from mochi_server.sessions.listing import SessionFilter
 from mochi_server.sessions.session import ChatSession
@@ -164,7 +165,12 @@ async def delete_session(request: HttpRequest, session_id: str) -> HttpResponse:
     response=SessionHead,
     summary="Change a session's model or settings",
     openapi_extra=documented(
-        *OF_MODELS, *READING, example=schemas.CREATED, body=schemas.PATCH, parameters=ONE
+        *OF_MODELS,
+        SummaryModelRequired,
+        *READING,
+        example=schemas.CREATED,
+        body=schemas.PATCH,
+        parameters=ONE,
     ),
 )
 async def patch_session(
@@ -175,9 +181,12 @@ async def patch_session(
     Also possible while a turn is running, which goes on with what it began with.
     """
     runtime = get_runtime()
-    if payload.model:
+    if payload.model or payload.summary_model:
         await runtime.sessions.get(session_id)
+    if payload.model:
         await runtime.providers.show_model(payload.model)
+    if payload.summary_model is not None:
+        await runtime.summaries.models.check(payload.summary_model)
     async with runtime.sessions.edit(session_id) as session:
         apply_patch(session.metadata, payload)
     return json_response(head_of(session))

@@ -50,6 +50,8 @@ def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
         metadata.tool_settings = tools_of(patch.tool_settings)
     if "agent_settings" in named:
         metadata.agent_settings = agents_of(patch.agent_settings)
+    if "summary_model" in named:
+        metadata.summary_model = patch.summary_model
     if patch.context_window is not None:
         metadata.context_window_config = override(
             metadata.context_window_config, patch.context_window

@@ -56,7 +56,13 @@ CREATED: JSONObject = {
     **NO_LABELS,
 }
 PATCH: JSONObject = {"model": "qwen3:8b", "tool_settings": TOOLS, "title": "Learning asyncio"}
-SUMMARY: JSONObject = {"summary": "The user asked about asyncio.", "topics": ["python", "asyncio"]}
+SUMMARY: JSONObject = {
+    "summary": "The user asked about asyncio.",
+    "topics": ["python", "asyncio"],
+    "through_message_id": "f1e2d3c4b5",
+    "covers": "9b1c0f3a5d7e2486",
+    "model": "qwen3:14b",
+}
 MESSAGES: list[JsonValue] = [
     {
         "role": "user",
@@ -165,6 +171,9 @@ class SessionPatch(LabelsBody):
     tool_settings: StrictToolSettings | None = None
     agent_settings: StrictAgentSettings | None = None
     context_window: ContextWindowPatch | None = None
+    summary_model: ModelName | None = Field(
+        default=None, description="Writes summaries where the session's model cannot."
+    )
 
 
 class MessageEdit(BaseModel):

@@ -22,6 +22,8 @@ ROUTES = {
     "PUT /api/v1/sessions/{session_id}/system-prompt",
     "DELETE /api/v1/sessions/{session_id}/system-prompt",
     "GET /api/v1/sessions/{session_id}/status",
+    "POST /api/v1/sessions/{session_id}/summarize",
+    "GET /api/v1/sessions/{session_id}/summary",
     "POST /api/v1/chat/{session_id}",
     "POST /api/v1/chat/{session_id}/stream",
     "POST /api/v1/chat/{session_id}/confirm-tool",

@@ -1,0 +1,143 @@
+"""``manage.py summarize_sessions``: write the summaries that are missing."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from datetime import datetime, timezone
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from mochi_project.commands import INTERRUPTED
+from mochi_project.console import as_json, duration, progress, table
+from mochi_project.runtime import forget_runtime, get_runtime
+from mochi_server.errors import MochiError
+from mochi_server.runtime import Runtime
+from mochi_server.services.summarization import Outcome
+from mochi_server.services.summary_backlog import Candidate, Done, Wanted, find, summarise_all
+from sessions_app.cli.action import Options, add_json
+
+COLUMNS = ("SESSION", "MODEL", "OUTCOME")
+WORDS = {
+    Outcome.WRITTEN: "summarised",
+    Outcome.NOT_NEEDED: "not needed any more",
+    Outcome.NO_MODEL: "skipped: no model can",
+}
+
+
+class Command(BaseCommand):
+    """Shows the sessions without a present summary, or summarises them."""
+
+    help = (
+        "Summarises the sessions that have no summary, or one that is behind, one after the other. "
+        "Chats of running servers go first."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """``summarize_sessions [--all | --id ID | --older-than 1d] [--dry-run] [--json]``."""
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument("--all", action="store_true", help="All, present summaries included.")
+        which.add_argument(
+            "--id", action="append", metavar="ID", help="Only this one; may be given again."
+        )
+        which.add_argument(
+            "--older-than", type=duration, metavar="TIME", help="Unchanged for 30d, 12h, 2w."
+        )
+        parser.add_argument("--dry-run", action="store_true", help="Only show which.")
+        add_json(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
+        """Do it; exit with 1 if one of them failed."""
+        if settings.MOCHI.session_storage == "memory":
+            raise CommandError(
+                "MOCHI_SESSION_STORAGE is memory: only the server itself has sessions."
+            )
+        try:
+            code = asyncio.run(self.run(wanted_of(options), options))
+        except MochiError as error:
+            raise CommandError(error.message) from error
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+        if code:
+            sys.exit(code)
+
+    async def run(self, wanted: Wanted, options: Options) -> int:
+        """The work; answers the exit code."""
+        runtime = get_runtime()
+        try:
+            return await self.run_on(runtime, wanted, options)
+        finally:
+            await runtime.aclose()
+            forget_runtime()
+
+    async def run_on(self, runtime: Runtime, wanted: Wanted, options: Options) -> int:
+        """The same, with what the server works with."""
+        looking = progress("sessions looked at")
+        found = await find(runtime.sessions, runtime.summaries, wanted, looking.advance)
+        done: list[Done] = []
+        if not options["dry_run"]:
+            writing = progress("sessions summarised")
+            done = await summarise_all(
+                runtime.summaries, found, anew=wanted.anew, advance=writing.advance
+            )
+        if options["json"]:
+            ends = {each.session_id: each for each in done}
+            lines = [as_object(each, ends.get(each.session_id)) for each in found]
+            self.stdout.write(as_json(lines))
+        else:
+            self._print(found, done, dry_run=options["dry_run"])
+        return 1 if any(each.reason for each in done or found) else 0
+
+    def _print(self, found: list[Candidate], done: list[Done], *, dry_run: bool) -> None:
+        if not found:
+            self.stdout.write("No session needs a summary.")
+            return
+        ends = {each.session_id: each for each in done}
+        rows = [
+            (each.session_id, each.model, word_of(each, ends.get(each.session_id)))
+            for each in found
+        ]
+        self.stdout.write(table(rows, COLUMNS))
+        for each in done or found:
+            if each.reason is not None:
+                self.stderr.write(f"problem: {each.session_id}: {each.reason}")
+        if dry_run:
+            self.stdout.write("Nothing was written. Leave out --dry-run to do it.")
+
+
+def wanted_of(options: Options) -> Wanted:
+    """What the options name.
+
+    Raises:
+        CommandError: a time before all calendars.
+    """
+    age = options["older_than"]
+    try:
+        before = None if age is None else datetime.now(timezone.utc) - age
+    except OverflowError as error:
+        raise CommandError("--older-than is longer ago than any calendar begins.") from error
+    anew = bool(options["all"] or options["id"])
+    return Wanted(session_ids=options["id"], before=before, anew=anew)
+
+
+def word_of(candidate: Candidate, done: Done | None) -> str:
+    """The outcome for a person."""
+    if candidate.reason is not None or (done is not None and done.outcome is None):
+        return "failed"
+    if done is not None and done.outcome is not None:
+        return WORDS[done.outcome]
+    return "would be summarised" if candidate.model else WORDS[Outcome.NO_MODEL]
+
+
+def as_object(candidate: Candidate, done: Done | None) -> dict[str, str | None]:
+    """One session as JSON."""
+    return {
+        "session_id": candidate.session_id,
+        "model": candidate.model,
+        "outcome": done.outcome.value if done is not None and done.outcome is not None else None,
+        "reason": done.reason if done is not None else candidate.reason,
+    }

@@ -1,0 +1,178 @@
+"""``manage.py summarize_sessions``."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import anyio
+import pytest
+from django.core.management import CommandError, call_command
+
+from mochi_server.aio import in_thread
+from mochi_server.messages import AssistantMessage, UserMessage
+from mochi_server.sessions import ConversationSummary, SessionManager
+from tests.support.server import environment, run_command, running_server
+
+MODEL = "qwen3:14b"
+
+
+def run(*arguments: Any) -> tuple[str, str, int]:
+    """What the command says, what it complains about, and its exit code."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    try:
+        call_command("summarize_sessions", *arguments, stdout=out, stderr=err)
+    except SystemExit as ended:
+        code = ended.code
+    return out.getvalue(), err.getvalue(), code
+
+
+async def command(*arguments: Any) -> tuple[str, str, int]:
+    return await in_thread(run, *arguments)
+
+
+async def as_json(*arguments: Any) -> Any:
+    return json.loads((await command(*arguments, "--json"))[0])
+
+
+@pytest.fixture
+def manager(mochi):
+    return SessionManager(sessions_dir=mochi.sessions_path)
+
+
+async def make(manager, session_id, *, model=MODEL, days=0, messages=2, summary=None):
+    await manager.create(model, session_id=session_id)
+    said = [UserMessage(content="Hello"), AssistantMessage(content="Hi", model=model)]
+    async with manager.edit(session_id) as session:
+        session.append(*said[:messages])
+        session.metadata.summary = summary
+    path = manager.storage.folder / f"{session_id}.json"
+    content = json.loads(path.read_bytes())
+    time = datetime.now(timezone.utc) - timedelta(days=days)
+    content["metadata"]["updated_at"] = time.isoformat()
+    path.write_text(json.dumps(content))
+
+
+@pytest.fixture
+async def several(manager):
+    """Two that need a summary, one of them old; and three that need none, each for its reason."""
+    await make(manager, "new")
+    await make(manager, "old", days=40)
+    await make(manager, "asking", messages=1, days=50)
+    await make(manager, "empty", messages=0, days=60)
+    await make(manager, "foreign", summary=ConversationSummary(summary="By others."), days=70)
+    return manager
+
+
+async def test_a_dry_run_shows_what_needs_a_summary_and_writes_none(several, ollama):
+    out, err, code = await command("--dry-run")
+    head, *lines, last = out.splitlines()
+    assert head.split() == ["SESSION", "MODEL", "OUTCOME"]
+    assert [line.split() for line in lines] == [
+        [name, MODEL, "would", "be", "summarised"] for name in ("new", "old")
+    ]
+    assert last == "Nothing was written. Leave out --dry-run to do it."
+    assert (err, code) == ("", 0)
+    assert ollama.chats == []
+
+
+async def test_what_needs_a_summary_gets_one(several, ollama):
+    out, err, code = await command()
+    assert [line.split() for line in out.splitlines()[1:]] == [
+        [name, MODEL, "summarised"] for name in ("new", "old")
+    ]
+    assert (err, code) == ("", 0)
+    for name in ("new", "old"):
+        assert (await several.get(name)).metadata.summary is not None
+    assert (await several.get("foreign")).metadata.summary.summary == "By others."
+    assert (await command())[0] == "No session needs a summary.\n"
+    assert len(ollama.chats) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--all"], ["new", "old", "foreign"]),
+        (["--older-than", "30d"], ["old"]),
+        (["--id", "old", "--id", "foreign"], ["old", "foreign"]),
+        (["--id", "asking"], []),
+    ],
+)
+async def test_the_options_choose(several, arguments, names):
+    lines = await as_json(*arguments)
+    assert lines == [
+        {"session_id": name, "model": MODEL, "outcome": "written", "reason": None} for name in names
+    ]
+
+
+async def test_all_writes_present_summaries_anew(several, ollama):
+    await command("--id", "new")
+    ollama.reply([json.dumps({"summary": "Another one.", "topics": []})])
+    await command("--id", "new")
+    assert (await several.get("new")).metadata.summary.summary == "Another one."
+
+
+async def test_a_failure_of_one_is_told_and_stops_no_other(several, ollama):
+    for _ in range(2):
+        ollama.reply(["no JSON"])
+    out, err, code = await command()
+    assert [line.split()[-1] for line in out.splitlines()[1:]] == ["failed", "summarised"]
+    assert err.startswith("problem: new: The reply of 'qwen3:14b' does not have the form")
+    assert code == 1
+
+
+async def test_an_unknown_session_is_a_problem(several):
+    out, err, code = await command("--id", "nowhere")
+    assert out.split()[-3:] == ["nowhere", "-", "failed"]
+    assert err == "problem: nowhere: Session with ID 'nowhere' not found.\n"
+    assert code == 1
+
+
+async def test_a_session_without_a_suitable_model_is_skipped(manager, ollama):
+    ollama.add_model("gpt-oss:20b")
+    await make(manager, "one", model="gpt-oss:20b")
+    assert (await command("--dry-run"))[0].splitlines()[1].split()[1:] == [
+        "-", "skipped:", "no", "model", "can",
+    ]  # fmt: skip
+    [line] = await as_json()
+    assert line == {"session_id": "one", "model": None, "outcome": "no_model", "reason": None}
+
+
+def test_two_ways_to_choose_are_refused(mochi):
+    with pytest.raises(CommandError, match="not allowed with"):
+        run("--all", "--older-than", "1d")
+
+
+async def test_sessions_in_memory_cannot_be_seen_from_here(mochi, settings):
+    settings.MOCHI = mochi.model_copy(update={"session_storage": "memory"})
+    with pytest.raises(CommandError, match="only the server itself"):
+        await command()
+
+
+@pytest.mark.slow
+async def test_a_chat_of_a_running_server_goes_before_the_command(tmp_path, ollama):
+    data = {"data_dir": tmp_path, "models_dir": tmp_path / "models"}
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        waiting, chatting = await server.new_session(), await server.new_session()
+        await server.post(f"/chat/{waiting}", {"message": "Hello"})
+        ollama.reply([json.dumps({"summary": "Late.", "topics": []})], delay=60, match="Summarise")
+        ollama.reply([json.dumps({"summary": "Done.", "topics": []})], match="Summarise")
+        ended = []
+
+        async def summarise() -> None:
+            env = environment(ollama_host=ollama.url, summarization_interval_seconds=0.1, **data)
+            ended.append(await run_command("summarize_sessions", "--json", cwd=tmp_path, env=env))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(summarise)
+            await ollama.requested(2)
+            with anyio.fail_after(5):
+                status, _ = await server.post(f"/chat/{chatting}", {"message": "Me first"})
+            assert status == 200
+            assert ollama.disconnects == 1
+        assert ended[0].code == 0, ended[0].err
+        [line] = json.loads(ended[0].out)
+        assert (line["session_id"], line["outcome"]) == (waiting, "written")
+        assert (await server.get(f"/sessions/{waiting}/summary"))[1]["summary"] == "Done."
