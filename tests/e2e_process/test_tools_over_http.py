@@ -247,9 +247,11 @@ async def weather(folder: Path, ollama: FakeOllama, **options: Any) -> AsyncIter
 
 # -- the loop
 
-P, L = ("get_weather", PARIS, "21 C in Paris"), ("get_weather", LONDON, "21 C in London")
-N = ("get_current_time", {}, "noon")
-RECORDED: dict[str, tuple[str, list[tuple[str, dict[str, Any], str]]]] = {
+Called = tuple[str, dict[str, Any], str]
+P: Called = ("get_weather", PARIS, "21 C in Paris")
+L: Called = ("get_weather", LONDON, "21 C in London")
+N: Called = ("get_current_time", {}, "noon")
+RECORDED: dict[str, tuple[str, list[Called]]] = {
     "tool_one": ("", [P]),
     "tool_one_in_final": ("", [P]),
     "tool_two": ("", [P, L]),
@@ -656,6 +658,7 @@ async def test_changed_settings_count_from_the_next_turn_and_status_tells_what_i
         code, body = await server.request("PATCH", f"/sessions/{session}", patch)
         assert (await status())["unknown_tool_group"] == "nowhere"
         assert (await status())["execution_policy"] == "always_confirm"
+        wrong: dict[str, Any]
         for wrong in ({"execution_policy": "perhaps"}, {"tools": "fail"}, {"tool": []}):
             code, body = await server.request(
                 "PATCH", f"/sessions/{session}", {"tool_settings": wrong}
