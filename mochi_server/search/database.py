@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..files import hand_over, make_folder
 from .contents import Contents
 from .query import Query
 from .tables import (
@@ -92,14 +93,16 @@ class SearchFile:
 
     def _make_empty(self, path: Path) -> None:
         """An empty file that nobody else may read; SQLite gives its helpers the same mode."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         for name in (path, *(path.with_name(path.name + tail) for tail in ("-wal", "-shm"))):
             name.unlink(missing_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        hand_over(path, handle)
+        os.close(handle)
 
     def _connect(self) -> sqlite3.Connection:
         name = ":memory:" if self.path is None else f"{self.path.as_uri()}?mode=rw"
-        connection = sqlite3.connect(name, BUSY_SECONDS, isolation_level=None, uri=True)
+        connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
         # What is lost with the power is made anew; what was deleted shall be gone.
         connection.executescript("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;")
         return connection
