@@ -76,8 +76,8 @@ def check_plain(path: Path) -> None:
 def replace_file(path: Path, parts: Iterable[bytes], *, new: bool = False) -> os.stat_result:
     """Put the content at the path in one step, durably; its status. The folder is made if needed.
 
-    A file that was there hands on its mode and, where the system allows it, its group; a new one
-    follows the umask. A crash at any instant leaves the old or the new content, and perhaps
+    A file that was there hands on its mode and, where the system allows it, its owner and group; a
+    new one follows the umask. A crash at any instant leaves the old or the new content, and perhaps
     ``.{stem}.{16 hexadecimal digits}.tmp`` beside it.
 
     Args:
@@ -90,7 +90,7 @@ def replace_file(path: Path, parts: Iterable[bytes], *, new: bool = False) -> os
         OSError: the disk refused; what was there still is.
     """
     temporary = path.parent / f".{path.stem}.{random.getrandbits(64):016x}.tmp"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     old = None if new else _plain_status(path)
     try:
         status = _write(temporary, parts, old)
@@ -109,6 +109,8 @@ def _write(path: Path, parts: Iterable[bytes], old: os.stat_result | None) -> os
     mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor
+        if old is None:
+            hand_over(path, handle)
         file.writelines(parts)
         file.flush()
         os.fsync(handle)
@@ -126,13 +128,16 @@ def _plain_status(path: Path) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) else None
 
 
-def _access(status: os.stat_result) -> tuple[int, int]:
-    return stat.S_IMODE(status.st_mode), status.st_gid
+def _access(status: os.stat_result) -> tuple[int, int, int]:
+    return stat.S_IMODE(status.st_mode), status.st_gid, status.st_uid
 
 
 def _hand_on(handle: int, status: os.stat_result, old: os.stat_result) -> None:
     """Mode and group of the old file; another group gets no more than everybody."""
     mode = stat.S_IMODE(old.st_mode)
+    if status.st_uid != old.st_uid:
+        with contextlib.suppress(OSError):  # only root may
+            os.fchown(handle, old.st_uid, -1)
     if status.st_gid != old.st_gid:
         try:
             os.fchown(handle, -1, old.st_gid)
@@ -140,6 +145,48 @@ def _hand_on(handle: int, status: os.stat_result, old: os.stat_result) -> None:
             mode = (mode & ~0o070) | ((mode & 0o007) << 3)
     with contextlib.suppress(OSError):  # a file system without modes
         os.fchmod(handle, mode)
+
+
+def hand_over(path: Path, handle: int | None = None) -> None:
+    """Where root makes a file or folder, its owner is that of the folder around it.
+
+    A server that is not root would else be kept from its own data by a command that root ran.
+
+    Args:
+        path: what was made just now.
+        handle: of the file, if it is open.
+    """
+    if os.geteuid() != 0:
+        return
+    with contextlib.suppress(OSError):
+        around = path.parent.stat()
+        if handle is None:
+            os.chown(path, around.st_uid, around.st_gid, follow_symlinks=False)
+        elif _is_new(os.fstat(handle)):
+            os.fchown(handle, around.st_uid, around.st_gid)
+
+
+def _is_new(status: os.stat_result) -> bool:
+    """Of root's, empty, and no other name of a file that is elsewhere."""
+    return status.st_uid == 0 and status.st_size == 0 and status.st_nlink == 1
+
+
+def make_folder(path: Path) -> None:
+    """The folder and those above it, each for the owner of the one around it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        path.mkdir()
+    except FileNotFoundError:
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return
+    hand_over(path)
 
 
 def flush_folder(folder: Path) -> None:

@@ -16,6 +16,8 @@ from .letters import apart, normal
 _BREATH = 256
 """Messages read before other threads may run."""
 
+_SEPARATOR = "\n\n"
+
 
 class Contents(NamedTuple):
     """The texts of a session, by where they stand: the columns of the index, in their order."""
@@ -41,14 +43,15 @@ def contents_of(data: bytes, session_id: str) -> Contents | None:
         _add(said, orjson.loads(line))
         if number % _BREATH == 0:
             breathe()
-    texts = {role: _joined(found) for role, found in said.items()}
+    texts = {role: _SEPARATOR.join(found) for role, found in said.items()}
     return Contents(*map(_joined, _head(metadata)), **texts)
 
 
 def _add(said: dict[str, list[str]], message: JsonValue) -> None:
     match message:
         case {"role": str() as role, "content": str() as text} if role in said:
-            said[role].append(text)
+            # One by one: all at once would hold the interpreter lock for long.
+            said[role].append(_ready(text))
 
 
 def _head(metadata: SessionMetadata) -> tuple[list[str], list[str], list[str]]:
@@ -58,4 +61,8 @@ def _head(metadata: SessionMetadata) -> tuple[list[str], list[str], list[str]]:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    return apart(normal("\n\n".join(texts)))
+    return _SEPARATOR.join(map(_ready, texts))
+
+
+def _ready(text: str) -> str:
+    return apart(normal(text))

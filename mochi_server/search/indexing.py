@@ -15,6 +15,7 @@ import anyio
 
 from ..aio import in_thread
 from ..errors import SessionNotFound, StorageError
+from ..files import make_folder
 from ..sessions import SessionManager
 from ..sessions.codec import breathe
 from ..sessions.listing import Row
@@ -165,7 +166,7 @@ class Indexer:
             batch, place = await self._read(changed, place)
             await self.in_thread(partial(self._enter, batch))
             self.indexing = Indexing(total - len(changed) + place, total)
-        if len(changed) > _TIDY_SESSIONS:
+        if gone or len(changed) > _TIDY_SESSIONS:  # what was deleted shall not stay in the log
             await self.in_thread(self._file.tidy)
         self._complete = (look.version, await self.in_thread(self._file.state))
 
@@ -215,7 +216,7 @@ class Indexer:
 
 def _take(path: Path) -> int | None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         return take(path)
     except OSError as error:
         reason = error.strerror or str(error)

@@ -14,12 +14,16 @@ import anyio
 
 from ...aio import finish_in_thread, in_thread
 from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
-from ...files import NOT_PLAIN, PLAIN, flush_folder, read_plain, replace_file
+from ...files import NOT_PLAIN, PLAIN, flush_folder, make_folder, read_plain, replace_file
 from .base import Entry, Hold, SessionChanged, SessionStorage, check_session_id
 from .folder import scan, signature_of
 from .locks import KeyedLocks, remove, remove_idle, take
 
 _HEADS_AT_ONCE = 500
+
+_SECOND_LOOKS = (0.002, 0.003)
+"""Seconds after which a claim that is held is tried again: who removes idle locks, as each command
+does at its end, holds them for microseconds."""
 
 
 class JSONFileStorage(SessionStorage):
@@ -114,6 +118,11 @@ class JSONFileStorage(SessionStorage):
     async def _claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         path = self._lock_path(session_id, "claim")
         taken = await self._take(session_id, path)
+        for pause in _SECOND_LOOKS:
+            if taken is not None:
+                break
+            await anyio.sleep(pause)
+            taken = await self._take(session_id, path)
         if taken is None:
             raise SessionBusy(session_id=session_id)
         try:
@@ -299,7 +308,7 @@ def _take_at(lock: Path) -> int | None:
     try:
         return take(lock)
     except FileNotFoundError:
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(lock.parent)
         return take(lock)
 
 

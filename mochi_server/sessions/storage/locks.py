@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from ...files import hand_over
+
 _Turns = dict[str, tuple[asyncio.Lock, list[None]]]
 
 
@@ -42,6 +44,7 @@ def take(path: Path) -> int | None:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
+            hand_over(path, handle)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(handle, path):
                 return handle

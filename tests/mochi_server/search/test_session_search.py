@@ -122,6 +122,25 @@ async def test_a_deleted_session_leaves_no_text_in_the_table(shelf):
     assert rows == []
 
 
+async def test_a_deleted_text_is_overwritten_at_the_next_search_while_the_server_runs(shelf):
+    await shelf.add("one", "an own secret " * 20)
+    await shelf.found("secret")
+    await shelf.sessions.delete("one")
+    assert await shelf.found("secret") == []
+    content = b"".join(path.read_bytes() for path in shelf.path.parent.iterdir())
+    assert b"an own secret" not in content
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+async def test_an_index_that_root_makes_belongs_to_the_owner_of_the_data(tmp_path):
+    os.chown(tmp_path, 65534, 65534)
+    shelf = Shelf(tmp_path)
+    await shelf.add("one", "hello")
+    assert await shelf.found("hello") == ["one"]
+    await shelf.search.aclose()
+    assert {(p.stat().st_uid, p.stat().st_gid) for p in tmp_path.rglob("*")} == {(65534, 65534)}
+
+
 async def test_unreadable_files_are_problems_and_hide_no_other(shelf):
     await shelf.add("good", "needle")
     shelf.file("torn").write_text('{"metadata": {')

@@ -1,5 +1,6 @@
 """Session files among everything else that may lie in a folder."""
 
+import asyncio
 import os
 import stat
 import time
@@ -11,6 +12,7 @@ import pytest
 from mochi_server.errors import SessionNotFound, StorageError
 from mochi_server.sessions import JSONFileStorage, SessionManager
 from mochi_server.sessions.storage.folder import LEFTOVER_SECONDS
+from mochi_server.sessions.storage.locks import take
 
 
 async def test_nothing_but_the_session_is_left_behind(tmp_path: Path):
@@ -111,6 +113,38 @@ async def test_a_session_keeps_its_group(tmp_path: Path):
     os.chown(tmp_path / "one.json", -1, 12345)
     await storage.write("one", [b"new"])
     assert (tmp_path / "one.json").stat().st_gid == 12345
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+async def test_a_session_that_root_writes_stays_with_its_owner(tmp_path: Path):
+    """A server that is no root must not lose it to a command that is."""
+    storage = JSONFileStorage(tmp_path)
+    await storage.create("one", [b"old"])
+    os.chown(tmp_path / "one.json", 12345, 12345)
+    (tmp_path / "one.json").chmod(0o600)
+    await storage.write("one", [b"new"])
+    status = (tmp_path / "one.json").stat()
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (12345, 12345, 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+async def test_what_root_makes_belongs_to_the_owner_of_the_folder(tmp_path: Path):
+    os.chown(tmp_path, 12345, 12345)
+    storage = JSONFileStorage(tmp_path / "chats")
+    await storage.create("one", [b"new"])
+    async with storage.claim("one"):
+        assert {(p.stat().st_uid, p.stat().st_gid) for p in tmp_path.rglob("*")} == {(12345, 12345)}
+
+
+async def test_a_look_whether_a_claim_is_idle_refuses_no_turn(tmp_path: Path):
+    """Whoever tidies up takes each lock for a moment to see that nobody holds it."""
+    storage = JSONFileStorage(tmp_path)
+    await storage.create("one", [b"{}"])
+    look = take(tmp_path / ".locks" / "one.claim")
+    assert look is not None
+    asyncio.get_running_loop().call_later(0.001, os.close, look)
+    async with storage.claim("one") as signature:
+        assert signature is not None
 
 
 async def test_a_new_session_follows_the_umask(tmp_path: Path):
