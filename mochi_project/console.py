@@ -14,6 +14,8 @@ from mochi_server.progress import StreamProgress
 
 PATIENCE_SECONDS = 0.5
 WIDE = frozenset("WF")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_CONTROLS = re.compile("[\x7f-\x9f]")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -77,8 +79,16 @@ def cut(text: str, columns: int) -> str:
 
 
 def as_json(value: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
-    """JSON for people and programs: indented, with the letters of every language."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """JSON for people and programs: indented, with the letters of every language.
+
+    What is no text, as in names of files, becomes U+FFFD. Controls that JSON allows are escaped.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return _CONTROLS.sub(_escaped, _SURROGATES.sub("\ufffd", text))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def progress(

@@ -29,7 +29,7 @@ class Page:
         """The encoded rows of the sessions, and where the next page begins."""
         keys = self.sessions
         if self.wanted != ALL:
-            stop = None if self.limit is None else self.limit + 1
+            stop = None if self.limit is None else min(self.limit, len(keys)) + 1
             keys = [*islice(filter(self._is_wanted, keys), stop)]
         following = None
         if self.limit is not None and len(keys) > self.limit:

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import OutputWrapper
 
+from mochi_project.console import plain
 from mochi_server.sessions.manager import SessionManager
 
 
@@ -23,7 +24,7 @@ class Console:
 
     def problem(self, name: str, reason: str) -> None:
         """One line about something that failed."""
-        self.err.write(f"problem: {name}: {reason}")
+        self.err.write(plain(f"problem: {name}: {reason}"))
 
 
 Options = dict[str, Any]

@@ -95,3 +95,13 @@ def test_a_length_of_time_has_a_unit(text, length):
 def test_another_text_is_no_length_of_time(text):
     with pytest.raises(argparse.ArgumentTypeError, match="30d, 12h, 2w"):
         duration(text)
+
+
+def test_json_can_be_written_anywhere_and_moves_no_cursor():
+    """Names of files may be no text, and some terminals obey the controls behind ASCII."""
+    value = {"name": "\udcff.json", "title": "Größe \x9b2J\x7f"}
+    text = as_json(value)
+    text.encode()
+    assert "Größe" in text
+    assert not {"\x9b", "\x7f"} & set(text)
+    assert json.loads(text) == {"name": "\ufffd.json", "title": "Größe \x9b2J\x7f"}

@@ -380,3 +380,17 @@ async def test_lines_are_imported_from_stdin(tmp_path):
         )
     assert done.stdout.splitlines()[1].split()[0] == b"-"
     assert len([*(tmp_path / "chat_sessions").glob("*.json")]) == 1
+
+
+def test_names_of_strange_files_move_no_cursor(folder):
+    (folder / "\x1b[2Jred.json").write_text("{}")
+    for command in (("sessions", "list"), ("migrate_sessions",)):
+        _, err, _ = run(*command)
+        assert "problem:  [2Jred: the file's name is not a session id" in err
+        assert "\x1b" not in err
+
+
+def test_a_limit_beyond_any_number_of_sessions_is_none(three):
+    out, _, code = run("sessions", "list", "--archived", "true", "--limit", "9" * 30)
+    assert code == 0
+    assert "away" in out

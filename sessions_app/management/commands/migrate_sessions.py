@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from mochi_project.commands import with_sessions
-from mochi_project.console import as_json, progress, table
+from mochi_project.console import as_json, plain, progress, table
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.storage import JSONFileStorage
@@ -65,7 +65,7 @@ class Command(BaseCommand):
             self.stdout.write("No session file is of an old version.")
         for each in found:
             if each.outcome is Outcome.FAILED:
-                self.stderr.write(f"problem: {each.session_id}: {each.reason}")
+                self.stderr.write(plain(f"problem: {each.session_id}: {each.reason}"))
         if shown and not write:
             self.stdout.write("Nothing was changed. Do it with --write.")
 
