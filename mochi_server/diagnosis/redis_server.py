@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -38,25 +39,24 @@ def _look(url: str) -> Finding:
     from redis.backoff import NoBackoff  # noqa: PLC0415
     from redis.retry import Retry  # noqa: PLC0415
 
-    client = Redis.from_url(
-        url,
-        retry=Retry(NoBackoff(), 0),
-        socket_connect_timeout=ANSWER_SECONDS,
-        socket_timeout=ANSWER_SECONDS,
-    )
     try:
-        client.ping()
-        began = time.monotonic()
-        client.ping()
-        seconds = time.monotonic() - began
-        version = _version_of(client)
+        client = Redis.from_url(
+            url,
+            retry=Retry(NoBackoff(), 0),
+            socket_connect_timeout=ANSWER_SECONDS,
+            socket_timeout=ANSWER_SECONDS,
+        )
+        with closing(client):
+            client.ping()
+            began = time.monotonic()
+            client.ping()
+            seconds = time.monotonic() - began
+            version = _version_of(client)
     except (RedisError, OSError, ValueError) as found:
         return error(
             f"Redis at {place_of(url)} cannot be used: {found}",
             "Start it or correct MOCHI_REDIS_URL: no tool call can be confirmed without it.",
         )
-    finally:
-        client.close()
     text = f"Redis{version} at {place_of(url)} answers in {seconds * 1000:.0f} ms."
     if seconds > SLOW_SECONDS:
         return warning(text, "Use one that is nearer, or has less to do.")

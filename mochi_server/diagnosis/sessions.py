@@ -36,13 +36,15 @@ ADVICE = "Correct or move it away: it is left as it is, and hides no other sessi
 
 async def look_at_sessions(runtime: Runtime) -> list[Finding]:
     """Those of people, then those of agents."""
-    found = await _of(runtime.sessions, "of people")
-    return [*found, *await _of(runtime.agent_sessions, "of agents")]
+    end = time.monotonic() + LOOK_SECONDS
+    found = await _of(runtime.sessions, "of people", end)
+    return [*found, *await _of(runtime.agent_sessions, "of agents", end)]
 
 
-async def _of(sessions: SessionManager, whose: str) -> list[Finding]:
+async def _of(sessions: SessionManager, whose: str, end: float) -> list[Finding]:
     if isinstance(sessions.storage, JSONFileStorage):
-        survey = await in_daemon_thread(survey_of, sessions.storage.folder, LOOK_SECONDS)
+        left = max(0.0, end - time.monotonic())
+        survey = await in_daemon_thread(survey_of, sessions.storage.folder, left)
         return list(survey_findings(survey, whose))
     try:
         listed = await sessions.list()

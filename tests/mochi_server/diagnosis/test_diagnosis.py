@@ -15,12 +15,13 @@ import pytest_asyncio
 from mochi_server.completions import Chunk, ModelInfo, ModelRequest
 from mochi_server.config import MochiServerSettings, load_settings
 from mochi_server.diagnosis import Check, Finding, Level, diagnose, note, ok, warning
+from mochi_server.diagnosis import sessions as sessions_check
 from mochi_server.diagnosis.findings import MOST_SHOWN, some
 from mochi_server.diagnosis.folders import Place, place_findings
 from mochi_server.diagnosis.machine import Room, files_finding, room_findings
 from mochi_server.diagnosis.providers import Answer, answer_findings, answer_of, look_at_providers
 from mochi_server.diagnosis.reach import reach_findings
-from mochi_server.diagnosis.redis_server import place_of
+from mochi_server.diagnosis.redis_server import look_at_redis, place_of
 from mochi_server.diagnosis.sessions import Survey, look_at_sessions, survey_findings, survey_of
 from mochi_server.diagnosis.threads import in_daemon_thread
 from mochi_server.diagnosis.variables import unknown_findings
@@ -307,6 +308,37 @@ async def test_what_may_not_be_looked_at_is_a_finding(runtime: Runtime, tmp_path
     report = await diagnose(runtime, (Check(topic="broken disk", look=look),))
     assert report.findings[-1].level == "error"
     assert str(tmp_path / "nothing") in report.findings[-1].what
+
+
+async def test_a_redis_address_with_a_wrong_option_is_a_finding(
+    settings: MochiServerSettings,
+) -> None:
+    settings.redis_url = "redis://:secret@127.0.0.1:1/0?socket_timeout=soon"
+    runtime = Runtime(settings.model_copy(update={"redis_url": None}))
+    runtime.settings = settings
+    findings = await look_at_redis(runtime)
+    await runtime.aclose()
+    assert levels(findings) == ["ok", "error"]
+    assert "secret" not in findings[1].what
+
+
+async def test_both_folders_of_sessions_are_looked_at_within_one_time(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two slow ones take longer than the check may, and all that was found is lost."""
+    given = []
+
+    def slow(folder: Path, seconds: float) -> Survey:
+        given.append(seconds)
+        time.sleep(seconds)
+        return survey_of(folder, 60)
+
+    monkeypatch.setattr(sessions_check, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(sessions_check, "survey_of", slow)
+    began = time.monotonic()
+    await look_at_sessions(runtime)
+    assert len(given) == 2
+    assert time.monotonic() - began < 0.35
 
 
 async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
