@@ -10,6 +10,7 @@ from typing import Any
 from django.http import StreamingHttpResponse
 
 from mochi_server.chat import TurnLog
+from mochi_server.events import Event
 
 from .wire import sse
 
@@ -25,6 +26,7 @@ HEADERS = {
 
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Encode = Callable[[list[tuple[int, Event]]], bytes]
 
 
 class EventStreamResponse(StreamingHttpResponse):
@@ -34,17 +36,21 @@ class EventStreamResponse(StreamingHttpResponse):
     one whose body never started, means that the reader leaves.
     """
 
-    def __init__(self, log: TurnLog, *, heartbeat: float, stall: float) -> None:
+    def __init__(
+        self, log: TurnLog, *, heartbeat: float, stall: float, encode: Encode = sse.encode_all
+    ) -> None:
         """Read this log.
 
         Args:
             log: Where the turn's events are.
             heartbeat: Seconds of silence after which a comment is sent.
             stall: Seconds after which a client that does not read loses its connection.
+            encode: The frames of a batch; nothing where it says nothing to this client.
         """
         self._reader = log.reader()
         self._heartbeat = heartbeat
         self._stall = stall
+        self._encode = encode
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None
         self._moment = 0.0
@@ -72,10 +78,11 @@ class EventStreamResponse(StreamingHttpResponse):
         try:
             yield sse.RETRY
             while (batch := await self._reader.next()) is not None:
-                self._moment = loop.time()
-                self._sending = True
-                yield sse.encode_all(batch) if batch else sse.PING
-                self._sending = False
+                if part := self._encode(batch) if batch else sse.PING:
+                    self._moment = loop.time()
+                    self._sending = True
+                    yield part
+                    self._sending = False
         finally:
             self.end()
 
@@ -83,16 +90,16 @@ class EventStreamResponse(StreamingHttpResponse):
         """Send the response: each step through a generator would cost something for each token."""
         headers = [(name.encode(), value.encode("latin-1")) for name, value in self.items()]
         loop = self._begin()
-        read = self._reader.next
+        read, encode = self._reader.next, self._encode
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": sse.RETRY, "more_body": True})
             while (batch := await read()) is not None:
-                self._moment = loop.time()
-                self._sending = True
-                part = sse.encode_all(batch) if batch else sse.PING
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-                self._sending = False
+                if part := encode(batch) if batch else sse.PING:
+                    self._moment = loop.time()
+                    self._sending = True
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    self._sending = False
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self.end()

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from agents_app.api import router as agents_router
 from chat.api.chat import router as chat_router
 from chat.api.confirmations import router as confirmations_router
+from chat.api.dual_mode import router as dual_mode_router
 from chat.api.models import router as models_router
 from mochi_server import __version__
 from mochi_server.errors import InvalidRequest
@@ -163,6 +164,7 @@ def without_password(address: str) -> str:
 api.add_router("/models", models_router, tags=["models"])
 api.add_router("/sessions", sessions_router, tags=["sessions"])
 api.add_router("/sessions", summary_router, tags=["sessions"])
+api.add_router("/chat", dual_mode_router, tags=["chat"])  # before /chat/{session_id}
 api.add_router("/chat", chat_router, tags=["chat"])
 api.add_router("/chat", confirmations_router, tags=["chat"])
 api.add_router("/tools", tools_router, tags=["tools"])

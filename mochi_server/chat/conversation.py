@@ -8,6 +8,7 @@ before a cut.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -33,6 +34,10 @@ SMALLEST_REPLY = 256
 """Tokens that a reply may always have, even when the window seems full."""
 FILLED = 0.75
 """Share of the window that is filled again after an overflow."""
+
+
+Notes = deque[AssistantMessage | ToolMessage]
+"""What a turn has stored, for a reader who wants whole messages and takes them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,8 @@ class Conversation:
     """Told the model before each request: what is done with it in the background can wait."""
     session: ChatSession | None = None
     """The session as it was saved last; dropped once the request is built."""
+    notes: Notes | None = None
+    """Gets every message that is stored, before the events that follow from it are there."""
     window: Window | None = field(default=None, init=False)
     dropped: int = field(default=0, init=False)
     sent: int = field(default=0, init=False)
@@ -266,6 +273,8 @@ class Conversation:
                 metadata.context_window_config = record(metadata.context_window_config, self.window)
 
         await self.sessions.update(self.session_id, change)
+        if self.notes is not None:
+            self.notes.extend(messages)
 
 
 def objects(messages: Iterable[JsonValue]) -> Iterator[JSONObject]:

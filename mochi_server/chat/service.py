@@ -10,6 +10,7 @@ from ..errors import (
     InvalidRequest,
     JSONObject,
     MochiError,
+    ToolNotFound,
 )
 from ..providers.base import Think
 from ..providers.registry import ProviderRegistry
@@ -20,6 +21,7 @@ from ..sessions.types import (
     ContextWindowConfig,
     SessionMetadata,
     ToolExecutionPolicy,
+    ToolSettings,
 )
 from ..tools.base import InvalidArguments, Tool, ToolFailed
 from ..tools.catalogue import ToolCatalogue
@@ -28,7 +30,7 @@ from .agent_offer import Agents, NoAgents
 from .approvals import ApprovalBroker, ApprovalRequest, Decision
 from .asking import Asker
 from .checks import check_length, check_thinking, check_tools, learn_window, prepare
-from .conversation import Conversation, Limits, system_of
+from .conversation import Conversation, Limits, Notes, system_of
 from .tool_calls import ToolCalls
 from .turn import Turn
 from .turns import TurnLog, TurnRegistry
@@ -77,6 +79,9 @@ class ChatService:
         message: str | None = None,
         think: Think = False,
         wait: bool = True,
+        model: str | None = None,
+        selected: Sequence[str] | None = None,
+        notes: Notes | None = None,
     ) -> Turn:
         """Check everything that can be checked, claim the session, store the user's message.
 
@@ -84,32 +89,44 @@ class ChatService:
         Any error leaves the session as it was. Whoever gets the turn must ``start`` it or
         ``release`` it. Calls that a person must confirm are waited for, or denied at once.
 
+        Args:
+            session_id: which one.
+            message: what the person says.
+            think: whether the model thinks first.
+            wait: for confirmations.
+            model: for this turn, in the place of the session's, which stays as it is.
+            selected: tools of this turn, in the place of the session's; () for none.
+            notes: gets every message as it is stored; the reader takes them out.
+
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
             ThinkingNotSupported, ToolsNotSupported, ContextOverflow, ProviderUnreachable,
             ProviderError, ShuttingDown, StorageError.
+            ToolNotFound: ``selected`` names a tool that the session cannot have.
         """
         self._turns.check_open()
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._sessions.claim(session_id))
             metadata = session.metadata
+            model = model or metadata.model
             if self._summaries is not None:
-                stack.enter_context(self._summaries.turn(session_id, metadata.model))
-            conversation = await self._conversation(session_id, metadata.model, think)
+                stack.enter_context(self._summaries.turn(session_id, model))
+            conversation = await self._conversation(session_id, model, think)
+            conversation.notes = notes
             info = conversation.info
-            tools = await self._offered(metadata)
+            tools = await self._offered(metadata, selected)
             if tools:
-                check_tools(metadata.model, info, conversation.provider)
+                check_tools(model, info, conversation.provider)
 
             def change(session: ChatSession) -> None:
-                check_length(metadata.model, info, session, message)
+                check_length(conversation.model, info, session, message)
                 prepare(session, message)
 
             conversation.session = await self._sessions.update(session_id, change)
             settings = metadata.tool_settings
             calls = ToolCalls(
                 session_id=session_id,
-                model=metadata.model,
+                model=model,
                 execution=self._execution,
                 asker=Asker(broker=self._approvals, session_id=session_id, wait=wait),
                 tools=tools,
@@ -136,13 +153,25 @@ class ChatService:
             make_way=self._summaries.make_way if self._summaries is not None else None,
         )
 
-    async def _offered(self, metadata: SessionMetadata) -> dict[str, Tool]:
-        """The tools that the session enables, and the one for its agents."""
-        tools = dict((await self._tools.select(metadata.tool_settings)).tools)
+    async def _offered(
+        self, metadata: SessionMetadata, selected: Sequence[str] | None
+    ) -> dict[str, Tool]:
+        """The tools that the session enables, and the one for its agents; else those selected.
+
+        Raises:
+            ToolNotFound: one that is selected is neither a tool nor that of the session's agents.
+        """
+        if selected is not None and not selected:
+            return {}
+        settings = metadata.tool_settings if selected is None else ToolSettings(tools=[*selected])
+        tools = dict((await self._tools.select(settings)).tools)
         if metadata.agent_settings is not None and metadata.agent_settings.enabled_agents:
             agent = (await self._agents.offer(metadata.agent_settings)).tool
-            if agent is not None:
+            if agent is not None and (selected is None or agent.name in selected):
                 tools[agent.name] = agent
+        for name in selected or ():
+            if name not in tools:
+                raise ToolNotFound(tool=name)
         return tools
 
     def start(self, turn: Turn) -> TurnLog:
@@ -156,13 +185,17 @@ class ChatService:
         message: str | None = None,
         think: Think = False,
         wait: bool = False,
+        model: str | None = None,
+        selected: Sequence[str] | None = None,
     ) -> JSONObject:
         """The whole reply in one piece: ``POST /chat/{id}`` in docs/reference/http-api.md.
 
         Raises:
             MochiError: what ``open_turn`` raises, or what ended the turn.
         """
-        turn = await self.open_turn(session_id, message=message, think=think, wait=wait)
+        turn = await self.open_turn(
+            session_id, message=message, think=think, wait=wait, model=model, selected=selected
+        )
         log = self.start(turn)
         reader = log.reader()
         fold = WholeReply(session_id)

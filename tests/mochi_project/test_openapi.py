@@ -24,6 +24,8 @@ ROUTES = {
     "GET /api/v1/sessions/{session_id}/status",
     "POST /api/v1/sessions/{session_id}/summarize",
     "GET /api/v1/sessions/{session_id}/summary",
+    "POST /api/v1/chat",
+    "POST /api/v1/chat/stream",
     "POST /api/v1/chat/{session_id}",
     "POST /api/v1/chat/{session_id}/stream",
     "POST /api/v1/chat/{session_id}/confirm-tool",

@@ -1,0 +1,157 @@
+"""``/chat`` and ``/chat/stream``: one message to a session that may not be there yet.
+
+The session's id is in the body, and the tools are chosen for each message. Both are readers of the
+same turns as the routes of ``/chat/{session_id}``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+
+from chat.dual_schemas import (
+    ANSWER,
+    ASK,
+    ASK_WITH_TOOLS,
+    STREAM,
+    SimpleChatReply,
+    SimpleChatRequest,
+)
+from chat.streaming import EventStreamResponse
+from chat.wire.chunks import Chunks, Iterations, whole_answer
+from mochi_project.openapi import documented
+from mochi_project.responses import json_response
+from mochi_project.runtime import get_runtime
+from mochi_server.chat import Notes
+from mochi_server.errors import (
+    ContextOverflow,
+    InvalidRequest,
+    MochiError,
+    ModelNotFound,
+    OllamaError,
+    OllamaUnreachable,
+    ProviderBusy,
+    ProviderError,
+    ProviderNotConfigured,
+    ProviderUnreachable,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    SessionUnreadable,
+    ShuttingDown,
+    StorageError,
+    ToolNotFound,
+    ToolsNotSupported,
+)
+from mochi_server.runtime import Runtime
+
+router = Router()
+
+ERRORS: tuple[type[MochiError], ...] = (
+    InvalidRequest,
+    ModelNotFound,
+    SessionBusy,
+    ContextOverflow,
+    ProviderNotConfigured,
+    SessionUnreadable,
+    OllamaUnreachable,
+    OllamaError,
+    ProviderUnreachable,
+    ProviderError,
+    ProviderBusy,
+    ShuttingDown,
+    StorageError,
+)
+
+
+@asynccontextmanager
+async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterator[str]:
+    """The session's id; one made for a turn that is then refused does not stay.
+
+    Raises:
+        InvalidRequest: it must be made, and there is no model for it.
+        ModelNotFound, ProviderNotConfigured, ProviderError: the model is not there.
+        SessionUnreadable, StorageError.
+    """
+    session_id = payload.session_id or str(uuid.uuid4())
+    made = await _make(runtime, session_id, payload.model)
+    try:
+        yield session_id
+    except MochiError:
+        if made:
+            with suppress(MochiError):  # somebody else uses it already
+                await runtime.sessions.delete(session_id, only_if=lambda one: not one.messages)
+        raise
+
+
+async def _make(runtime: Runtime, session_id: str, model: str | None) -> bool:
+    """Create the session if it is not there; whether it was not."""
+    try:
+        await runtime.sessions.get(session_id)
+    except SessionNotFound:
+        if model is None:
+            raise InvalidRequest(
+                "A new session needs a model.", details={"session_id": session_id}
+            ) from None
+    else:
+        return False
+    assert model is not None  # noqa: S101 - seen above
+    await runtime.providers.show_model(model)
+    try:
+        await runtime.sessions.create(model, session_id=session_id)
+    except SessionExists:  # two first messages at once
+        return False
+    return True
+
+
+@router.post(
+    "",
+    response=SimpleChatReply,
+    summary="Send a message to a session by its id in the body, without tools",
+    openapi_extra=documented(*ERRORS, example=ANSWER, body=ASK),
+)
+async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> HttpResponse:
+    """The whole reply in one piece. `selected_tools` changes nothing here: there are no tools."""
+    runtime = get_runtime()
+    async with _session(runtime, payload) as session_id:
+        reply = await runtime.chat.complete(
+            session_id, message=payload.message, model=payload.model, selected=()
+        )
+    message = reply["message"]
+    assert isinstance(message, dict)  # noqa: S101 - of our own making
+    return json_response(whole_answer(str(message["content"]), session_id, str(message["model"])))
+
+
+@router.post(
+    "/stream",
+    response={200: None},
+    summary="The same as server-sent events, with tools as well",
+    openapi_extra=documented(
+        *ERRORS, ToolNotFound, ToolsNotSupported, content=STREAM, body=ASK_WITH_TOOLS
+    ),
+)
+async def simple_stream(request: HttpRequest, payload: SimpleChatRequest) -> EventStreamResponse:
+    """Without tools pieces of text (`chunk`), with `selected_tools` whole messages (`message`).
+
+    What can fail before the first byte is answered as JSON with its status, later as an `error`
+    event. Closing the connection stops the turn; what was said so far is kept.
+    """
+    runtime = get_runtime()
+    tools = payload.selected_tools or []
+    notes = Notes() if tools else None
+    async with _session(runtime, payload) as session_id:
+        turn = await runtime.chat.open_turn(
+            session_id, message=payload.message, model=payload.model, selected=tools, notes=notes
+        )
+    model = turn.conversation.model
+    return EventStreamResponse(
+        runtime.chat.start(turn),
+        heartbeat=settings.MOCHI.heartbeat_seconds,
+        stall=settings.MOCHI.client_stall_seconds,
+        encode=Chunks(session_id) if notes is None else Iterations(session_id, model, notes),
+    )

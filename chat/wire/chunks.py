@@ -1,0 +1,144 @@
+"""Frames of the simple routes: pieces of text, or whole messages (docs/reference/http-api.md).
+
+Both are encoders of the same events as every other wire. Each object serves one stream.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from mochi_server.chat import Notes
+from mochi_server.errors import JSONObject
+from mochi_server.events import (
+    ConfirmationDecided,
+    ConfirmationRequired,
+    ContentDelta,
+    ErrorEvent,
+    Event,
+    MessageComplete,
+    ToolCallStarted,
+    ToolContinuationStart,
+)
+from mochi_server.llm_response import LlmResponse, tool_message
+from mochi_server.messages import AssistantMessage, ToolMessage
+
+BATCH: JSONObject = {
+    "batch_mode": True,
+    "fake_streaming_note": "Client should simulate word-by-word display",
+}
+"""``metadata`` of an answer that comes in one piece."""
+
+PASSED_ON = (ConfirmationRequired, ConfirmationDecided, ErrorEvent)
+
+
+def frame(number: int, event: str, data: JSONObject) -> bytes:
+    """One server-sent event."""
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, event.encode(), orjson.dumps(data))
+
+
+def whole_answer(content: str, session_id: str, model: str) -> JSONObject:
+    """The answer in one piece."""
+    return {
+        "response": content,
+        "session_id": session_id,
+        "model": model,
+        "metadata": dict(BATCH),
+    }
+
+
+class Chunks:
+    """The text as it comes; the last chunk is finished, after an ``error`` there is none."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+
+    def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
+        """The frames of a batch; nothing for what is no text."""
+        return b"".join([self._encode(number, event) for number, event in batch])
+
+    def _encode(self, number: int, event: Event) -> bytes:
+        match event:
+            case ContentDelta():
+                return self._chunk(number, event.content, finished=False)
+            case MessageComplete():
+                return self._chunk(number, "", finished=True)
+            case ErrorEvent():
+                return frame(number, event.type, event.payload())
+            case _:
+                return b""
+
+    def _chunk(self, number: int, content: str, *, finished: bool) -> bytes:
+        data: JSONObject = {
+            "content": content,
+            "session_id": self._session_id,
+            "finished": finished,
+        }
+        return frame(number, "chunk", data)
+
+
+class Iterations:
+    """Each message whole, in the order of the session: a reply with calls before they run.
+
+    The messages are what was stored; the events say when. Questions to a person are passed on.
+    """
+
+    def __init__(self, session_id: str, model: str, notes: Notes) -> None:
+        self._of: JSONObject = {"session_id": session_id, "model": model}
+        self._notes = notes
+        self._number = 0
+
+    def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
+        """The frames of a batch; nothing for deltas and the work of agents."""
+        return b"".join([part for _, event in batch for part in self._encode(event)])
+
+    def _encode(self, event: Event) -> list[bytes]:
+        parts: list[bytes] = []
+        match event:
+            case ToolCallStarted() | ConfirmationRequired():
+                parts = self._take(AssistantMessage)
+            case ToolContinuationStart():
+                parts = self._take(ToolMessage)
+            case MessageComplete():
+                parts = self._final(event)
+            case ErrorEvent():
+                parts = self._take(AssistantMessage, ToolMessage)
+            case _:
+                pass
+        if isinstance(event, PASSED_ON):
+            parts.append(self._frame(event.type, event.payload()))
+        return parts
+
+    def _take(self, *roles: type[AssistantMessage] | type[ToolMessage]) -> list[bytes]:
+        """What was stored and is of these roles, up to the first that is not."""
+        parts = []
+        while self._notes and isinstance(self._notes[0], roles):
+            parts.append(self._message(self._notes.popleft()))
+        return parts
+
+    def _message(self, message: AssistantMessage | ToolMessage) -> bytes:
+        if isinstance(message, ToolMessage):
+            data = tool_message(message)
+        else:
+            reply = LlmResponse.of(message)
+            data = {"role": "assistant", **reply.as_json(), "status": reply.get_status_text()}
+            if message.interrupted:
+                data["interrupted"] = True
+        return self._frame("message", {**data, **self._of, "finished": False})
+
+    def _final(self, event: MessageComplete) -> list[bytes]:
+        """The last reply, both as a message and as the answer in one piece."""
+        self._notes.clear()
+        reply = LlmResponse.of(AssistantMessage.model_validate(event.message), event.finish_reason)
+        data: JSONObject = {
+            "role": "assistant",
+            **reply.as_json(),
+            "response": reply.content or "",
+            **self._of,
+            "metadata": dict(BATCH),
+            "finished": True,
+        }
+        return [self._frame("message", data)]
+
+    def _frame(self, event: str, data: JSONObject) -> bytes:
+        self._number += 1
+        return frame(self._number, event, data)

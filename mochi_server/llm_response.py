@@ -1,0 +1,121 @@
+"""A model's reply in one shape, whatever provider it came from: OpenAI's, arguments as text.
+
+For programs that want whole messages instead of the stream of events; the simple routes speak it
+(docs/how-to/use-the-simple-routes.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from .errors import JSONObject
+from .messages import AssistantMessage, ToolMessage
+
+
+@dataclass(frozen=True, slots=True)
+class GenericToolCall:
+    """One call of a tool."""
+
+    id: str | None
+    """Null in messages of old files."""
+    name: str
+    arguments: JSONObject
+
+    def as_json(self) -> JSONObject:
+        """``{"id", "type": "function", "function": {"name", "arguments"}}``, arguments as text."""
+        text = orjson.dumps(self.arguments).decode()
+        return {
+            "id": self.id,
+            "type": "function",
+            "function": {"name": self.name, "arguments": text},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LlmResponse:
+    """One whole reply of a model."""
+
+    content: str | None = None
+    """The text; null where the model only calls tools."""
+    tool_calls: tuple[GenericToolCall, ...] | None = None
+    """Null where it calls none."""
+    finish_reason: str | None = None
+    """``tool_calls``, ``stop``, …; null when unknown."""
+    usage: JSONObject | None = None
+    """``prompt_tokens``, ``completion_tokens``, ``total_tokens``; null if nobody has counted."""
+
+    @classmethod
+    def of(cls, message: AssistantMessage, finish_reason: str | None = None) -> LlmResponse:
+        """The same as the message, which a session has stored or a reply was made into.
+
+        Args:
+            message: with tool calls of the session file's shape.
+            finish_reason: as the provider says it; with calls it is always ``tool_calls``.
+        """
+        calls = tuple(_call(call) for call in message.tool_calls or ())
+        return cls(
+            content=message.content or None,
+            tool_calls=calls or None,
+            finish_reason="tool_calls" if calls else finish_reason,
+            usage=_usage(message),
+        )
+
+    def has_tool_calls(self) -> bool:
+        """Whether the model asks for tools."""
+        return bool(self.tool_calls)
+
+    def get_status_text(self) -> str | None:
+        """``Using tools: add, subtract...`` where it does, else the content."""
+        if not self.tool_calls:
+            return self.content
+        return f"Using tools: {', '.join(call.name for call in self.tool_calls)}..."
+
+    def to_chat_message_dict(self) -> list[JSONObject] | None:
+        """The calls as they stand in a chat message, arguments as text; null without any."""
+        return [call.as_json() for call in self.tool_calls] if self.tool_calls else None
+
+    def get_tool_execution_data(self) -> list[JSONObject]:
+        """What to run: ``{"id", "name", "arguments"}`` each, arguments as an object."""
+        return [
+            {"id": call.id, "name": call.name, "arguments": call.arguments}
+            for call in self.tool_calls or ()
+        ]
+
+    def as_json(self) -> JSONObject:
+        """``{"content", "tool_calls", "finish_reason", "usage"}``."""
+        calls: Any = self.to_chat_message_dict()
+        return {
+            "content": self.content,
+            "tool_calls": calls,
+            "finish_reason": self.finish_reason,
+            "usage": self.usage,
+        }
+
+
+def tool_message(message: ToolMessage) -> JSONObject:
+    """A tool's result as a chat message: ``{"role", "content", "tool_call_id", "name"}``."""
+    return {
+        "role": "tool",
+        "content": message.text,
+        "tool_call_id": message.tool_call_id,
+        "name": message.tool_name,
+    }
+
+
+def _call(stored: dict[str, Any]) -> GenericToolCall:
+    function = stored["function"]
+    return GenericToolCall(stored.get("id"), function["name"], function["arguments"])
+
+
+def _usage(message: AssistantMessage) -> JSONObject | None:
+    prompt, generated = message.prompt_eval_count, message.eval_count
+    if prompt is None and generated is None:
+        return None
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": (prompt or 0) + (generated or 0),
+    }

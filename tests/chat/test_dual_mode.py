@@ -1,0 +1,340 @@
+"""The simple routes at a real server: every documented format, and the file they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+
+import pytest
+
+from tests.support.tools import write_tools
+from tests.support.turns import masked
+
+TOOLS = '''
+__all__ = ["add", "subtract"]
+
+
+def add(a: int, b: int) -> str:
+    """Add."""
+    return str(a + b)
+
+
+def subtract(a: int, b: int) -> str:
+    """Subtract."""
+    return str(a - b)
+'''
+CALLS = [
+    {"name": "add", "arguments": {"a": 2, "b": 3}, "id": "call_a"},
+    {"name": "subtract", "arguments": {"a": 9, "b": 2}, "id": "call_b"},
+]
+NOTE = "Client should simulate word-by-word display"
+BATCH = {"batch_mode": True, "fake_streaming_note": NOTE}
+MODEL = "qwen3:14b"
+
+
+@pytest.fixture
+async def server(server_of, tmp_path, ollama):
+    write_tools(tmp_path / "tools", init=TOOLS)
+    async with server_of(ollama=ollama) as found:
+        yield found
+
+
+@pytest.fixture
+def session_id():
+    return str(uuid.uuid4())
+
+
+async def stream(server, body):
+    return [event async for event in server.stream("/chat/stream", body)]
+
+
+async def free_session(server, session_id, **settings):
+    """A session that asks nobody about calls, under this id."""
+    status, _ = await server.post(
+        "/chat", {"message": "Hello", "session_id": session_id, "model": MODEL}
+    )
+    assert status == 200
+    patch = {"tool_settings": {"execution_policy": "never_confirm", **settings}}
+    status, body = await server.request("PATCH", f"/sessions/{session_id}", patch)
+    assert status == 200, body
+
+
+async def stored(server, session_id):
+    status, body = await server.get(f"/sessions/{session_id}/messages")
+    assert status == 200, body
+    return body["messages"]
+
+
+async def names(server):
+    return [one["session_id"] for one in (await server.get("/sessions"))[1]["sessions"]]
+
+
+async def test_the_batch_route_makes_the_session_and_answers_in_one_piece(
+    server, ollama, session_id
+):
+    ollama.reply(["Pa", "ris."])
+    body = {"message": "Capital?", "session_id": session_id, "model": MODEL}
+    status, answer = await server.post("/chat", {**body, "selected_tools": None})
+    assert status == 200
+    assert answer == {
+        "response": "Paris.",
+        "session_id": session_id,
+        "model": MODEL,
+        "metadata": BATCH,
+    }
+    assert [m["content"] for m in await stored(server, session_id)] == ["Capital?", "Paris."]
+
+
+async def test_the_batch_route_offers_no_tools_not_even_those_of_the_session(
+    server, ollama, session_id
+):
+    await free_session(server, session_id, tools=["add"])
+    body = {"message": "Add", "session_id": session_id, "selected_tools": ["add"]}
+    status, _ = await server.post("/chat", body)
+    assert status == 200
+    assert not ollama.chats[-1].get("tools")
+
+
+async def test_without_an_id_a_session_gets_one(server, ollama):
+    ollama.reply(["Hi."])
+    _, answer = await server.post("/chat", {"message": "Hello", "model": MODEL})
+    assert str(uuid.UUID(answer["session_id"])) == answer["session_id"]
+    assert await names(server) == [answer["session_id"]]
+
+
+@pytest.mark.parametrize("tools", [None, []])
+async def test_without_tools_the_text_comes_in_chunks_and_the_last_is_finished(
+    server, ollama, session_id, tools
+):
+    ollama.reply(["Pa", "ris."], thinking=["Hm"])
+    body = {"message": "Capital?", "session_id": session_id, "model": MODEL}
+    found = await stream(server, {**body, "selected_tools": tools})
+    assert {event.event for event in found} == {"chunk"}
+    assert all(set(event.data) == {"content", "session_id", "finished"} for event in found)
+    assert {event.data["session_id"] for event in found} == {session_id}
+    assert "".join(event.data["content"] for event in found) == "Paris."
+    assert [event.data["finished"] for event in found] == [False] * (len(found) - 1) + [True]
+    ids = [int(event.id) for event in found]
+    assert ids == sorted(set(ids))
+
+
+async def test_a_null_selection_offers_nothing_though_the_session_has_tools(
+    server, ollama, session_id
+):
+    await free_session(server, session_id, tools=["add"])
+    await stream(server, {"message": "Add", "session_id": session_id})
+    assert not ollama.chats[-1].get("tools")
+
+
+async def test_parallel_calls_come_as_whole_messages_in_the_generic_format(
+    server, ollama, session_id
+):
+    await free_session(server, session_id)
+    ollama.reply(["Let me see."], tool_calls=CALLS, eval_count=20, prompt_eval_count=120)
+    ollama.reply(["5 and ", "7."], eval_count=9, prompt_eval_count=160)
+    body = {"message": "2+3, 9-2?", "session_id": session_id, "model": MODEL}
+    found = await stream(server, {**body, "selected_tools": ["add", "subtract"]})
+    of = {"session_id": session_id, "model": MODEL}
+    assert [event.event for event in found] == ["message"] * 4
+    assert [event.id for event in found] == ["1", "2", "3", "4"]
+    said, first, second, final = (event.data for event in found)
+    generic = [
+        {
+            "id": "call_a",
+            "type": "function",
+            "function": {"name": "add", "arguments": '{"a":2,"b":3}'},
+        },
+        {
+            "id": "call_b",
+            "type": "function",
+            "function": {"name": "subtract", "arguments": '{"a":9,"b":2}'},
+        },
+    ]
+    assert said == {
+        "role": "assistant",
+        "content": "Let me see.",
+        "tool_calls": generic,
+        "finish_reason": "tool_calls",
+        "usage": {"prompt_tokens": 120, "completion_tokens": 20, "total_tokens": 140},
+        "status": "Using tools: add, subtract...",
+        **of,
+        "finished": False,
+    }
+    assert first == {
+        "role": "tool",
+        "content": "5",
+        "tool_call_id": "call_a",
+        "name": "add",
+        **of,
+        "finished": False,
+    }
+    assert (second["content"], second["tool_call_id"]) == ("7", "call_b")
+    assert final == {
+        "role": "assistant",
+        "content": "5 and 7.",
+        "tool_calls": None,
+        "finish_reason": "stop",
+        "usage": {"prompt_tokens": 160, "completion_tokens": 9, "total_tokens": 169},
+        "response": "5 and 7.",
+        **of,
+        "metadata": BATCH,
+        "finished": True,
+    }
+
+
+async def test_the_model_gets_the_selected_tools_and_their_results(server, ollama, session_id):
+    await free_session(server, session_id, tools=["subtract"])
+    ollama.reply(tool_calls=CALLS[:1])
+    ollama.reply(["5."])
+    body = {"message": "2+3?", "session_id": session_id, "selected_tools": ["add"]}
+    await stream(server, body)
+    request, follow_up = ollama.chats[-2:]
+    (tool,) = request["tools"]
+    assert tool["type"] == "function"
+    assert tool["function"]["name"] == "add"
+    assert tool["function"]["parameters"]["required"] == ["a", "b"]
+    asked, result = follow_up["messages"][-2:]
+    assert asked["tool_calls"][0]["function"]["name"] == "add"
+    assert (result["role"], result["content"]) == ("tool", "5")
+    _, session = await server.get(f"/sessions/{session_id}")
+    assert session["tool_settings"]["tools"] == ["subtract"]
+
+
+async def test_the_stored_file_is_the_same_as_by_the_other_routes(
+    server, ollama, session_id, tmp_path
+):
+    await free_session(server, session_id, tools=["add", "subtract"])
+    usual = str(uuid.uuid4())
+    await free_session(server, usual, tools=["add", "subtract"])
+    for _ in range(2):
+        ollama.reply(tool_calls=CALLS)
+        ollama.reply(["5 and 7."])
+    body = {"message": "Both?", "session_id": session_id}
+    await stream(server, {**body, "selected_tools": ["add", "subtract"]})
+    async for _ in server.stream(f"/chat/{usual}/stream", {"message": "Both?"}):
+        pass
+    ours, theirs = (
+        json.loads((tmp_path / "chat_sessions" / f"{one}.json").read_bytes())
+        for one in (session_id, usual)
+    )
+    assert masked(ours["messages"]) == masked(theirs["messages"])
+    assert [m["role"] for m in ours["messages"][2:]] == [
+        *("user", "assistant", "tool", "tool", "assistant"),
+    ]
+    for key in ("session_id", "created_at", "updated_at"):
+        ours["metadata"].pop(key), theirs["metadata"].pop(key)
+    for one in (ours, theirs):
+        one["metadata"]["context_window_config"].pop("adjustment_history", None)
+    assert ours["metadata"] == theirs["metadata"]
+
+
+async def test_a_confirmation_passes_through_behind_the_message_that_needs_it(
+    server, ollama, session_id
+):
+    ollama.reply(tool_calls=CALLS[:1])
+    ollama.reply(["Done."])
+    body = {"message": "2+3?", "session_id": session_id, "model": MODEL, "selected_tools": ["add"]}
+    kinds = []
+    async for event in server.stream("/chat/stream", body):
+        kinds.append((event.event, event.data.get("role")))
+        if event.event == "tool_call_confirmation_required":
+            decision = {"confirmation_id": event.data["confirmation_id"], "approved": True}
+            status, _ = await server.post(f"/chat/{session_id}/confirm-tool", decision)
+            assert status == 200
+    assert kinds == [
+        ("message", "assistant"),
+        ("tool_call_confirmation_required", None),
+        ("tool_call_confirmation_decided", None),
+        ("message", "tool"),
+        ("message", "assistant"),
+    ]
+
+
+async def test_an_error_after_the_first_byte_is_an_event_and_the_last_one(
+    server, ollama, session_id
+):
+    body = {"message": "Go", "session_id": session_id, "model": MODEL}
+    ollama.reply(["Half"], error="out of memory")
+    found = await stream(server, body)
+    assert [event.event for event in found] == ["chunk", "error"]
+    assert found[-1].data["code"] == "OLLAMA_ERROR"
+    ollama.reply(["Half"], error="out of memory")
+    found = await stream(server, {**body, "selected_tools": ["add"]})
+    assert [event.event for event in found] == ["message", "error"]
+    assert (found[0].data["content"], found[0].data["interrupted"]) == ("Half", True)
+    assert int(found[1].id) > int(found[0].id)
+
+
+async def test_an_unknown_tool_is_refused_and_leaves_no_session(server, session_id):
+    body = {"message": "x", "session_id": session_id, "model": MODEL, "selected_tools": ["nobody"]}
+    status, answer = await server.post("/chat/stream", body)
+    assert (status, answer["error"]["code"]) == (404, "TOOL_NOT_FOUND")
+    assert await names(server) == []
+
+
+@pytest.mark.parametrize("route", ["/chat", "/chat/stream"])
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"message": "x"}, 422, "VALIDATION_ERROR"),
+        ({"message": " ", "model": MODEL}, 422, "VALIDATION_ERROR"),
+        ({"message": "x", "model": MODEL, "session_id": "../x"}, 422, "VALIDATION_ERROR"),
+        ({"message": "x", "model": MODEL, "tools": []}, 422, "VALIDATION_ERROR"),
+        ({"message": "x", "model": "nobody:1b"}, 404, "MODEL_NOT_FOUND"),
+    ],
+)
+async def test_what_is_refused_leaves_no_session(api, route, body, status, code):
+    response = await api.post(route, body)
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    assert (await api.get("/sessions")).json()["sessions"] == []
+
+
+async def test_a_model_without_tools_is_refused_only_where_tools_are_selected(
+    server, ollama, session_id
+):
+    body = {"message": "x", "session_id": session_id, "model": "gemma3:4b"}
+    status, answer = await server.post("/chat/stream", {**body, "selected_tools": ["add"]})
+    assert (status, answer["error"]["code"]) == (400, "TOOLS_NOT_SUPPORTED")
+    assert await names(server) == []
+    ollama.reply(["Hi."])
+    assert (await stream(server, body))[-1].data["finished"]
+
+
+async def test_another_model_answers_this_message_and_the_session_keeps_its_own(
+    server, ollama, session_id
+):
+    body = {"message": "Hello", "session_id": session_id}
+    await server.post("/chat", {**body, "model": MODEL})
+    _, answer = await server.post("/chat", {**body, "model": "gemma3:4b"})
+    assert answer["model"] == ollama.chats[-1]["model"] == "gemma3:4b"
+    _, session = await server.get(f"/sessions/{session_id}")
+    assert session["model"] == MODEL
+    assert session["messages"][-1]["model"] == "gemma3:4b"
+    await server.post("/chat", body)
+    assert ollama.chats[-1]["model"] == MODEL
+
+
+async def test_two_first_messages_at_once_make_one_session(server, session_id):
+    body = {"message": "Hello", "session_id": session_id, "model": MODEL}
+    found = await asyncio.gather(*(server.post("/chat", body) for _ in range(4)))
+    statuses = sorted(status for status, _ in found)
+    assert statuses[0] == 200
+    assert set(statuses) <= {200, 409}
+    assert await names(server) == [session_id]
+    assert len(await stored(server, session_id)) == 2 * statuses.count(200)
+
+
+async def test_a_silent_stream_of_messages_sends_signs_of_life(server_of, ollama, session_id):
+    gate = asyncio.Event()
+    ollama.reply(["Hi."], thinking=["Hm"], gate=gate, pause_after=1)
+    async with server_of(ollama=ollama, heartbeat_seconds=1) as server:
+        body = {"message": "x", "session_id": session_id, "model": MODEL}
+        text = ""
+        async with server.http.post(f"{server.api}/chat/stream", json=body) as response:
+            async for part in response.content.iter_any():
+                text += part.decode()
+                if ": ping\n\n" in text:
+                    gate.set()
+        assert text.startswith("retry: 3000\n\n: ping\n\n")
+        assert '"content":"Hi."' in text
