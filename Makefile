@@ -59,6 +59,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/tools.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/tool_interference.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/search.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/summaries.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/agents.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/streaming.py $(BENCH_ARGS)
 

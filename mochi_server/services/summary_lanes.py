@@ -15,7 +15,7 @@ import anyio
 from ..errors import SessionBusy
 from ..sessions.marks import Held, marks_of
 
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.005
 """How soon a summary notices that another process needs its model."""
 
 

@@ -341,7 +341,9 @@ def parser_of(command_name: str) -> ArgumentParser:
     return load_command_class(app, command_name).create_parser("", command_name)
 
 
-@pytest.mark.parametrize("command_name", ["migrate_sessions", "prune_sessions"])
+@pytest.mark.parametrize(
+    "command_name", ["migrate_sessions", "prune_sessions", "summarize_sessions"]
+)
 def test_every_option_of_a_command_of_sessions_is_documented(command_name: str) -> None:
     found = section(COMMANDS, "## manage.py")
     [line] = [line for line in found.splitlines() if f"manage.py {command_name} " in line]
