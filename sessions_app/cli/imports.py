@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from mochi_project.console import as_json, progress, table
-from mochi_server.aio import in_thread
+from mochi_server.diagnosis.threads import in_daemon_thread
 from mochi_server.errors import MochiError, SessionExists
 from mochi_server.sessions.importing import CannotImport, Imported, import_session
 from mochi_server.sessions.manager import SessionManager
@@ -41,7 +41,7 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
     bar = progress("files") if len(files) > 1 else None
     for number, name in enumerate(files, start=1):
         try:
-            content = await in_thread(_read, name)
+            content = await in_daemon_thread(_read, name)
             imported = await import_session(
                 sessions, content, model=options["model"], new_id=options["new_id"]
             )
@@ -55,7 +55,12 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
 
 
 def _read(name: str) -> bytes:
-    return sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+    """In a thread that an interrupt does not wait for: a pipe or a terminal may have nothing."""
+    if name != STDIN:
+        return Path(name).read_bytes()
+    # Without a buffer, whose lock the interpreter would want at its end.
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:
+        return stdin.read()
 
 
 def _reason(error: Exception) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
+import signal
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,6 +15,7 @@ import anyio
 import pytest
 from django.core.management import CommandError, call_command
 
+from mochi_project.commands import INTERRUPTED
 from mochi_server.aio import in_thread
 from mochi_server.messages import UserMessage
 from mochi_server.sessions import SessionManager
@@ -394,3 +397,18 @@ def test_a_limit_beyond_any_number_of_sessions_is_none(three):
     out, _, code = run("sessions", "list", "--archived", "true", "--limit", "9" * 30)
     assert code == 0
     assert "away" in out
+
+
+async def test_an_import_that_waits_for_stdin_can_be_interrupted(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    command = [sys.executable, "-m", "mochi_server", "sessions", "import", str(path)]
+    with anyio.fail_after(30):
+        async with (
+            await anyio.open_process(command, env=environment(data_dir=tmp_path)) as process,
+            # Opening it waits until the command does, which then reads.
+            await anyio.open_file(path, "wb"),
+        ):
+            process.send_signal(signal.SIGINT)
+            with anyio.fail_after(5):
+                assert await process.wait() == INTERRUPTED
