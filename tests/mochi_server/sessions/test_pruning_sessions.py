@@ -9,6 +9,8 @@ import pytest
 
 from mochi_server.messages import UserMessage
 from mochi_server.sessions import SessionManager
+from mochi_server.sessions.codec import Document, assemble, encode
+from mochi_server.sessions.index import PREFIX_BYTES
 from mochi_server.sessions.pruning import PruneRule, find_prunable, prune
 
 NOW = datetime.now(timezone.utc)
@@ -120,3 +122,13 @@ async def test_what_happened_since_the_look_counts(sessions, tmp_path):
     assert done.deleted == []
     assert sorted(done.kept) == ids
     assert {path.stem for path in tmp_path.glob("*.json")} == {"used", "pinned", "torn"}
+
+
+async def test_a_wrong_count_of_messages_makes_no_session_empty(sessions):
+    await sessions.create("m", session_id="said")
+    path = sessions.storage.folder / "said.json"
+    head = {**json.loads(path.read_bytes())["metadata"], "message_count": 0}
+    # Longer than what a list reads of it.
+    said = encode({"role": "user", "content": "x" * PREFIX_BYTES})
+    path.write_bytes(b"".join(assemble(Document(encode(head), [said]))))
+    assert await found(sessions, EMPTY) == set()
