@@ -25,7 +25,11 @@ class NotABackend(ImportError):
 
 
 def default_providers(settings: MochiServerSettings) -> Backends:
-    """Ollama, and beside it the built-in model and the one for tests; in test mode only that."""
+    """Ollama, the built-in model, the vendors', and the one for tests; in test mode only that.
+
+    Those without their key are there too: a model of theirs is then a named error, and nothing
+    else shows them.
+    """
     test = _test_provider(settings)
     if settings.environment == "test":
         return {"test": test}
@@ -48,7 +52,41 @@ def default_providers(settings: MochiServerSettings) -> Backends:
                 "threads": settings.local_threads,
             },
         },
+        **_vendors(settings),
         "test": test,
+    }
+
+
+def _vendors(settings: MochiServerSettings) -> Backends:
+    """The providers that want a key, or an address of one's own."""
+    own = settings.openai_base_url is not None
+    return {
+        "openai": {
+            "BACKEND": "mochi_server.providers.openai_compatible.OpenAICompatibleProvider",
+            "OPTIONS": {
+                "api_key": settings.openai_api_key,
+                "base_url": settings.openai_base_url,
+                "abilities": ("completion", "tools", "thinking"),
+                "attempts": 3,
+                "limit_field": "max_tokens" if own else "max_completion_tokens",
+            },
+        },
+        "anthropic": {
+            "BACKEND": "mochi_server.providers.anthropic.AnthropicProvider",
+            "OPTIONS": {
+                "api_key": settings.anthropic_api_key,
+                "base_url": settings.anthropic_base_url,
+                "max_output_tokens": settings.max_output_tokens,
+            },
+        },
+        "gemini": {
+            "BACKEND": "mochi_server.providers.gemini.GeminiProvider",
+            "OPTIONS": {
+                "api_key": settings.gemini_api_key,
+                "base_url": settings.gemini_base_url,
+                "max_output_tokens": settings.max_output_tokens,
+            },
+        },
     }
 
 

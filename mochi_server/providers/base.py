@@ -59,6 +59,11 @@ class Provider(ABC):
     def __init__(self, alias: str) -> None:
         self.alias = alias
 
+    @property
+    def configured(self) -> bool:
+        """Whether the person has set what the provider needs (a key); without, it is not shown."""
+        return True
+
     @abstractmethod
     async def list_models(self) -> list[ModelInfo]:
         """Every model that can chat, with plain names (no alias).

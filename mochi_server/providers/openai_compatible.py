@@ -6,15 +6,13 @@ The SDK is imported at first use, in a thread: it takes more than a second.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import anyio
-from pydantic import ValidationError
+from pydantic import SecretStr
 
 from ..aio import in_thread
 from ..errors import (
@@ -23,11 +21,11 @@ from ..errors import (
     ModelNotFound,
     ProviderBusy,
     ProviderError,
-    ProviderNotConfigured,
     ProviderUnreachable,
 )
-from .base import Chunk, ContentDelta, ModelInfo, ModelRequest, Provider, T
-from .openai_wire import Assembly, to_wire
+from . import attempts as shared
+from .base import Chunk, ModelInfo, ModelRequest, Provider, T
+from .openai_wire import NO_CHAT, Assembly, to_wire
 
 if TYPE_CHECKING:
     from openai import APIError, APIStatusError, AsyncOpenAI, AsyncStream
@@ -40,7 +38,9 @@ IDLE_SECONDS: Final = 600.0
 LIST_SECONDS: Final = 30.0
 """How long a list of models is believed."""
 
-CHECK_SECONDS: Final = 5.0
+NO_KEY: Final = "none"
+"""Sent where no key is set: the SDK wants one."""
+
 SCHEMA_TOKENS: Final = 2048
 """Limit of a reply with a schema where the request has none: without one it need not end."""
 
@@ -64,7 +64,9 @@ class OpenAICompatibleProvider(Provider):
         alias: str,
         *,
         base_url: str | None = None,
-        api_key: str | None = None,
+        api_key: SecretStr | str | None = None,
+        abilities: Sequence[str] = ("completion",),
+        attempts: int = 1,
         limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens",
         keep_alive: bool = True,
         http_client: Any = None,  # noqa: ANN401 - the HTTP client of the SDK's own version
@@ -74,20 +76,29 @@ class OpenAICompatibleProvider(Provider):
         Args:
             alias: name of the provider.
             base_url: address with its ``/v1``; None is OpenAI itself.
-            api_key: sent as bearer token; a server without keys takes any.
+            api_key: sent as bearer token; a server of one's own may need none.
+            abilities: capabilities of every model; the protocol does not tell.
+            attempts: how often to ask a busy server before the first token.
             limit_field: the name that the server has for it.
             keep_alive: whether connections are used again; pointless on loopback.
             http_client: the SDK's ``http_client``, for another transport.
         """
         super().__init__(alias)
         self._base_url = base_url
-        self._api_key = api_key
+        self._api_key = shared.plain(api_key)
+        self._abilities = abilities
+        self._attempts = attempts
         self._limit_field = limit_field
         self._headers = {} if keep_alive else {"Connection": "close"}
         self._http_client = http_client
         self._sdk: ModuleType | None = None
         self._opened: AsyncOpenAI | None = None
         self._listed: tuple[float, list[ModelInfo]] | None = None
+
+    @property
+    def configured(self) -> bool:
+        """Whether there is a key, or a server that may not need one."""
+        return bool(self._api_key or self._base_url)
 
     async def _client(self) -> AsyncOpenAI:
         if self._opened is None:
@@ -97,20 +108,16 @@ class OpenAICompatibleProvider(Provider):
         return self._opened
 
     def _open(self) -> AsyncOpenAI:
-        if not self._api_key:
-            raise ProviderNotConfigured(
-                f"Provider {self.alias!r} has no API key.", details={"provider": self.alias}
+        if not self.configured:
+            raise shared.not_configured(
+                self.alias, "OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"
             )
         try:
             openai = self._sdk = load_sdk()
         except ImportError as error:
-            raise ProviderNotConfigured(
-                f"Provider {self.alias!r} needs the package openai: "
-                "pip install 'mochi-server[openai]'",
-                details={"provider": self.alias},
-            ) from error
+            raise shared.not_installed(self.alias, "openai", "openai") from error
         client: AsyncOpenAI = openai.AsyncOpenAI(
-            api_key=self._api_key,
+            api_key=self._api_key or NO_KEY,
             base_url=self._base_url,
             max_retries=0,
             timeout=openai.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
@@ -125,8 +132,9 @@ class OpenAICompatibleProvider(Provider):
         with self._translated(None):
             page = await client.models.list()
         models = [
-            ModelInfo(name=m.id, capabilities=["completion"], provider=self.alias)
+            ModelInfo(name=m.id, capabilities=list(self._abilities), provider=self.alias)
             for m in page.data
+            if not (self._base_url is None and NO_CHAT.search(m.id))
         ]
         self._listed = (time.monotonic(), models)
         return models
@@ -143,6 +151,12 @@ class OpenAICompatibleProvider(Provider):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """The reply; closing the generator closes the connection."""
+        tries = shared.patiently(lambda: self._stream(request), attempts=self._attempts)
+        async with aclosing(tries) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
         assembly = Assembly()
         with self._translated(request.model):
@@ -210,28 +224,11 @@ class OpenAICompatibleProvider(Provider):
         Raises:
             ProviderError: the reply does not validate, or was cut.
         """
-        asked = replace(request, schema=shape.model_json_schema())
-        text = ""
-        async with aclosing(self.stream(asked)) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, ContentDelta):
-                    text += chunk.content
-        try:
-            return shape.model_validate_json(text)
-        except ValidationError as error:
-            raise ProviderError(
-                f"Model {request.model!r} did not answer in the shape of {shape.__name__}.",
-                details={"reply": text[:1000], "problems": error.error_count()},
-            ) from error
+        return await shared.structured_reply(self, request, shape)
 
     async def check(self) -> bool:
         """Whether the server lists its models now."""
-        try:
-            with anyio.fail_after(CHECK_SECONDS):
-                await self.list_models()
-        except (ProviderError, ProviderNotConfigured, TimeoutError):
-            return False
-        return True
+        return await shared.lists_models(self)
 
     def describe(self) -> str:
         """The base URL."""
@@ -263,10 +260,9 @@ class OpenAICompatibleProvider(Provider):
     def _of_status(self, error: APIStatusError, model: str | None) -> Exception:
         """The error of an answer that is not 2xx."""
         if error.status_code in {_TOO_MANY, _UNAVAILABLE}:
-            wait = error.response.headers.get("retry-after", "")
             return ProviderBusy(
                 f"Provider {self.alias!r} is busy: {_words(error)}",
-                retry_after=int(wait) if wait.isdigit() else None,
+                retry_after=shared.seconds_of(error.response.headers.get("retry-after")),
             )
         if error.status_code == _NOT_FOUND and model is not None:
             return ModelNotFound(f"Model {model!r} is not available: {_words(error)}")

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from ..errors import JSONObject, ProviderError
-from ..messages import ToolCall, new_call_id
-from ..nesting import CALL_LEVELS, is_too_deep
+from ..messages import new_call_id
 from .base import Chunk, ContentDelta, Finish, ThinkingDelta
+from .calls import Fragments, calls_of, take_call
 
 if TYPE_CHECKING:
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletionChunk
-    from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+    from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
 THOUGHT_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put thinking: DeepSeek and llama.cpp the first, vLLM and OpenRouter the second."""
+
+NO_CHAT = re.compile(
+    r"embedding|whisper|tts|dall-e|moderation|image|sora|realtime|transcribe|audio|babbage|davinci"
+)
+"""Models of OpenAI's own list that have no chat completions."""
 
 
 def to_wire(messages: Sequence[JSONObject]) -> list[JSONObject]:
@@ -36,19 +39,14 @@ def to_wire(messages: Sequence[JSONObject]) -> list[JSONObject]:
         if role in {"system", "user"}:
             wire.append({"role": role, "content": text})
         elif role == "assistant":
-            calls = [_call_to_wire(call) for call in _calls_of(message)]
+            calls = [_call_to_wire(call) for call in calls_of(message)]
             open_calls = [(str(call["id"]), str(call["function"]["name"])) for call in calls]
             entry: JSONObject = {"role": "assistant", "content": text}
             wire.append({**entry, "tool_calls": list(calls)} if calls else entry)
         elif role == "tool":
-            call_id = _take_call(open_calls, message)
+            call_id = take_call(open_calls, message)
             wire.append({"role": "tool", "tool_call_id": call_id, "content": text})
     return wire
-
-
-def _calls_of(message: JSONObject) -> list[Mapping[str, Any]]:
-    calls = message.get("tool_calls")
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
 
 
 def _call_to_wire(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,61 +62,6 @@ def _call_to_wire(call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _take_call(open_calls: list[tuple[str, str]], message: JSONObject) -> str:
-    """The id of the call that a result answers: its own, else by name, else the first open one."""
-    given, name = message.get("tool_call_id"), message.get("tool_name")
-    if given:
-        matching = [call for call in open_calls if call[0] == given]
-    else:
-        matching = [call for call in open_calls if call[1] == name] or open_calls
-    if not matching:
-        return str(given) if given else new_call_id()
-    call_id = matching[0][0]
-    open_calls.remove(matching[0])
-    return call_id
-
-
-@dataclass(slots=True)
-class _Fragments:
-    """A call as far as it has come."""
-
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-
-    def add(self, piece: ChoiceDeltaToolCall) -> None:
-        self.id = self.id or piece.id or ""
-        if piece.function is not None:
-            self.name += piece.function.name or ""
-            self.arguments += piece.function.arguments or ""
-
-    def whole(self) -> ToolCall:
-        """The call.
-
-        Raises:
-            ProviderError: its arguments are not a JSON object.
-        """
-        arguments = _parsed(self.arguments or "{}")
-        if not isinstance(arguments, dict) or is_too_deep(arguments, CALL_LEVELS):
-            raise ProviderError(
-                f"The model called {self.name!r} with arguments that are not a JSON object.",
-                details={"arguments": self.arguments[:1000]},
-            )
-        return ToolCall(id=self.id or new_call_id(), name=self.name, arguments=arguments)
-
-
-def _parsed(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """JSON that our own encoder can write again; null for what is none.
-
-    Halves of surrogate pairs become ``?``, whole numbers beyond 64 bits become floats.
-    """
-    try:
-        plain = json.dumps(json.loads(text), ensure_ascii=False)
-        return orjson.loads(plain.encode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-
-
 class Assembly:
     """Folds the pieces of one streamed reply into chunks.
 
@@ -127,7 +70,7 @@ class Assembly:
     """
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[int, int], _Fragments] = {}
+        self._calls: dict[tuple[int, int], Fragments] = {}
         self._speaker: dict[type[ContentDelta | ThinkingDelta], int] = {}
         """The choice that each kind of text came from last."""
         self._reason: str | None = None
@@ -151,7 +94,9 @@ class Assembly:
         if delta.content:
             yield ContentDelta(self._joined(ContentDelta, choice) + delta.content)
         for piece in delta.tool_calls or ():
-            self._calls.setdefault((choice, piece.index or 0), _Fragments()).add(piece)
+            call = self._calls.setdefault((choice, piece.index or 0), Fragments())
+            said = piece.function
+            call.add(piece.id, said.name if said else None, said.arguments if said else None)
 
     def _joined(self, kind: type[ContentDelta | ThinkingDelta], choice: int) -> str:
         """What stands between the texts of two choices."""

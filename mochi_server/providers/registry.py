@@ -33,6 +33,15 @@ class ProviderRegistry:
     @property
     def aliases(self) -> list[str]:
         """Configured aliases, the default one first."""
+        return [
+            alias
+            for alias, provider in self._providers.items()
+            if provider.configured or alias == self.default
+        ]
+
+    @property
+    def known(self) -> list[str]:
+        """Every alias, also of providers without their key: to use those is an error."""
         return list(self._providers)
 
     def get(self, alias: str) -> Provider:
@@ -73,7 +82,7 @@ class ProviderRegistry:
             ProviderError: no provider has a model, and this is why the first one has none;
                 ``details["problems"]`` has every provider's reason.
         """
-        answers = await asyncio.gather(*(self._of(alias) for alias in self._providers))
+        answers = await asyncio.gather(*(self._of(alias) for alias in self.aliases))
         models = [model for found, _, _ in answers for model in found]
         problems = [problem for _, problem, _ in answers if problem is not None]
         error = next((error for _, _, error in answers if error is not None), None)

@@ -250,9 +250,10 @@ async def test_nobody_listening_is_unreachable(unused_tcp_port_factory):
     await provider.aclose()
 
 
-async def test_no_key_is_not_configured():
-    provider = OpenAICompatibleProvider("openai", base_url="http://127.0.0.1:9/v1")
-    with pytest.raises(ProviderNotConfigured, match="no API key"):
+async def test_neither_key_nor_address_is_not_configured():
+    provider = OpenAICompatibleProvider("openai")
+    assert not provider.configured
+    with pytest.raises(ProviderNotConfigured, match="OPENAI_API_KEY"):
         await reply(provider)
     assert await provider.check() is False
 

@@ -1,0 +1,308 @@
+"""The adapter for Anthropic, against its Messages API on a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from mochi_server.config import load_settings
+from mochi_server.errors import (
+    ContextOverflow,
+    MochiError,
+    ModelNotFound,
+    ProviderBusy,
+    ProviderError,
+    ProviderNotConfigured,
+    ProviderUnreachable,
+    ThinkingNotSupported,
+)
+from mochi_server.messages import ToolCall
+from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
+from tests.support.fake_anthropic import (
+    KEY,
+    MODEL,
+    PLAIN_MODEL,
+    FakeAnthropic,
+    block,
+    call,
+    end,
+    start,
+    text,
+    thinking,
+)
+from tests.support.sse_vendor import Script, event
+
+HELLO = [{"role": "user", "content": "Hello"}]
+ADD = {"type": "function", "function": {"name": "add", "description": "Adds.",
+       "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}}  # fmt: skip
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeAnthropic]:
+    async with FakeAnthropic() as server:
+        yield server
+
+
+@pytest.fixture
+async def provider(fake: FakeAnthropic) -> AsyncIterator[AnthropicProvider]:
+    provider = AnthropicProvider("anthropic", api_key=KEY, base_url=fake.url)
+    yield provider
+    await provider.aclose()
+
+
+async def reply(provider: AnthropicProvider, **fields: Any) -> list[Chunk]:
+    request = ModelRequest(**{"model": MODEL, "messages": HELLO, **fields})
+    with anyio.fail_after(10):
+        async with aclosing(provider.stream(request)) as chunks:
+            return [chunk async for chunk in chunks]
+
+
+def said(*parts: list[bytes], **fields: Any) -> Script:
+    """A whole reply."""
+    return Script(pieces=[start(), *(piece for part in parts for piece in part)], **fields)
+
+
+def stored(chunks: list[Chunk], *results: str) -> list[dict[str, Any]]:
+    """A reply as it is stored, and results of its calls."""
+    calls = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
+    last = chunks[-1]
+    assert isinstance(last, Finish)
+    message = {
+        "role": "assistant",
+        "content": "".join(c.content for c in chunks if isinstance(c, ContentDelta)),
+        "thinking": "".join(c.content for c in chunks if isinstance(c, ThinkingDelta)),
+        "tool_calls": [chunk.as_stored() for chunk in calls],
+        "provider_data": last.provider_data,
+    }
+    answers = [
+        {"role": "tool", "tool_name": c.name, "tool_call_id": c.id, "content": result}
+        for c, result in zip(calls, results, strict=True)
+    ]
+    return [message, *answers]
+
+
+async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
+    fake.scripts = [Script(pieces=[start(7, cached=3), *text(0, "Hel", "lo"), *end("max_tokens")])]
+    system = {"role": "system", "content": "Be brief."}
+    assert await reply(provider, model=PLAIN_MODEL, messages=[system, *HELLO], temperature=0.5) == [
+        ContentDelta("Hel"),
+        ContentDelta("lo"),
+        Finish(reason="length", eval_count=5, prompt_eval_count=10),
+    ]
+    assert fake.chats[0] == {
+        "model": PLAIN_MODEL,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}],
+        "stream": True,
+        "system": "Be brief.",
+        "max_tokens": 8192,
+        "temperature": 0.5,
+        "thinking": {"type": "disabled"},
+    }
+
+
+async def test_signed_thinking_goes_back_where_it_was(provider, fake):
+    redacted = block(3, {"type": "redacted_thinking", "data": "secret"})
+    fake.scripts = [
+        said(
+            thinking(0, "Hm", "m."),
+            text(1, "Let me ", "see."),
+            thinking(2, "So.", signature="sig:b"),
+            redacted,
+            call(4, "toolu_1", "add", '{"x"', ": 1}"),
+            call(5, "toolu_2", "add", '{"x": 2}'),
+            end("tool_use"),
+        ),
+        said(text(0, "Three."), end()),
+    ]
+    chunks = await reply(provider, tools=[ADD], think=True)
+    assert chunks[-3:-1] == [
+        ToolCall(id="toolu_1", name="add", arguments={"x": 1}),
+        ToolCall(id="toolu_2", name="add", arguments={"x": 2}),
+    ]
+    again = [*HELLO, *stored(chunks, "one", "two")]
+    assert await reply(provider, messages=again, tools=[ADD], think="high")
+    _, assistant, user = fake.chats[1]["messages"]
+    assert assistant["content"] == [
+        {"type": "thinking", "thinking": "Hmm.", "signature": "sig:a"},
+        {"type": "text", "text": "Let me see."},
+        {"type": "thinking", "thinking": "So.", "signature": "sig:b"},
+        {"type": "redacted_thinking", "data": "secret"},
+        {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"x": 1}},
+        {"type": "tool_use", "id": "toolu_2", "name": "add", "input": {"x": 2}},
+    ]
+    assert user["content"] == [
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"},
+        {"type": "tool_result", "tool_use_id": "toolu_2", "content": "two"},
+    ]
+    assert fake.chats[1]["output_config"] == {"effort": "high"}
+    assert fake.chats[1]["thinking"] == {"type": "adaptive", "display": "summarized"}
+
+
+async def test_another_model_gets_no_signatures_and_thinks_in_the_next_turn_only(provider, fake):
+    fake.scripts = [
+        said(thinking(0, "Hm."), call(1, "toolu_1", "add", "{}"), end("tool_use")),
+        said(text(0, "a"), end()),
+        said(text(0, "a"), end()),
+    ]
+    history = [*HELLO, *stored(await reply(provider, tools=[ADD], think=True), "one")]
+    await reply(provider, model=PLAIN_MODEL, messages=history, tools=[ADD], think=True)
+    assert fake.chats[1]["thinking"] == {"type": "disabled"}
+    assert [b["type"] for b in fake.chats[1]["messages"][1]["content"]] == ["tool_use"]
+    history += [{"role": "assistant", "content": "One."}, *HELLO]
+    await reply(provider, model=PLAIN_MODEL, messages=history, think="low")
+    assert fake.chats[2]["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+    assert fake.chats[2]["tool_choice"] == {"type": "none"}
+
+
+async def test_too_little_room_to_think_in_is_named(fake):
+    provider = AnthropicProvider("anthropic", api_key=KEY, base_url=fake.url, max_output_tokens=500)
+    with pytest.raises(ThinkingNotSupported, match="500 tokens"):
+        await reply(provider, model=PLAIN_MODEL, think=True)
+    fake.scripts = [said(text(0, "a"), end())]
+    await reply(provider, max_tokens=190_000)
+    assert fake.chats[0]["max_tokens"] == 500
+    await provider.aclose()
+
+
+ODD_HISTORIES: list[list[dict[str, Any]]] = [
+    [{"role": "assistant", "content": "Hi."}, *HELLO],
+    [*HELLO, {"role": "assistant", "content": " "}, *HELLO],
+    [*HELLO, {"role": "tool", "tool_name": "add", "content": "1"}, *HELLO],
+    [*HELLO, {"role": "assistant", "content": "", "tool_calls": [
+        {"function": {"name": "add", "arguments": {}}, "id": "functions.add:0"}]}, *HELLO],
+    [*HELLO, {"role": "assistant", "content": "", "tool_calls": [
+        {"function": {"name": "add", "arguments": '{"x": 1}'}},
+        {"function": {"name": "now", "arguments": None}}]},
+     {"role": "tool", "tool_name": "now", "content": "noon"},
+     {"role": "tool", "tool_name": "add", "content": ""}],
+    [*HELLO, {"role": "assistant", "content": "Hi", "tool_calls": [], "provider_data": {
+        "form": "anthropic", "model": MODEL, "parts": [{"kind": "text", "length": 99}]}}, *HELLO],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("history", ODD_HISTORIES)
+async def test_odd_histories_become_requests_that_are_taken(provider, fake, history):
+    fake.scripts = [said(text(0, "a"), end())]
+    assert (await reply(provider, messages=history, think=True))[0] == ContentDelta("a")
+
+
+class Town(BaseModel):
+    name: str
+
+
+@pytest.mark.parametrize("model", [MODEL, PLAIN_MODEL])
+async def test_a_structured_reply_is_validated(provider, fake, model):
+    words = ('{"name": ', '"Rome"}')
+    forced = call(0, "toolu_1", "reply", *words)
+    fake.scripts = [said(text(0, *words) if model == MODEL else forced, end())]
+    request = ModelRequest(model=model, messages=HELLO)
+    assert await provider.structured(request, Town) == Town(name="Rome")
+    if model == MODEL:
+        assert fake.chats[0]["output_config"]["format"]["schema"]["required"] == ["name"]
+    else:
+        assert fake.chats[0]["tool_choice"] == {"type": "tool", "name": "reply"}
+    fake.scripts = [said(text(0, '{"na'), end("max_tokens"))]
+    with pytest.raises(ProviderError, match="Town"):
+        await provider.structured(request, Town)
+
+
+def failure(status: int, words: str, **headers: str) -> Script:
+    kind = FakeAnthropic().error(status, words)
+    return Script(status=status, body=kind, headers=headers)
+
+
+OVERLOADED = event({"type": "error", "error": {"type": "overloaded_error", "message": "Full"}},
+                   "error")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        (failure(400, "prompt is too long: 210 tokens > 200 maximum"), ContextOverflow, "window"),
+        (failure(400, "bad"), ProviderError, "bad"),
+        (failure(404, "model: x"), ModelNotFound, "model: x"),
+        (failure(429, "slow", **{"Retry-After": "30"}), ProviderBusy, "slow"),
+        (failure(500, "boom"), ProviderError, "boom"),
+        (said(text(0, "a"), [OVERLOADED]), ProviderBusy, "Full"),
+        (said(text(0, "a")), ProviderError, "broke off"),
+        (said(text(0, "a"), then="cut"), ProviderUnreachable, "reached"),
+        (said(call(0, "t", "add", "[1"), end("tool_use")), ProviderError, "'add'"),
+        (said([b"event: message_delta\ndata: {oops\n\n"]), ProviderError, "anthropic"),
+    ],
+)
+async def test_each_failure_has_its_error_and_the_services_own_words(
+    provider, fake, script, kind, words
+):
+    fake.scripts = [script]
+    with pytest.raises(MochiError, match=words) as caught:
+        await reply(provider)
+    assert type(caught.value) is kind
+    assert len(fake.chats) == 1
+    assert KEY not in str(caught.value.as_json())
+    if kind is ContextOverflow:
+        assert caught.value.details["n_prompt_tokens"] == 210
+        assert caught.value.details["n_ctx"] == 200
+
+
+async def test_a_busy_service_is_asked_again_before_the_first_token(provider, fake):
+    busy = failure(529, "Full", **{"Retry-After": "0"})
+    fake.scripts = [busy, Script(pieces=[start(), OVERLOADED]), said(text(0, "a"), end())]
+    assert (await reply(provider))[0] == ContentDelta("a")
+    fake.scripts = [busy, busy, busy, said(text(0, "a"), end())]
+    with pytest.raises(ProviderBusy):
+        await reply(provider)
+    assert len(fake.scripts) == 1, "three attempts, not more"
+
+
+async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
+    fake.scripts = [said(text(0, "a"), then="hold")]
+    chunks = provider.stream(ModelRequest(model=MODEL, messages=HELLO))
+    assert await chunks.__anext__() == ContentDelta("a")
+    with anyio.fail_after(2):
+        await chunks.aclose()
+        await fake.left.wait()
+
+
+async def test_models_come_with_what_they_can_and_how_much_they_read(provider, fake):
+    first, second = await provider.list_models()
+    assert (first.name, first.context_length, first.provider) == (MODEL, 200_000, "anthropic")
+    assert first.capabilities == ["completion", "tools", "thinking", "vision"]
+    assert await provider.show_model(second.name) == second
+    assert len(fake.requests) == 1
+    with pytest.raises(ModelNotFound, match="claude-9"):
+        await provider.show_model("claude-9")
+    assert await provider.check() is True
+
+
+async def test_a_wrong_key_is_an_error_that_does_not_show_it(fake):
+    provider = AnthropicProvider("anthropic", api_key="sk-wrong", base_url=fake.url)
+    with pytest.raises(ProviderError, match="invalid x-api-key") as caught:
+        await provider.list_models()
+    assert "sk-wrong" not in str(caught.value.as_json())
+    assert await provider.check() is False
+    await provider.aclose()
+
+
+async def test_no_key_is_not_configured():
+    provider = AnthropicProvider("anthropic")
+    with pytest.raises(ProviderNotConfigured, match="ANTHROPIC_API_KEY"):
+        await reply(provider)
+    assert await provider.check() is False
+
+
+@pytest.mark.e2e
+async def test_the_real_service_answers():
+    settings = load_settings()
+    if settings.anthropic_api_key is None:
+        pytest.skip("ANTHROPIC_API_KEY is not set")
+    provider = AnthropicProvider("anthropic", api_key=settings.anthropic_api_key)
+    model = (await provider.list_models())[0].name
+    chunks = await reply(provider, model=model, max_tokens=200)
+    assert isinstance(chunks[-1], Finish)
+    await provider.aclose()

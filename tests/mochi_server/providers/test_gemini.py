@@ -1,0 +1,278 @@
+"""The adapter for Gemini, against its ``generateContent`` on a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from mochi_server.config import load_settings
+from mochi_server.errors import (
+    ContextOverflow,
+    MochiError,
+    ModelNotFound,
+    ProviderBusy,
+    ProviderError,
+    ProviderNotConfigured,
+    ProviderUnreachable,
+)
+from mochi_server.messages import ToolCall
+from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
+from mochi_server.providers.gemini import GeminiProvider
+from tests.support.fake_gemini import KEY, MODEL, FakeGemini, call, piece, signature
+from tests.support.sse_vendor import Script, event
+
+HELLO = [{"role": "user", "content": "Hello"}]
+SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+ADD = {"type": "function", "function": {"name": "add", "description": "Adds.",
+       "parameters": SCHEMA}}  # fmt: skip
+END = piece(reason="STOP", generated=5)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeGemini]:
+    async with FakeGemini() as server:
+        yield server
+
+
+@pytest.fixture
+async def provider(fake: FakeGemini) -> AsyncIterator[GeminiProvider]:
+    provider = GeminiProvider("gemini", api_key=KEY, base_url=fake.url)
+    yield provider
+    await provider.aclose()
+
+
+async def reply(provider: GeminiProvider, **fields: Any) -> list[Chunk]:
+    request = ModelRequest(**{"model": MODEL, "messages": HELLO, **fields})
+    with anyio.fail_after(10):
+        async with aclosing(provider.stream(request)) as chunks:
+            return [chunk async for chunk in chunks]
+
+
+def stored(chunks: list[Chunk], *results: str) -> list[dict[str, Any]]:
+    """A reply as it is stored, and results of its calls."""
+    calls = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
+    last = chunks[-1]
+    assert isinstance(last, Finish)
+    message = {
+        "role": "assistant",
+        "content": "".join(c.content for c in chunks if isinstance(c, ContentDelta)),
+        "thinking": "".join(c.content for c in chunks if isinstance(c, ThinkingDelta)),
+        "tool_calls": [chunk.as_stored() for chunk in calls],
+        "provider_data": last.provider_data,
+    }
+    answers = [
+        {"role": "tool", "tool_name": c.name, "tool_call_id": c.id, "content": result}
+        for c, result in zip(calls, results, strict=True)
+    ]
+    return [message, *answers]
+
+
+async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
+    last = piece({"text": "lo"}, reason="MAX_TOKENS", prompt=8, generated=5, thoughts=4)
+    fake.scripts = [Script(pieces=[piece({"text": "Hel"}), last])]
+    system = {"role": "system", "content": "Be brief."}
+    assert await reply(provider, messages=[system, *HELLO], temperature=0.5) == [
+        ContentDelta("Hel"),
+        ContentDelta("lo"),
+        Finish(reason="length", eval_count=9, prompt_eval_count=8),
+    ]
+    body = fake.chats[0]
+    assert body["contents"] == [{"role": "user", "parts": [{"text": "Hello"}]}]
+    assert body["systemInstruction"]["parts"] == [{"text": "Be brief."}]
+    assert body["generationConfig"] == {"temperature": 0.5, "maxOutputTokens": 8192}
+
+
+async def test_signatures_go_back_where_they_were(provider, fake):
+    fake.scripts = [
+        Script(
+            pieces=[
+                piece({"text": "Hm.", "thought": True}),
+                piece({"text": "Let me "}),
+                piece({"text": "see."}),
+                piece({"text": "", "thoughtSignature": signature("t")}),
+                piece(
+                    call("add", {"x": 1}, signed=signature("c"), id="one"), call("add", {"x": 2})
+                ),
+                END,
+            ]
+        ),
+        Script(pieces=[piece({"text": "Three."}), END]),
+    ]
+    chunks = await reply(provider, tools=[ADD], think=True)
+    first, second, finish = chunks[-3:]
+    assert chunks[:-3] == [ThinkingDelta("Hm."), ContentDelta("Let me "), ContentDelta("see.")]
+    assert isinstance(first, ToolCall)
+    assert isinstance(second, ToolCall)
+    assert (first.id, first.arguments, second.arguments) == ("one", {"x": 1}, {"x": 2})
+    assert isinstance(finish, Finish)
+    assert finish.reason == "tool_calls"
+    again = [*HELLO, *stored(chunks, "1", "2")]
+    assert await reply(provider, messages=again, tools=[ADD], think="low")
+    config = fake.chats[1]["generationConfig"]
+    assert config["thinkingConfig"] == {"include_thoughts": True, "thinking_level": "LOW"}
+    declared = fake.chats[1]["tools"][0]["functionDeclarations"][0]
+    assert declared == {"name": "add", "description": "Adds.", "parameters_json_schema": SCHEMA}
+    _, model, user = fake.chats[1]["contents"]
+    assert model["parts"] == [
+        {"text": "Let me see."},
+        {"text": "", "thoughtSignature": signature("t")},
+        {
+            "functionCall": {"id": "one", "name": "add", "args": {"x": 1}},
+            "thoughtSignature": signature("c"),
+        },
+        {"functionCall": {"id": second.id, "name": "add", "args": {"x": 2}}},
+    ]
+    results = [part["functionResponse"] for part in user["parts"]]
+    assert [(r["id"], r["response"]) for r in results] == [
+        ("one", {"output": "1"}),
+        (second.id, {"output": "2"}),
+    ]
+
+
+ODD_HISTORIES: list[list[dict[str, Any]]] = [
+    [{"role": "assistant", "content": "Hi."}, *HELLO],
+    [*HELLO, {"role": "assistant", "content": ""}, *HELLO],
+    [*HELLO, {"role": "tool", "tool_name": "add", "content": "1"}, *HELLO],
+    [*HELLO, {"role": "assistant", "content": "", "tool_calls": [
+        {"function": {"name": "add", "arguments": '{"x": 1}'}, "id": "functions.add:0"}]}, *HELLO],
+    [*HELLO, {"role": "assistant", "content": "Hi", "provider_data": {
+        "form": "gemini", "model": MODEL, "parts": [{"kind": "text", "length": 99}]}}, *HELLO],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("history", ODD_HISTORIES)
+async def test_odd_histories_become_requests_that_are_taken(provider, fake, history):
+    fake.scripts = [Script(pieces=[piece({"text": "a"}), END])]
+    assert (await reply(provider, messages=history))[0] == ContentDelta("a")
+
+
+class Town(BaseModel):
+    name: str
+
+
+async def test_a_structured_reply_is_validated(provider, fake):
+    pieces = [piece({"text": '{"name": '}), piece({"text": '"Rome"}'}), END]
+    fake.scripts = [Script(pieces=pieces)]
+    request = ModelRequest(model=MODEL, messages=HELLO)
+    assert await provider.structured(request, Town) == Town(name="Rome")
+    config = fake.chats[0]["generationConfig"]
+    assert config["responseMimeType"] == "application/json"
+    assert config["responseJsonSchema"]["required"] == ["name"]
+    fake.scripts = [Script(pieces=[piece({"text": '{"na'}), END])]
+    with pytest.raises(ProviderError, match="Town"):
+        await provider.structured(request, Town)
+
+
+def failure(status: int, words: str, *details: dict[str, Any], **headers: str) -> Script:
+    body = FakeGemini().error(status, words)
+    body["error"]["details"] = list(details)
+    return Script(status=status, body=body, headers=headers)
+
+
+A = piece({"text": "a"})
+TOO_LONG = "The input token count (210) exceeds the maximum number of tokens allowed (200)."
+BLOCKED = event({"promptFeedback": {"blockReason": "SAFETY"}})
+FULL = event({"error": {"code": 503, "message": "Full", "status": "UNAVAILABLE"}})
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        (failure(400, TOO_LONG), ContextOverflow, "window"),
+        (failure(400, "bad"), ProviderError, "bad"),
+        (failure(404, "no such model"), ModelNotFound, "no such model"),
+        (failure(429, "slow", {"@type": "RetryInfo", "retryDelay": "29.5s"}), ProviderBusy, "slow"),
+        (failure(500, "boom"), ProviderError, "boom"),
+        (Script(pieces=[A, FULL]), ProviderBusy, "Full"),
+        (Script(pieces=[A]), ProviderError, "broke off"),
+        (Script(pieces=[A], then="cut"), ProviderUnreachable, "reached"),
+        (Script(pieces=[A, b"data: {oops\n\n"]), ProviderError, "gemini"),
+        (Script(pieces=[BLOCKED]), ProviderError, "SAFETY"),
+        (Script(pieces=[piece(reason="MALFORMED_FUNCTION_CALL")]), ProviderError, "MALFORMED"),
+    ],
+)
+async def test_each_failure_has_its_error_and_the_services_own_words(
+    provider, fake, script, kind, words
+):
+    fake.scripts = [script]
+    with pytest.raises(MochiError, match=words) as caught:
+        await reply(provider)
+    assert type(caught.value) is kind
+    assert len(fake.chats) == 1
+    assert KEY not in str(caught.value.as_json())
+    if kind is ContextOverflow:
+        assert caught.value.details["n_prompt_tokens"] == 210
+        assert caught.value.details["n_ctx"] == 200
+    if words == "slow":
+        assert caught.value.retry_after == 30
+
+
+async def test_a_busy_service_is_asked_again_before_the_first_token(provider, fake):
+    busy = failure(503, "Full", **{"Retry-After": "0"})
+    fake.scripts = [busy, busy, Script(pieces=[A, END])]
+    assert (await reply(provider))[0] == ContentDelta("a")
+    fake.scripts = [busy, busy, busy, busy]
+    with pytest.raises(ProviderBusy):
+        await reply(provider)
+    assert len(fake.scripts) == 1, "three attempts, not more"
+
+
+async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
+    fake.scripts = [Script(pieces=[A], then="hold")]
+    chunks = provider.stream(ModelRequest(model=MODEL, messages=HELLO))
+    assert await chunks.__anext__() == ContentDelta("a")
+    with anyio.fail_after(2):
+        await chunks.aclose()
+        await fake.left.wait()
+
+
+async def test_cancelling_the_reader_closes_the_connection(provider, fake):
+    fake.scripts = [Script(pieces=[A], then="hold")]
+    await provider.list_models()  # and the SDK is there
+    with anyio.move_on_after(0.5):
+        await reply(provider)
+    with anyio.fail_after(2):
+        await fake.left.wait()
+
+
+async def test_models_come_with_what_they_can_and_how_much_they_read(provider, fake):
+    (model,) = await provider.list_models()
+    assert (model.name, model.context_length, model.provider) == (MODEL, 1_048_576, "gemini")
+    assert model.capabilities == ["completion", "tools", "thinking"]
+    assert await provider.show_model(MODEL) == model
+    assert len(fake.requests) == 1
+    with pytest.raises(ModelNotFound, match="gemini-9"):
+        await provider.show_model("gemini-9")
+    assert await provider.check() is True
+
+
+async def test_a_wrong_key_is_an_error_that_does_not_show_it(fake):
+    provider = GeminiProvider("gemini", api_key="wrong-key", base_url=fake.url)
+    with pytest.raises(ProviderError, match="API key not valid") as caught:
+        await provider.list_models()
+    assert "wrong-key" not in str(caught.value.as_json())
+    await provider.aclose()
+
+
+async def test_no_key_is_not_configured():
+    provider = GeminiProvider("gemini")
+    with pytest.raises(ProviderNotConfigured, match="GEMINI_API_KEY"):
+        await reply(provider)
+    assert await provider.check() is False
+
+
+@pytest.mark.e2e
+async def test_the_real_service_answers():
+    settings = load_settings()
+    if settings.gemini_api_key is None:
+        pytest.skip("GEMINI_API_KEY is not set")
+    provider = GeminiProvider("gemini", api_key=settings.gemini_api_key)
+    model = (await provider.list_models())[0].name
+    chunks = await reply(provider, model=model, max_tokens=2000)
+    assert isinstance(chunks[-1], Finish)
+    await provider.aclose()
