@@ -25,6 +25,7 @@ async def _find(mochi: MochiServerSettings) -> Found:
         loader=loader,
         default_timeout=mochi.tool_timeout_seconds,
         agent_chats_path=mochi.agent_chats_path,
+        quiet=True,
     )
     try:
         return await discovery.agents(), discovery.problems()

@@ -41,6 +41,9 @@ from .startup import (
 OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
 """Settings that have an option of their own."""
 
+COMMANDS = ("serve", "pull", "init", "fake-ollama")
+"""Those of this module; the operator's are in ``commands``."""
+
 APPLICATION = "mochi_project.asgi:application"
 
 STARTUP_FAILURE = 3
@@ -53,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ours = split_at_command(arguments, map(_option, OPTIONS))
     given = vars(_parser().parse_args(arguments if ours is None else ours[0]))
     command, name = given.pop("command"), given.pop("name")
+    if command not in COMMANDS:
+        known = ", ".join([*COMMANDS, *operator_commands()])
+        return _fail(f"unknown command: {command} (there are: {known})", code=2)
     values = {field: value for field, value in given.items() if value is not None}
     if command in {"serve", "fake-ollama"} and name is not None:
         return _fail(f"unexpected argument: {name}", code=2)
@@ -191,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "command",
         nargs="?",
-        choices=["serve", "pull", "init", "fake-ollama"],
+        metavar="COMMAND",
         default="serve",
         help="serve (default), pull: fetch a model that needs no Ollama, "
         "init: write a data folder with examples, overwriting nothing, "

@@ -66,6 +66,7 @@ class AgentDiscoveryService:
         default_timeout: float | None,
         agent_chats_path: Path | None = None,
         stamp: Path | None = None,
+        quiet: bool = False,
     ) -> None:
         """Say where the agents are.
 
@@ -75,12 +76,14 @@ class AgentDiscoveryService:
             default_timeout: Seconds for a tool that names no time of its own.
             agent_chats_path: A folder that is no agent, wherever it lies.
             stamp: A file whose change means: load everything again.
+            quiet: Log neither agents nor problems, for callers who show them.
         """
         self.path = agents_path
         self._loader = loader
         self._default_timeout = default_timeout
         self._chats = agent_chats_path
         self._stamp = stamp
+        self._quiet = quiet
         self._keeper = FolderKeeper()
         self._tasks = BackgroundTasks()
         self._loading: asyncio.Task[None] | None = None
@@ -162,7 +165,8 @@ class AgentDiscoveryService:
             definitions = self._define(agents)
             full = number if anew else before.full
             self._now = _State(number, full, look, agents, definitions)
-            _tell(definitions, before.definitions)
+            if not self._quiet:
+                _tell(definitions, before.definitions)
         finally:
             self._loading = None
 

@@ -52,6 +52,12 @@ def test_a_table_shows_every_agent_and_problem(folder, stamp):
     assert stamp.exists()
 
 
+def test_nothing_is_told_twice_by_the_log(folder, caplog):
+    caplog.set_level("INFO")
+    assert "description is missing" in run()
+    assert not caplog.messages
+
+
 def test_the_same_is_there_as_json_whatever_modules_print(folder):
     module = folder / "coder" / "coder.py"
     module.write_text("print('hello')\n" + module.read_text())
