@@ -44,7 +44,7 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
     output: Path | None = options["output"]
     if output is None:
         if options["all"]:
-            raise CommandError("--all wants a folder: --output DIR")
+            raise CommandError("--all wants a folder: --output DIR", returncode=2)
         content = await export_session(sessions, options["session_id"], to)
         console.out.write(content.decode(), ending="")
         return 0

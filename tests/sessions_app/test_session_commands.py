@@ -412,3 +412,9 @@ async def test_an_import_that_waits_for_stdin_can_be_interrupted(tmp_path):
             process.send_signal(signal.SIGINT)
             with anyio.fail_after(5):
                 assert await process.wait() == INTERRUPTED
+
+
+def test_all_sessions_without_a_folder_for_them_is_a_wrong_option(three):
+    with pytest.raises(CommandError, match="--output DIR") as found:
+        run("sessions", "export", "--all")
+    assert found.value.returncode == 2

@@ -128,7 +128,7 @@ async def test_a_wrong_count_of_messages_makes_no_session_empty(sessions):
     await sessions.create("m", session_id="said")
     path = sessions.storage.folder / "said.json"
     head = {**json.loads(path.read_bytes())["metadata"], "message_count": 0}
-    # Longer than what a list reads of it.
-    said = encode({"role": "user", "content": "x" * PREFIX_BYTES})
-    path.write_bytes(b"".join(assemble(Document(encode(head), [said]))))
+    said = encode({"role": "user", "content": "Hi"})
+    more = encode({"role": "assistant", "content": "x" * PREFIX_BYTES})  # behind what a list reads
+    path.write_bytes(b"".join(assemble(Document(encode(head), [said, more]))))
     assert await found(sessions, EMPTY) == set()
