@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import path, re_path
+from django.urls import path, re_path, resolve
 
 from . import errors
 from .api import api
@@ -26,8 +26,16 @@ async def nowhere(request: HttpRequest) -> HttpResponseBase:
     return errors.not_found(request)
 
 
+async def same_as_v1(request: HttpRequest, name: str) -> HttpResponseBase:
+    """The route of the same name below ``/api/v1``."""
+    found = resolve(f"/api/v1/models/{name}")
+    answer: HttpResponseBase = await found.func(request, *found.args, **found.kwargs)
+    return answer
+
+
 urlpatterns = [
     path("", root),
+    re_path(r"^api/models/(?P<name>available|check)\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset, name="docs-asset"),
     path("api/v1/", api.urls),
     re_path("", nowhere),

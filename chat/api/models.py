@@ -8,7 +8,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
+from chat.model_schemas import AVAILABLE, CHECK, AvailableModels, ModelCheck
 from chat.schemas import MODEL, PROBLEM, Model, ModelList
+from chat.survey import ProviderAnswer, survey_of
 from mochi_project.openapi import documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
@@ -31,6 +33,17 @@ def shown(model: ModelInfo) -> dict[str, Any]:
     return data
 
 
+def checked(one: ProviderAnswer) -> dict[str, Any]:
+    """A provider as ``/models/check`` shows it."""
+    return {
+        "configured": one.configured,
+        "reachable": one.reachable,
+        "latency_ms": one.latency_ms,
+        "models": None if one.models is None else len(one.models),
+        "problem": one.problem,
+    }
+
+
 @router.get(
     "",
     response=ModelList,
@@ -44,6 +57,45 @@ async def list_models(request: HttpRequest) -> HttpResponse:
     found = await get_runtime().providers.list_models()
     return json_response(
         {"models": [shown(model) for model in found.models], "problems": found.problems}
+    )
+
+
+@router.get(
+    "/available",
+    response=AvailableModels,
+    summary="List the models of each configured provider",
+    openapi_extra=documented(example=AVAILABLE),
+)
+async def available_models(request: HttpRequest) -> HttpResponse:
+    """Of at most a minute ago, and never later than three seconds, also when a provider hangs."""
+    runtime = get_runtime()
+    survey = await survey_of(runtime).read()
+    known = {alias: one for alias, one in survey.providers.items() if one.configured}
+    return json_response(
+        {
+            "providers": {
+                alias: [shown(model) for model in one.models or ()] for alias, one in known.items()
+            },
+            "problems": [one.problem for one in known.values() if one.problem is not None],
+            "checked_at": survey.checked_at,
+        }
+    )
+
+
+@router.get(
+    "/check",
+    response=ModelCheck,
+    summary="Which providers are configured and answer, and how fast",
+    openapi_extra=documented(example=CHECK),
+)
+async def check_models(request: HttpRequest) -> HttpResponse:
+    """Every provider, asked side by side; the same minute and the same three seconds."""
+    survey = await survey_of(get_runtime()).read()
+    return json_response(
+        {
+            "providers": {alias: checked(one) for alias, one in survey.providers.items()},
+            "checked_at": survey.checked_at,
+        }
     )
 
 

@@ -8,6 +8,8 @@ ONE = "0123456789"
 ROUTES = (
     "/health",
     "/models",
+    "/models/available",
+    "/models/check",
     "/models/qwen3:14b",
     "/sessions",
     f"/sessions/{ONE}",

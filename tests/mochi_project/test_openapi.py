@@ -11,6 +11,8 @@ METHODS = {"get", "post", "put", "patch", "delete"}
 ROUTES = {
     "GET /api/v1/health",
     "GET /api/v1/models",
+    "GET /api/v1/models/available",
+    "GET /api/v1/models/check",
     "GET /api/v1/models/{model_name}",
     "GET /api/v1/sessions",
     "POST /api/v1/sessions",

@@ -1,0 +1,168 @@
+"""Which models there are by provider, and which providers answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from chat.survey import LIMIT_SECONDS, ModelSurvey
+from mochi_server.config import load_settings
+from mochi_server.providers.ollama import OllamaProvider
+from mochi_server.runtime import Runtime
+from tests.support.fake_ollama import FakeOllama
+
+
+class KeylessProvider(OllamaProvider):
+    """One whose key nobody has set."""
+
+    @property
+    def configured(self):
+        return False
+
+
+class BrokenProvider(OllamaProvider):
+    """One with a mistake in it."""
+
+    async def check(self):
+        raise ZeroDivisionError
+
+
+def provider(alias, host, kind=OllamaProvider):
+    return kind(alias, host=host, idle_timeout=60, first_byte_timeout=60)
+
+
+@pytest.fixture
+async def silent():
+    """A server that accepts connections and never says anything."""
+    leave = asyncio.Event()
+
+    async def hold(reader, writer):
+        await leave.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+        leave.set()
+
+
+@pytest.fixture
+async def runtime_of(tmp_path):
+    """Runtimes of these providers."""
+    made = []
+
+    def make(*providers):
+        settings = load_settings(data_dir=tmp_path, summarization_enabled=False)
+        made.append(Runtime(settings, providers={one.alias: one for one in providers}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.aclose()
+
+
+@pytest.mark.parametrize("place", ["/api/v1/models", "/api/models"])
+async def test_both_routes_answer_below_both_paths(api, ollama, place):
+    available = (await api.client.get(f"{place}/available")).json()
+    check = (await api.client.get(f"{place}/check")).json()
+    listed = (await api.get("/models")).json()["models"]
+    names = [model["name"] for models in available["providers"].values() for model in models]
+    assert names == [model["name"] for model in listed]
+    assert next(iter(available["providers"])) == next(iter(check["providers"])) == "ollama"
+    assert set(available["providers"]["ollama"][0]) == set(listed[0])
+    one = check["providers"]["ollama"]
+    assert (one["configured"], one["reachable"], one["problem"]) == (True, True, None)
+    assert one["models"] == len(available["providers"]["ollama"])
+    assert 0 < one["latency_ms"] < LIMIT_SECONDS * 1000
+    assert available["checked_at"] == check["checked_at"]
+
+
+@pytest.mark.parametrize("name", ["available", "check"])
+async def test_other_methods_are_refused_and_other_names_are_not_there(api, name):
+    for place in ("/api/v1/models", "/api/models"):
+        response = await api.client.post(f"{place}/{name}")
+        assert response.status_code == 405
+        assert response.json()["error"]["code"] == "METHOD_NOT_ALLOWED"
+    assert (await api.client.get(f"/api/models/{name}/more")).status_code == 404
+    assert (await api.client.get(f"/api/models/{name}%0A")).status_code == 404
+
+
+async def test_an_answer_is_kept_for_a_while_however_many_ask(runtime_of, ollama):
+    runtime = runtime_of(provider("ollama", ollama.url))
+    survey = ModelSurvey(runtime)
+    found = await asyncio.gather(*(survey.read() for _ in range(20)))
+    assert all(one is found[0] for one in found)
+    assert sum(request.path == "/api/tags" for request in ollama.requests) == 1
+    ollama.add_model("new:1b")
+    assert await survey.read() is found[0]
+    again = await ModelSurvey(runtime, fresh=0).read()
+    assert "new:1b" in [model.name for model in again.providers["ollama"].models]
+
+
+async def test_one_that_hangs_holds_up_nobody_for_longer_than_the_limit(runtime_of, ollama, silent):
+    runtime = runtime_of(
+        provider("ollama", ollama.url), provider("far", silent), provider("away", silent)
+    )
+    begin = time.monotonic()
+    survey = await ModelSurvey(runtime, limit=0.5).read()
+    assert time.monotonic() - begin < 1.0
+    first, far, away = survey.providers.values()
+    assert first.reachable
+    assert first.models
+    for one, alias in ((far, "far"), (away, "away")):
+        assert (one.reachable, one.latency_ms, one.models) == (False, None, None)
+        assert one.problem == {
+            "provider": alias,
+            "code": "PROVIDER_UNREACHABLE",
+            "message": "No answer within 0.5 s.",
+        }
+
+
+async def test_one_that_is_not_configured_is_named_and_not_asked(runtime_of, ollama):
+    async with FakeOllama() as other:
+        keyless = provider("keyless", other.url, KeylessProvider)
+        runtime = runtime_of(provider("ollama", ollama.url), keyless)
+        one = (await ModelSurvey(runtime).read()).providers["keyless"]
+        assert (one.configured, one.reachable, one.models, one.problem) == (
+            False,
+            False,
+            None,
+            None,
+        )
+        assert other.requests == []
+
+
+async def test_models_of_other_providers_have_their_full_names(runtime_of, ollama):
+    runtime = runtime_of(provider("ollama", ollama.url), provider("second", ollama.url))
+    survey = await ModelSurvey(runtime).read()
+    first, second = (one.models for one in survey.providers.values())
+    assert [model.name for model in second] == [f"second/{model.name}" for model in first]
+    assert {model.provider for model in second} == {"second"}
+
+
+async def test_one_that_is_away_says_why(runtime_of, ollama):
+    await ollama.__aexit__(None, None, None)
+    survey = await ModelSurvey(runtime_of(provider("ollama", ollama.url))).read()
+    one = survey.providers["ollama"]
+    assert (one.reachable, one.models) == (False, None)
+    assert one.problem["code"] == "OLLAMA_UNREACHABLE"
+
+
+async def test_a_mistake_in_a_provider_is_logged_and_hides_no_other(runtime_of, ollama, caplog):
+    broken = provider("broken", ollama.url, BrokenProvider)
+    survey = await ModelSurvey(runtime_of(provider("ollama", ollama.url), broken)).read()
+    assert survey.providers["ollama"].models
+    assert survey.providers["broken"].problem["code"] == "INTERNAL_ERROR"
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_hanging_ollama_delays_the_route_by_the_limit_only(api, silent, settings):
+    settings.MOCHI_PROVIDERS["ollama"]["OPTIONS"]["host"] = silent
+    begin = time.monotonic()
+    response = await api.get("/models/available")
+    assert time.monotonic() - begin < LIMIT_SECONDS + 1
+    assert response.status_code == 200
+    assert response.json()["providers"]["ollama"] == []
+    assert response.json()["problems"][0]["provider"] == "ollama"
