@@ -11,9 +11,12 @@ def sessions_problem(settings: MochiServerSettings, processes: int) -> str | Non
     """Why so many processes cannot serve these sessions."""
     if processes < 2 or settings.session_storage != "memory":  # noqa: PLR2004
         return None
+    testing = settings.environment == "test"
+    cause = "Test mode" if testing else "MOCHI_SESSION_STORAGE=memory"
+    instead = "." if testing else ", or MOCHI_SESSION_STORAGE=json."
     return (
-        f"MOCHI_SESSION_STORAGE=memory is for one process, and {processes} were asked for: each "
-        "would have sessions of its own. Take one worker, or MOCHI_SESSION_STORAGE=json."
+        f"{cause} is for one process, and {processes} were asked for: each would have sessions of "
+        f"its own. Take one worker{instead}"
     )
 
 

@@ -64,6 +64,15 @@ async def test_workers_with_sessions_in_memory_are_refused(tmp_path: Path) -> No
     assert "MOCHI_SESSION_STORAGE=json" in line
 
 
+async def test_workers_in_test_mode_are_refused(tmp_path: Path) -> None:
+    env = environment(data_dir=tmp_path)
+    done = await run_command("--test", "--workers", "2", "--port", "0", cwd=tmp_path, env=env)
+    (line,) = done.err.splitlines()
+    assert done.code == 2
+    assert "Test mode is for one process" in line
+    assert "MOCHI_SESSION_STORAGE" not in line
+
+
 @pytest.mark.parametrize("word", [("--workers", "2"), ("--workers=2",)])
 async def test_workers_of_uvicorn_with_sessions_in_memory_are_refused(
     tmp_path: Path, word: tuple[str, ...]
