@@ -30,7 +30,6 @@ from mochi_project.runtime import get_runtime
 from mochi_server.chat import Notes
 from mochi_server.errors import (
     ContextOverflow,
-    InvalidRequest,
     MochiError,
     ModelNotFound,
     OllamaError,
@@ -53,7 +52,7 @@ from mochi_server.runtime import Runtime
 router = Router()
 
 ERRORS: tuple[type[MochiError], ...] = (
-    InvalidRequest,
+    SessionNotFound,
     ModelNotFound,
     SessionBusy,
     ContextOverflow,
@@ -74,7 +73,7 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
     """The session's id; one made for a turn that is then refused does not stay.
 
     Raises:
-        InvalidRequest: it must be made, and there is no model for it.
+        SessionNotFound: it must be made, and there is no model for it.
         ModelNotFound, ProviderNotConfigured, ProviderError: the model is not there.
         SessionUnreadable, StorageError.
     """
@@ -95,8 +94,9 @@ async def _make(runtime: Runtime, session_id: str, model: str | None) -> bool:
         await runtime.sessions.get(session_id)
     except SessionNotFound:
         if model is None:
-            raise InvalidRequest(
-                "A new session needs a model.", details={"session_id": session_id}
+            raise SessionNotFound(
+                "There is no such session, and a new one needs a model.",
+                details={"session_id": session_id},
             ) from None
     else:
         return False
