@@ -123,7 +123,9 @@ class ToolExecutionService:
         except (InvalidArguments, ToolFailed) as error:
             reason = str(error) or "it failed without saying why."
         except _TooLate:
-            reason = f"it took longer than {tool.timeout:g} seconds and was given up."
+            limit = "1 second" if tool.timeout == 1 else f"{tool.timeout:g} seconds"
+            reason = f"it took longer than {limit} and was given up."
+            logger.warning("The tool %s failed: %s", tool.name, reason)
         except StopAsyncIteration:
             reason = "it ended without a result."
         except Exception as error:

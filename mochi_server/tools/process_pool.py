@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from .child import Child, ChildGone, Limits
 from .outcomes import Outcome
 from .output import Allowance
 from .wire import BadFrame
+
+logger = logging.getLogger(__name__)
 
 VALIDATE_SECONDS = 5.0
 LOOK_SECONDS = 0.25
@@ -148,6 +151,7 @@ class ProcessPool:
         try:
             return Outcome(**await seat.child.ask(op, name=name, arguments=arguments))
         except ChildGone as error:
+            logger.warning("The tool %s failed: %s", name, error)
             raise ToolFailed(sentence(str(error))) from error
         except BadFrame as error:
             raise ToolFailed(f"The arguments cannot be sent: {error}.") from error

@@ -81,6 +81,45 @@ async def test_the_start_of_a_process_is_not_time_of_the_call(tmp_path: Path) ->
         await loader.aclose()
 
 
+HOPELESS = '''
+import os
+
+__all__ = ["die", "hang"]
+__timeouts__ = {"hang": 1}
+
+
+def die() -> str:
+    """Die."""
+    os._exit(3)
+
+
+def hang() -> str:
+    """Hang."""
+    while True:
+        pass
+'''
+
+
+async def test_the_log_has_a_line_for_a_call_that_hung_or_died(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """These have no traceback; whoever keeps the server looks for them all the same."""
+    spec = tool_folder(tmp_path / "tools", HOPELESS)
+    loader, service = ProcessLoader(), ToolExecutionService()
+    try:
+        [folder] = await loader.load([spec])
+        context = ToolContext(session_id="s", tool_call_id="c")
+        for details in folder.description.tools:
+            tool = FunctionTool(details, folder, source="directory", default_timeout=5)
+            [_] = [step async for step in service.execute(tool, {}, context)]
+    finally:
+        await loader.aclose()
+    assert caplog.messages == [
+        "The tool die failed: the tool's process ended with exit code 3",
+        "The tool hang failed: it took longer than 1 second and was given up.",
+    ]
+
+
 async def test_a_place_that_nobody_used_is_given_back(tmp_path: Path) -> None:
     spec = tool_folder(tmp_path / "tools", SLOW_START)
     loader = ProcessLoader(workers=1)
