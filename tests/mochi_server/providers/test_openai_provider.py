@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
+from pydantic import BaseModel
 
 from mochi_server.backends import build_provider, default_providers
 from mochi_server.config import load_settings
+from mochi_server.embedded.engine import Engine
 from mochi_server.errors import ProviderNotConfigured
-from mochi_server.providers.base import ContentDelta, ModelRequest
+from mochi_server.providers.base import ContentDelta, Finish, ModelRequest
 from mochi_server.runtime import Runtime
 from tests.support.fake_openai import (
     JSON,
@@ -23,6 +27,7 @@ from tests.support.fake_openai import (
     running_fake,
     stream,
 )
+from tests.support.local_model import folder_with_model
 
 VENDORS = ("openai", "anthropic", "gemini")
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -73,6 +78,30 @@ async def test_vendors_without_a_key_are_an_error_at_use_and_shown_nowhere(tmp_p
         with pytest.raises(ProviderNotConfigured, match=f"{alias.upper()}_API_KEY"):
             await registry.show_model(f"{alias}/some-model")
     await runtime.aclose()
+
+
+class Town(BaseModel):
+    name: str
+
+
+@pytest.mark.slow
+async def test_a_real_llama_cpp_server_answers_with_text_and_in_a_shape(tmp_path: Path) -> None:
+    folder = folder_with_model(tmp_path)
+    (weights,) = folder.iterdir()
+    place = Engine.meeting_place(weights, 2048)
+    engine = Engine(weights, folder=place, context=2048, slots=1, threads=2, idle_seconds=1)
+    async with engine.use() as endpoint:
+        settings = load_settings(openai_base_url=endpoint.base_url, openai_api_key=endpoint.api_key)
+        provider = build_provider("openai", default_providers(settings)["openai"])
+        (model,) = await provider.list_models()
+        request = ModelRequest(model=model.name, messages=HELLO, max_tokens=24, temperature=0.0)
+        with anyio.fail_after(50):
+            chunks = [chunk async for chunk in provider.stream(request)]
+            town = await provider.structured(replace(request, max_tokens=None), Town)
+        assert sum(isinstance(chunk, ContentDelta) for chunk in chunks) > 1
+        assert isinstance(chunks[-1], Finish)
+        assert isinstance(town.name, str)
+        await provider.aclose()
 
 
 def test_keys_do_not_stand_in_the_table_of_backends() -> None:
