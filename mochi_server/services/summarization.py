@@ -22,6 +22,7 @@ from ..errors import (
     ProviderUnreachable,
     SessionNotFound,
     ShuttingDown,
+    StorageError,
 )
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import ConversationSummary
@@ -136,8 +137,8 @@ class SummarizationService:
     def _mark(self, session_id: str) -> None:
         try:
             self._lanes.mark(session_id)
-        except OSError as error:
-            logger.warning("Session %s is not marked for a summary: %s", session_id, error)
+        except StorageError as error:
+            logger.warning("Session %s is not marked for a summary: %s", session_id, error.message)
 
     async def _job(self, session_id: str) -> None:
         """Whatever happens, the conversation does not notice."""
@@ -150,8 +151,6 @@ class SummarizationService:
             self._lanes.unmark(session_id)
             if not isinstance(error, SessionNotFound):
                 logger.warning("Session %s was not summarised: %s", session_id, error.message)
-        except OSError as error:
-            logger.warning("Session %s was not summarised: %s", session_id, error)
 
     async def bring_up_to_date(self, session_id: str, *, anew: bool = False) -> Outcome:
         """Summarise what is new, giving way to chats as often as it takes.
@@ -162,7 +161,6 @@ class SummarizationService:
 
         Raises:
             MochiError: it cannot be read, the model did not answer, or not in the form.
-            OSError: the folder where processes meet cannot be written.
         """
         while True:
             session = await self._sessions.get(session_id)

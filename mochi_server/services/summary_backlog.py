@@ -144,6 +144,4 @@ async def _summarise(summaries: SummarizationService, candidate: Candidate, *, a
             outcome = await summaries.bring_up_to_date(session_id, anew=anew)
         except MochiError as error:
             reason = error.message
-        except OSError as error:
-            reason = str(error)
     return Done(session_id=session_id, outcome=outcome, reason=reason)

@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 
-from ..errors import SessionBusy
+from ..errors import SessionBusy, StorageError
 from ..sessions.marks import Held, marks_of
 
 LOOK_SECONDS = 0.005
@@ -54,18 +54,15 @@ class Lanes:
         """The session is to be summarised, by whichever process comes to it.
 
         Raises:
-            OSError: the folder cannot be written.
+            StorageError: the folder cannot be written.
         """
         self._sessions.set(session_id)
 
     def unmark(self, session_id: str) -> None:
-        """It need not be, unless somebody is just doing it.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        if (held := self._sessions.take(session_id)) is not None:
-            held.let_go(done=True)
+        """It need not be, unless somebody is just doing it."""
+        with suppress(StorageError):  # where nothing can be written, nothing is marked
+            if (held := self._sessions.take(session_id)) is not None:
+                held.let_go(done=True)
 
     def marked(self) -> list[str]:
         """What is to be summarised, the latest first."""
@@ -112,7 +109,7 @@ class Lanes:
         """Do the work; whether it was done, which nobody hinders and nobody else does just now.
 
         Raises:
-            OSError: the folder cannot be written.
+            StorageError: the folder cannot be written.
             MochiError: what the work raises; the session stays marked.
         """
         done = False
@@ -157,7 +154,7 @@ class Lanes:
 
         Raises:
             SessionBusy: it took longer than so many seconds.
-            OSError: the folder cannot be written.
+            StorageError: the folder cannot be written.
         """
         until = anyio.current_time() + seconds
         self._sessions.ask_for(session_id)

@@ -63,11 +63,11 @@ class SummaryWriter:
         while True:
             session = await self._sessions.get(session_id)
             part, summary = await self._next(session, model, anew=anew)
-            if part is None or part.is_last:
-                logger.info(
-                    "Session %s summarised by %s in %.1f s",
-                    session_id, model, time.monotonic() - began,
-                )  # fmt: skip
+            if part is None:
+                return summary
+            if part.is_last:
+                seconds = time.monotonic() - began
+                logger.info("Session %s summarised by %s in %.1f s", session_id, model, seconds)
                 return summary
             anew = False
 

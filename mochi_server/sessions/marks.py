@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ..errors import StorageError
 from .storage.base import SESSION_ID, check_session_id
 from .storage.locks import remove, take
 
@@ -47,7 +48,7 @@ class Marks(ABC):
         """There is work to do.
 
         Raises:
-            OSError: the folder cannot be written.
+            StorageError: the folder cannot be written.
         """
 
     @abstractmethod
@@ -55,7 +56,7 @@ class Marks(ABC):
         """Hold it, set before or not; None when somebody has it.
 
         Raises:
-            OSError: the folder cannot be written.
+            StorageError: the folder cannot be written.
         """
 
     @abstractmethod
@@ -113,10 +114,14 @@ class FileMarks(Marks):
 
     def _in_folder(self, step: Callable[[], T]) -> T:
         try:
-            return step()
-        except FileNotFoundError:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            return step()
+            try:
+                return step()
+            except FileNotFoundError:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                return step()
+        except OSError as error:
+            text = f"The folder {self._folder} cannot be used: {error.strerror}"
+            raise StorageError(text, details={"folder": str(self._folder)}) from error
 
     def ask_for(self, name: str) -> None:
         """See the base class."""
