@@ -81,6 +81,8 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
     made = await _make(runtime, session_id, payload.model)
     try:
         yield session_id
+    except SessionBusy:  # by another first message: it is that one's session now
+        raise
     except MochiError:
         if made:
             with suppress(MochiError):  # somebody else uses it already
@@ -104,8 +106,9 @@ async def _make(runtime: Runtime, session_id: str, model: str | None) -> bool:
     await runtime.providers.show_model(model)
     try:
         await runtime.sessions.create(model, session_id=session_id)
-    except SessionExists:  # two first messages at once
-        return False
+    except SessionExists:  # two first messages at once: wait until the other one has made it
+        async with runtime.sessions.edit(session_id):
+            return False
     return True
 
 

@@ -10,6 +10,7 @@ from tests.support.server import Server
 
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")
 LOCK = re.compile(r"[A-Za-z0-9_-]{1,64}\.(lock|claim)")
+MARK = re.compile(r"[A-Za-z0-9_-]{1,64}")
 INDEX = {f"search.sqlite3{tail}" for tail in ("", "-wal", "-shm", ".lock")}
 FOLDERS = {
     ".mochi",
@@ -38,6 +39,8 @@ def _belongs(path: Path, data: Path) -> bool:
     if len(inner) == 1:
         return inner[0] in FOLDERS
     folder, *rest = inner
+    if folder == ".mochi" and rest[:1] == ["summaries"]:
+        return len(rest) == 1 or MARK.fullmatch(rest[1]) is not None
     if folder == ".mochi":
         return len(rest) == 1 and rest[0] in INDEX
     if folder == "system_prompts":

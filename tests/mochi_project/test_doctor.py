@@ -151,6 +151,7 @@ def ills() -> dict[str, object]:
         "workers": 3,
         "planning_prompt_path": "nowhere.md",
         "openai_api_key": "sk-another-secret",
+        "openai_base_url": f"http://127.0.0.1:{closed_port()}/v1",
         "prot": 8001,
         "sumarization_enabled": "no",
         "colour_of_the_bicycle_shed": "green",

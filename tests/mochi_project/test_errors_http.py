@@ -19,14 +19,12 @@ def is_error(response, status, code):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/nowhere", "/sessions/a/b/c", "/chat", "/models//x/../..%00", "//", "/docs/x/y"]
+    "path", ["/", "/nowhere", "/sessions/a/b/c", "/chats", "/models//x/../..%00", "//", "/docs/x/y"]
 )
 async def test_an_unknown_path_is_a_named_error(api, path):
     response = await api.get(path)
     if path.startswith("/models"):
         is_error(response, 404, "MODEL_NOT_FOUND")
-    elif path == "/chat":
-        is_error(response, 404, "NOT_FOUND")
     else:
         error = is_error(response, 404, "NOT_FOUND")
         assert error["details"]["path"].startswith("/api/v1")
