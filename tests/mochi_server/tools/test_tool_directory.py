@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import os
+import sys
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -360,7 +361,9 @@ async def test_a_turn_that_has_ended_holds_no_old_state(tmp_path, ollama):
                 results = [event.payload() for event in await one.turn(session)]
                 assert text in [data.get("result") for data in results]
                 await one.ended()
-            await until(lambda: len(source._keeper) == 1, collect=False)
+            # Frames of Python 3.10 hold each other after a cancellation in them.
+            old = sys.version_info < (3, 11)
+            await until(lambda: len(source._keeper) == 1, collect=old)
     finally:
         gc.enable()
 
