@@ -3,187 +3,57 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from pydantic import BaseModel
 
 from mochi_server.config import load_settings
 from mochi_server.errors import ModelNotFound
 from mochi_server.events import Event
-from mochi_server.providers.anthropic import AnthropicProvider
-from mochi_server.providers.base import Provider
-from mochi_server.providers.gemini import GeminiProvider
-from mochi_server.providers.ollama import OllamaProvider
-from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
+from mochi_server.providers.local import SLOTS
 from mochi_server.runtime import Runtime
 from mochi_server.sessions import ToolSettings
-from tests.support import fake_anthropic, fake_gemini, fake_openai
-from tests.support.fake_ollama import FakeOllama
-from tests.support.sse_vendor import Script, event
+from mochi_server.testmode.script import START
+from tests.support.model_services import Anthropic, Gemini, Ollama, OpenAI, Service
+from tests.support.own_services import BuiltIn, StandInForOllama, TestMode
 from tests.support.tools import write_tools
-from tests.support.turns import MODEL as OLLAMA_MODEL
 from tests.support.turns import kinds, masked, read_all, text_of
 
-Calls = Sequence[tuple[str, dict[str, Any]]]
-NAMES = ("ollama", "openai", "anthropic", "gemini")
+SERVICES: dict[str, type[Service]] = {
+    "ollama": Ollama,
+    "openai": OpenAI,
+    "anthropic": Anthropic,
+    "gemini": Gemini,
+    "test": TestMode,
+    "fake_ollama": StandInForOllama,
+    "local": BuiltIn,
+}
+NOT_TOLD = "nobody tells a real model what to say, and this one neither thinks nor calls"
+NOT_BROKEN = "nobody tells a real model to fail; test_local.py kills its process"
+NEVER_BUSY = "llama.cpp lets requests wait and refuses none"
+EVERY_NAME = "in test mode every name is a model"
 
 
-class Service(ABC):
-    """A vendor's service on a socket, and our provider for it."""
-
-    model: str
-    provider: Provider
-
-    async def start(self, stack: AsyncExitStack) -> None:
-        """Listen."""
-        await self.open(stack)
-        stack.push_async_callback(self.provider.aclose)
-
-    @abstractmethod
-    async def open(self, stack: AsyncExitStack) -> None: ...
-
-    @abstractmethod
-    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
-        """Queue a whole reply."""
-
-    @abstractmethod
-    def breaks(self, text: str, error: str | None) -> None:
-        """Queue a reply with an error in mid-stream, or with a cut connection."""
-
-    @abstractmethod
-    def is_busy(self) -> None:
-        """Queue a refusal that says to come back in 30 seconds."""
+def each_service(**cannot: str | pytest.MarkDecorator) -> pytest.MarkDecorator:
+    """A row for each service; one that cannot do it is there with the reason."""
+    assert cannot.keys() <= SERVICES.keys()
+    rows = []
+    for name in SERVICES:
+        why = cannot.get(name, ())
+        marks = pytest.mark.skip(reason=why) if isinstance(why, str) else why
+        rows.append(pytest.param(name, marks=marks))
+    return pytest.mark.parametrize("talk", rows, indirect=True)
 
 
-class Ollama(Service):
-    model = OLLAMA_MODEL
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        self.fake = await stack.enter_async_context(FakeOllama())
-        self.provider = OllamaProvider("it", host=self.fake.url)
-
-    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
-        found = [{"name": name, "arguments": arguments} for name, arguments in calls]
-        self.fake.reply(text, thinking=thinking, tool_calls=found)
-
-    def breaks(self, text: str, error: str | None) -> None:
-        if error:
-            self.fake.reply([text], error=error)
-            return
-        line = {"model": self.model, "message": {"role": "assistant", "content": text}}
-        self.fake.play_raw([json.dumps({**line, "done": False}).encode() + b"\n"], end="drop")
-
-    def is_busy(self) -> None:
-        body = b'{"error":"server busy, please try again"}'
-        self.fake.play_body(body, status=503, content_type="application/json")
-
-
-class OpenAI(Service):
-    model = "gpt-test"
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        self.fake = await stack.enter_async_context(fake_openai.running_fake())
-        self.fake.answers.append(self._models())
-        self.provider = OpenAICompatibleProvider(
-            "it",
-            base_url=self.fake.base_url,
-            abilities=("completion", "tools", "thinking"),
-            attempts=3,
-        )
-
-    def _models(self) -> fake_openai.Answer:
-        body = json.dumps({"object": "list", "data": [{"id": self.model, "object": "model"}]})
-        return fake_openai.Answer(pieces=[body.encode()], content_type=fake_openai.JSON)
-
-    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
-        chunks = [fake_openai.delta(reasoning=word) for word in thinking]
-        chunks += [fake_openai.delta(content=word) for word in text]
-        for number, (name, arguments) in enumerate(calls):
-            written = json.dumps(arguments)
-            chunks.append(fake_openai.call_delta(number, id=f"c{number}", name=name))
-            for part in (written[:4], written[4:]):
-                chunks.append(fake_openai.call_delta(number, arguments=part))
-        end = fake_openai.finished("tool_calls" if calls else "stop")
-        self.fake.answers.append(fake_openai.stream(*chunks, end, fake_openai.usage(7, 5)))
-
-    def breaks(self, text: str, error: str | None) -> None:
-        chunks = [fake_openai.delta(content=text)]
-        if error:
-            chunks.append({"error": {"code": 500, "message": error}})
-        then = "end" if error else "cut"
-        self.fake.answers.append(fake_openai.stream(*chunks, done=False, then=then))
-
-    def is_busy(self) -> None:
-        wait = {"Retry-After": "30"}
-        self.fake.answers.append(fake_openai.error(429, headers=wait, message="slow down"))
-
-
-class Anthropic(Service):
-    model = fake_anthropic.MODEL
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        self.fake = fake_anthropic.FakeAnthropic()
-        await stack.enter_async_context(self.fake)
-        key = fake_anthropic.KEY
-        self.provider = AnthropicProvider("it", api_key=key, base_url=self.fake.url)
-
-    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
-        parts = [fake_anthropic.thinking(0, *thinking)] if thinking else []
-        parts += [fake_anthropic.text(1, *text)] if text else []
-        for number, (name, arguments) in enumerate(calls):
-            written = json.dumps(arguments)
-            fragments = (written[:4], written[4:])
-            parts.append(fake_anthropic.call(2 + number, f"toolu_{number}", name, *fragments))
-        parts.append(fake_anthropic.end("tool_use" if calls else "end_turn"))
-        pieces = [fake_anthropic.start(), *(piece for part in parts for piece in part)]
-        self.fake.scripts.append(Script(pieces=pieces))
-
-    def breaks(self, text: str, error: str | None) -> None:
-        pieces = [fake_anthropic.start(), *fake_anthropic.text(0, text)]
-        if error:
-            pieces.append(event(self.fake.error(500, error), "error"))
-        self.fake.scripts.append(Script(pieces=pieces, then="end" if error else "cut"))
-
-    def is_busy(self) -> None:
-        body = self.fake.error(429, "slow down")
-        self.fake.scripts.append(Script(status=429, body=body, headers={"Retry-After": "30"}))
-
-
-class Gemini(Service):
-    model = fake_gemini.MODEL
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        self.fake = fake_gemini.FakeGemini()
-        await stack.enter_async_context(self.fake)
-        key = fake_gemini.KEY
-        self.provider = GeminiProvider("it", api_key=key, base_url=self.fake.url)
-
-    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
-        pieces = [fake_gemini.piece({"text": word, "thought": True}) for word in thinking]
-        pieces += [fake_gemini.piece({"text": word}) for word in text]
-        signed: dict[str, Any] = {"signed": fake_gemini.signature()}
-        for name, arguments in calls:
-            pieces.append(fake_gemini.piece(fake_gemini.call(name, arguments, **signed)))
-            signed = {}
-        pieces.append(fake_gemini.piece(reason="STOP", generated=5))
-        self.fake.scripts.append(Script(pieces=pieces))
-
-    def breaks(self, text: str, error: str | None) -> None:
-        pieces = [fake_gemini.piece({"text": text})]
-        if error:
-            pieces.append(event(self.fake.error(500, error)))
-        self.fake.scripts.append(Script(pieces=pieces, then="end" if error else "cut"))
-
-    def is_busy(self) -> None:
-        body = self.fake.error(429, "slow down")
-        self.fake.scripts.append(Script(status=429, body=body, headers={"Retry-After": "30"}))
-
-
-SERVICES = {"ollama": Ollama, "openai": OpenAI, "anthropic": Anthropic, "gemini": Gemini}
+def fails(reason: str) -> pytest.MarkDecorator:
+    """A row that does something else, which is shown by its failure."""
+    return pytest.mark.xfail(strict=True, raises=pytest.fail.Exception, reason=reason)
 
 
 class Talk:
@@ -195,22 +65,42 @@ class Talk:
     async def turn(self, message: str, **fields: Any) -> list[Event]:
         """All events of a turn."""
         chat = self.runtime.chat
-        opened = await chat.open_turn(self._session_id, message=message, **fields)
+        asked = self.service.asked(message)
+        opened = await chat.open_turn(self._session_id, message=asked, **fields)
         return await read_all(chat.start(opened))
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages in the file."""
+        path = self.runtime.settings.sessions_path / f"{self._session_id}.json"
+        found: list[dict[str, Any]] = json.loads(path.read_bytes())["messages"]
+        return found
 
     def stored(self) -> list[dict[str, Any]]:
         """The messages in the file, without what differs between vendors."""
-        path = self.runtime.settings.sessions_path / f"{self._session_id}.json"
-        messages = masked(json.loads(path.read_bytes())["messages"])
+        messages: list[dict[str, Any]] = masked(self.messages())
         for message in messages:
             for key in ("model", "eval_count", "prompt_eval_count", "provider_data"):
                 message.pop(key, None)
+            if message["role"] == "user":
+                message["content"] = message["content"].partition(f"\n{START}")[0]
             for call in message.get("tool_calls") or ():
                 call.pop("id")
         return messages
 
+    def request(self, message: str, **fields: Any) -> ModelRequest:
+        """The same question to the provider itself."""
+        asked = [{"role": "user", "content": self.service.asked(message)}]
+        return ModelRequest(**{"model": self.service.model, "messages": asked, **fields})
 
-@pytest.fixture(params=NAMES)
+    async def reply(self, message: str, **fields: Any) -> list[Chunk]:
+        """The provider's own chunks."""
+        with anyio.fail_after(20):
+            stream = self.service.provider.stream(self.request(message, **fields))
+            async with aclosing(stream) as chunks:
+                return [chunk async for chunk in chunks]
+
+
+@pytest.fixture
 async def talk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Talk]:
     async with talking(SERVICES[request.param](), tmp_path) as found:
         yield found
@@ -225,11 +115,20 @@ async def talking(service: Service, folder: Path) -> AsyncIterator[Talk]:
         settings = load_settings(data_dir=folder, tool_isolation="thread")
         runtime = Runtime(settings, providers={"it": service.provider})
         stack.push_async_callback(runtime.aclose)
-        allowed = ToolSettings(tools=["add"], execution_policy="never_confirm")
+        allowed = ToolSettings(tools=list(service.tools), execution_policy="never_confirm")
         session = await runtime.sessions.create(
             service.model, tool_settings=allowed, system_prompt="Be brief."
         )
         yield Talk(runtime, service, session.session_id)
+
+
+QUESTION = "What is the capital of France?"
+LONG = "Write a very long story about a dragon, with many chapters."
+
+
+class Animal(BaseModel):
+    name: str
+    legs: int
 
 
 def error_of(events: list[Event]) -> dict[str, Any]:
@@ -238,13 +137,19 @@ def error_of(events: list[Event]) -> dict[str, Any]:
     return error
 
 
+def without_context(events: list[Event]) -> list[str]:
+    """Their names, each row of one kind once."""
+    return [kind for kind in kinds(events) if not kind.startswith("context")]
+
+
+@each_service(local=NOT_TOLD)
 async def test_thinking_two_parallel_calls_and_their_results(talk: Talk) -> None:
     sums = [("add", {"x": 1, "y": 2}), ("add", {"x": 3, "y": 4})]
     talk.service.says(["Hm", "m."], ["Let me ", "see."], sums)
     talk.service.says(["So."], ["3 and ", "7."])
     talk.service.says([], ["You are ", "welcome."])
     events = await talk.turn("Add.", think=True)
-    assert [kind for kind in kinds(events) if not kind.startswith("context")] == [
+    assert without_context(events) == [
         "thinking_delta",
         "content_delta",
         "tool_call",
@@ -256,8 +161,11 @@ async def test_thinking_two_parallel_calls_and_their_results(talk: Talk) -> None
         "done",
     ]
     assert text_of(events) == "Let me see.3 and 7."
-    assert text_of(events, "thinking_delta") == "Hmm.So."
     assert text_of(await talk.turn("Thanks.")) == "You are welcome."
+    thoughts = [found["thinking"] for found in talk.stored() if found.get("thinking")]
+    assert talk.service.is_thought(thoughts[0], ["Hm", "m."])
+    assert talk.service.is_thought(thoughts[1], ["So."])
+    assert text_of(events, "thinking_delta") == "".join(thoughts)
     calls = [{"function": {"name": name, "arguments": arguments}} for name, arguments in sums]
     brief = [
         {
@@ -270,25 +178,27 @@ async def test_thinking_two_parallel_calls_and_their_results(talk: Talk) -> None
     assert brief == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Add."},
-        {"role": "assistant", "content": "Let me see.", "thinking": "Hmm.", "tool_calls": calls},
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "thinking": thoughts[0],
+            "tool_calls": calls,
+        },
         {"role": "tool", "content": "3"},
         {"role": "tool", "content": "7"},
-        {"role": "assistant", "content": "3 and 7.", "thinking": "So."},
+        {"role": "assistant", "content": "3 and 7.", "thinking": thoughts[1]},
         {"role": "user", "content": "Thanks."},
         {"role": "assistant", "content": "You are welcome."},
     ]
 
 
+@each_service(local=NOT_BROKEN)
 @pytest.mark.parametrize("error", ["boom", None])
 async def test_what_came_before_an_error_or_a_cut_is_kept(talk: Talk, error: str | None) -> None:
     talk.service.breaks("Half", error)
     talk.service.says([], ["Whole."])
     events = await talk.turn("Hello")
-    assert [kind for kind in kinds(events) if not kind.startswith("context")] == [
-        "content_delta",
-        "error",
-        "done",
-    ]
+    assert without_context(events) == ["content_delta", "error", "done"]
     if error:
         assert error in str(error_of(events))
     assert talk.stored()[-1]["content"] == "Half"
@@ -296,6 +206,7 @@ async def test_what_came_before_an_error_or_a_cut_is_kept(talk: Talk, error: str
     assert text_of(await talk.turn("Again")) == "Whole."
 
 
+@each_service(local=NEVER_BUSY)
 async def test_a_busy_service_is_said_to_be_busy(talk: Talk) -> None:
     talk.service.is_busy()
     error = error_of(await talk.turn("Hello"))
@@ -303,7 +214,72 @@ async def test_a_busy_service_is_said_to_be_busy(talk: Talk) -> None:
     assert [message["role"] for message in talk.stored()] == ["system", "user"]
 
 
+@each_service(test=fails(EVERY_NAME), fake_ollama=fails(EVERY_NAME))
 async def test_an_unknown_model_is_an_error_before_the_stream(talk: Talk) -> None:
     session = await talk.runtime.sessions.create("nobody")
     with pytest.raises(ModelNotFound):
         await talk.runtime.chat.open_turn(session.session_id, message="Hello")
+
+
+@each_service()
+async def test_a_reply_has_the_same_events_and_the_same_keys_in_the_file(talk: Talk) -> None:
+    talk.service.says([], ["The capital ", "is ", "Paris."])
+    events = await talk.turn(QUESTION)
+    assert without_context(events) == ["content_delta", "message_complete", "done"]
+    assert "Paris" in text_of(events)
+    assert {event.type: set(event.payload()) for event in events[-3:]} == {
+        "content_delta": {"content", "role"},
+        "message_complete": {
+            "context_window",
+            "eval_count",
+            "finish_reason",
+            "message_id",
+            "model",
+            "prompt_eval_count",
+        },
+        "done": {"session_id"},
+    }
+    complete = events[-2].payload()
+    assert complete["finish_reason"] == "stop"
+    assert complete["model"] == talk.service.model
+    always = {"role", "content", "message_id", "timestamp"}
+    assert [(message["role"], message.keys()) for message in talk.messages()] == [
+        ("system", always | {"source_file"}),
+        ("user", always),
+        ("assistant", always | {"model", "eval_count", "prompt_eval_count"}),
+    ]
+
+
+@each_service()
+async def test_a_stream_is_text_and_one_finish_at_its_end(talk: Talk) -> None:
+    talk.service.says([], ["The capital ", "is ", "Paris."])
+    *pieces, finish = await talk.reply(QUESTION)
+    assert isinstance(finish, Finish)
+    assert finish.reason == "stop"
+    texts = [piece.content for piece in pieces if isinstance(piece, ContentDelta)]
+    assert len(texts) == len(pieces), "nothing but text"
+    assert "Paris" in "".join(texts)
+
+
+@each_service()
+async def test_a_reply_with_a_schema_validates(talk: Talk) -> None:
+    talk.service.says([], [Animal(name="Tom", legs=4).model_dump_json()])
+    request = talk.request("Describe a cat as JSON with its name and its number of legs.")
+    with anyio.fail_after(20):
+        animal = await talk.service.provider.structured(request, Animal)
+    assert animal.name
+
+
+@each_service()
+async def test_closed_streams_leave_room_for_the_next_one(talk: Talk) -> None:
+    """The built-in model would write 2,000 tokens in each and hold the next request up."""
+    provider = talk.service.provider
+    for _ in range(SLOTS):
+        talk.service.says([], ["Once ", "upon ", "a ", "time."])
+        stream = provider.stream(talk.request(LONG, max_tokens=2000))
+        with anyio.fail_after(10):
+            assert isinstance(await stream.__anext__(), ContentDelta)
+        with anyio.fail_after(2):
+            await stream.aclose()
+    talk.service.says([], ["Paris."])
+    assert isinstance((await talk.reply(QUESTION))[-1], Finish)

@@ -1,0 +1,188 @@
+"""Services that run models, each behind our provider for it, and told what to reply."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.base import Provider
+from mochi_server.providers.gemini import GeminiProvider
+from mochi_server.providers.ollama import OllamaProvider
+from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+
+from . import fake_anthropic, fake_gemini, fake_openai
+from .fake_ollama import FakeOllama
+from .sse_vendor import Script, event
+from .turns import MODEL as OLLAMA_MODEL
+
+Calls = Sequence[tuple[str, dict[str, Any]]]
+
+
+class Service(ABC):
+    """A vendor's service on a socket, and our provider for it."""
+
+    model: str
+    provider: Provider
+    tools: Sequence[str] = ("add",)
+    """What its sessions may use."""
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Listen."""
+        await self.open(stack)
+        stack.push_async_callback(self.provider.aclose)
+        await self.load()
+
+    async def load(self) -> None:
+        """Be ready for a turn, which must not take long."""
+        await self.provider.show_model(self.model)
+
+    def asked(self, message: str) -> str:
+        """The message to send, where the queued replies follow from it."""
+        return message
+
+    def is_thought(self, thinking: str, wanted: Sequence[str]) -> bool:
+        """Whether that is the thinking of a reply that was queued."""
+        return thinking == "".join(wanted)
+
+    @abstractmethod
+    async def open(self, stack: AsyncExitStack) -> None: ...
+
+    @abstractmethod
+    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
+        """Queue a whole reply."""
+
+    @abstractmethod
+    def breaks(self, text: str, error: str | None) -> None:
+        """Queue a reply with an error in mid-stream, or with a cut connection."""
+
+    @abstractmethod
+    def is_busy(self) -> None:
+        """Queue a refusal that says to come back in 30 seconds."""
+
+
+class Ollama(Service):
+    model = OLLAMA_MODEL
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.fake = await stack.enter_async_context(FakeOllama())
+        self.provider = OllamaProvider("it", host=self.fake.url)
+
+    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
+        found = [{"name": name, "arguments": arguments} for name, arguments in calls]
+        self.fake.reply(text, thinking=thinking, tool_calls=found)
+
+    def breaks(self, text: str, error: str | None) -> None:
+        if error:
+            self.fake.reply([text], error=error)
+            return
+        line = {"model": self.model, "message": {"role": "assistant", "content": text}}
+        self.fake.play_raw([json.dumps({**line, "done": False}).encode() + b"\n"], end="drop")
+
+    def is_busy(self) -> None:
+        body = b'{"error":"server busy, please try again"}'
+        self.fake.play_body(body, status=503, content_type="application/json")
+
+
+class OpenAI(Service):
+    model = "gpt-test"
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.fake = await stack.enter_async_context(fake_openai.running_fake())
+        self.fake.answers.append(self._models())
+        self.provider = OpenAICompatibleProvider(
+            "it",
+            base_url=self.fake.base_url,
+            abilities=("completion", "tools", "thinking"),
+            attempts=3,
+        )
+
+    def _models(self) -> fake_openai.Answer:
+        body = json.dumps({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+        return fake_openai.Answer(pieces=[body.encode()], content_type=fake_openai.JSON)
+
+    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
+        chunks = [fake_openai.delta(reasoning=word) for word in thinking]
+        chunks += [fake_openai.delta(content=word) for word in text]
+        for number, (name, arguments) in enumerate(calls):
+            written = json.dumps(arguments)
+            chunks.append(fake_openai.call_delta(number, id=f"c{number}", name=name))
+            for part in (written[:4], written[4:]):
+                chunks.append(fake_openai.call_delta(number, arguments=part))
+        end = fake_openai.finished("tool_calls" if calls else "stop")
+        self.fake.answers.append(fake_openai.stream(*chunks, end, fake_openai.usage(7, 5)))
+
+    def breaks(self, text: str, error: str | None) -> None:
+        chunks = [fake_openai.delta(content=text)]
+        if error:
+            chunks.append({"error": {"code": 500, "message": error}})
+        then = "end" if error else "cut"
+        self.fake.answers.append(fake_openai.stream(*chunks, done=False, then=then))
+
+    def is_busy(self) -> None:
+        wait = {"Retry-After": "30"}
+        self.fake.answers.append(fake_openai.error(429, headers=wait, message="slow down"))
+
+
+class Anthropic(Service):
+    model = fake_anthropic.MODEL
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.fake = fake_anthropic.FakeAnthropic()
+        await stack.enter_async_context(self.fake)
+        key = fake_anthropic.KEY
+        self.provider = AnthropicProvider("it", api_key=key, base_url=self.fake.url)
+
+    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
+        parts = [fake_anthropic.thinking(0, *thinking)] if thinking else []
+        parts += [fake_anthropic.text(1, *text)] if text else []
+        for number, (name, arguments) in enumerate(calls):
+            written = json.dumps(arguments)
+            fragments = (written[:4], written[4:])
+            parts.append(fake_anthropic.call(2 + number, f"toolu_{number}", name, *fragments))
+        parts.append(fake_anthropic.end("tool_use" if calls else "end_turn"))
+        pieces = [fake_anthropic.start(), *(piece for part in parts for piece in part)]
+        self.fake.scripts.append(Script(pieces=pieces))
+
+    def breaks(self, text: str, error: str | None) -> None:
+        pieces = [fake_anthropic.start(), *fake_anthropic.text(0, text)]
+        if error:
+            pieces.append(event(self.fake.error(500, error), "error"))
+        self.fake.scripts.append(Script(pieces=pieces, then="end" if error else "cut"))
+
+    def is_busy(self) -> None:
+        body = self.fake.error(429, "slow down")
+        self.fake.scripts.append(Script(status=429, body=body, headers={"Retry-After": "30"}))
+
+
+class Gemini(Service):
+    model = fake_gemini.MODEL
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.fake = fake_gemini.FakeGemini()
+        await stack.enter_async_context(self.fake)
+        key = fake_gemini.KEY
+        self.provider = GeminiProvider("it", api_key=key, base_url=self.fake.url)
+
+    def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
+        pieces = [fake_gemini.piece({"text": word, "thought": True}) for word in thinking]
+        pieces += [fake_gemini.piece({"text": word}) for word in text]
+        signed: dict[str, Any] = {"signed": fake_gemini.signature()}
+        for name, arguments in calls:
+            pieces.append(fake_gemini.piece(fake_gemini.call(name, arguments, **signed)))
+            signed = {}
+        pieces.append(fake_gemini.piece(reason="STOP", generated=5))
+        self.fake.scripts.append(Script(pieces=pieces))
+
+    def breaks(self, text: str, error: str | None) -> None:
+        pieces = [fake_gemini.piece({"text": text})]
+        if error:
+            pieces.append(event(self.fake.error(500, error)))
+        self.fake.scripts.append(Script(pieces=pieces, then="end" if error else "cut"))
+
+    def is_busy(self) -> None:
+        body = self.fake.error(429, "slow down")
+        self.fake.scripts.append(Script(status=429, body=body, headers={"Retry-After": "30"}))
