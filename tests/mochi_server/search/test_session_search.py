@@ -387,5 +387,6 @@ async def test_processes_that_index_at_once_all_find_everything(tmp_path):
         said = []
         for process in processes:
             async with process:
-                said.append((await process.stdout.receive(), await process.wait()))
-    assert said == [(b"301\n", 0)] * 4
+                text = b"".join([part async for part in process.stdout])
+                said.append((int(text), await process.wait()))
+    assert said == [(301, 0)] * 4
