@@ -104,7 +104,11 @@ class SearchFile:
         name = ":memory:" if self.path is None else f"{self.path.as_uri()}?mode=rw"
         connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
         # What is lost with the power is made anew; what was deleted shall be gone.
-        connection.executescript("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;")
+        try:
+            connection.executescript("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _keep(self, connection: sqlite3.Connection) -> None:
