@@ -189,7 +189,9 @@ async def test_values_that_are_hard_to_write_as_json_hide_no_tool(api, folder):
     if "odd" in listed.json()["tools"]:
         assert (await api.get("/tools/odd")).status_code == 200
     else:
-        assert "odd" in [problem["tool"] for problem in listed.json()["problems"]]
+        # Python 3.13 takes no such docstring at all: then the file is the problem.
+        files = [problem["file"] for problem in listed.json()["problems"]]
+        assert str(folder / "odd" / "__init__.py") in files
 
 
 @pytest.mark.parametrize(
