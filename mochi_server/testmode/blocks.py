@@ -13,12 +13,18 @@ Step = dict[str, Any]
 """One item of a reply, as the functions below make it."""
 
 
-def text(length: int | None = None, *, exactly: str | None = None, reasoning: int = 0) -> Step:
-    """So many words of lorem ipsum, or exactly this text; thinking of so many words before."""
-    found: Step = {"text": exactly} if exactly is not None else {"length": length}
-    if reasoning:
-        found["reasoning"] = {"length": reasoning}
+def text(
+    length: int | None = None, *, exactly: str | None = None, reasoning: int | str | None = None
+) -> Step:
+    """So many words of lorem ipsum, or exactly this text; before it thinking, likewise."""
+    found: Step = _wording(length if exactly is None else exactly)
+    if reasoning is not None:
+        found["reasoning"] = _wording(reasoning)
     return {"text_message": found}
+
+
+def _wording(wanted: int | str | None) -> Step:
+    return {"text": wanted} if isinstance(wanted, str) else {"length": wanted}
 
 
 def call(name: str, /, **arguments: Any) -> Step:  # noqa: ANN401 - any JSON
@@ -65,7 +71,7 @@ def instructions(
     *items: Step,
     then: Sequence[Sequence[Step]] = (),
     id_message: str | None = None,
-    reasoning: int | None = None,
+    reasoning: int | str | None = None,
     lasting: bool = False,
 ) -> str:
     """A message's instruction block.
@@ -74,7 +80,7 @@ def instructions(
         items: the reply.
         then: the replies that follow, each after the results of the tools.
         id_message: stands before and behind each text.
-        reasoning: words of thinking before each text.
+        reasoning: thinking before each text: so many words, or exactly this.
         lasting: whether the block also holds for later messages.
 
     Raises:
@@ -84,7 +90,7 @@ def instructions(
     if id_message is not None:
         found["id_message"] = id_message
     if reasoning is not None:
-        found["reasoning"] = {"length": reasoning}
+        found["reasoning"] = _wording(reasoning)
     if lasting:
         found["lasting"] = True
     Script.model_validate(found)

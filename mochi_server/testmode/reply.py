@@ -160,10 +160,9 @@ def _part(script: Script, item: Item, choice: int, seed: str) -> _Part:
     if (text := item.text_message) is not None:
         beats: list[Beat] = []
         if (reasoning := text.reasoning or script.reasoning) is not None:
-            thought = _framed(script, lorem(reasoning.length, f"{seed}\0reasoning"))
+            thought = _framed(script, reasoning.words(f"{seed}\0reasoning"))
             beats += _said("reasoning", choice, thought, seed)
-        words = text.text if text.text is not None else lorem(text.length or 0, seed)
-        beats += _said("content", choice, _framed(script, words), seed)
+        beats += _said("content", choice, _framed(script, text.words(seed)), seed)
         return _Part(tuple(beats), (choice, "stop"))
     if item.calls:
         return _Part(tuple(_called(item.calls, choice, seed)), (choice, "tool_calls"))

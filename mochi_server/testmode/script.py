@@ -18,6 +18,9 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from typing_extensions import Self
+
+from .lorem import lorem
 
 START: Final = "<|instruction_start|>"
 END: Final = "<|instruction_end|>"
@@ -38,24 +41,31 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Reasoning(_Strict):
-    """Thinking in front of a text."""
-
-    length: Words
-
-
-class TextMessage(_Strict):
-    """Text: so many words of lorem ipsum, or the one that is given."""
+class _Wording(_Strict):
+    """So many words of lorem ipsum, or the ones that are given."""
 
     length: Words | None = None
     text: str | None = None
-    reasoning: Reasoning | None = None
 
     @model_validator(mode="after")
-    def _is_one(self) -> TextMessage:
+    def _is_one(self) -> Self:
         if (self.length is None) == (self.text is None):
             raise ValueError("needs either length or text")
         return self
+
+    def words(self, seed: str) -> str:
+        """What is said."""
+        return self.text if self.text is not None else lorem(self.length or 0, seed)
+
+
+class Reasoning(_Wording):
+    """Thinking in front of a text."""
+
+
+class TextMessage(_Wording):
+    """Text, and its own thinking."""
+
+    reasoning: Reasoning | None = None
 
 
 class Call(_Strict):
@@ -172,7 +182,7 @@ class Script(_Strict):
         texts = [item.text_message for item in items if item.text_message is not None]
         thoughts = (text.reasoning or self.reasoning for text in texts)
         return sum(text.length or 0 for text in texts) + sum(
-            thought.length for thought in thoughts if thought is not None
+            thought.length or 0 for thought in thoughts if thought is not None
         )
 
     def step(self, number: int) -> list[Item] | None:

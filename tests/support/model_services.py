@@ -44,10 +44,6 @@ class Service(ABC):
         """The message to send, where the queued replies follow from it."""
         return message
 
-    def is_thought(self, thinking: str, wanted: Sequence[str]) -> bool:
-        """Whether that is the thinking of a reply that was queued."""
-        return thinking == "".join(wanted)
-
     @abstractmethod
     async def open(self, stack: AsyncExitStack) -> None: ...
 

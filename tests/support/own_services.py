@@ -42,12 +42,8 @@ class TestMode(Service):
         self._replies = []
         return f"{message}\n{blocks.instructions(*first, then=then, lasting=True)}"
 
-    def is_thought(self, thinking: str, wanted: Sequence[str]) -> bool:
-        """A script says how many words are thought, and not which."""
-        return len(thinking.split()) == len(wanted)
-
     def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
-        reply = [blocks.text(exactly="".join(text), reasoning=len(thinking))] if text else []
+        reply = [blocks.text(exactly="".join(text), reasoning="".join(thinking))] if text else []
         self._replies.append([*reply, blocks.calls(*calls)] if calls else reply)
 
     def breaks(self, text: str, error: str | None) -> None:

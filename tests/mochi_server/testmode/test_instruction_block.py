@@ -157,6 +157,10 @@ async def test_a_block_without_valid_json_can_still_reason():
         ({"messages": [{}]}, "messages.0: needs exactly one of"),
         ({"messages": [{"text_message": {}}]}, "messages.0.text_message: needs either"),
         ({"messages": [{"text_message": {"length": -1}}]}, "messages.0.text_message.length"),
+        (
+            {"reasoning": {}, "messages": [{"text_message": {"length": 1}}]},
+            "reasoning: needs either length or text",
+        ),
         ({"messages": [{"text_massage": {"length": 1}}]}, "messages.0.text_massage"),
         ({"messages": [{"error": {"status": 200}}]}, "messages.0.error.status"),
         (
@@ -188,6 +192,14 @@ async def test_a_text_can_have_reasoning_of_its_own():
     found = await chunks(instructions(words(3), words(3, reasoning=7)))
     assert text(found, "reasoning", 0) == ""
     assert len(text(found, "reasoning", 1).split()) == 7
+
+
+@pytest.mark.parametrize("exactly", ["Hm.  Well,\r\n\n\t🙂 …", ""])
+async def test_what_is_thought_can_be_given_verbatim(exactly):
+    own = await chunks(instructions(words(exactly="Yes."), words(3, reasoning=exactly)))
+    assert [text(own, "reasoning", choice) for choice in (0, 1)] == ["", exactly]
+    each = await chunks(instructions(words(1), words(1, reasoning="No."), reasoning=exactly))
+    assert [text(each, "reasoning", choice) for choice in (0, 1)] == [exactly, "No."]
 
 
 async def test_the_steps_follow_each_other_after_the_results_of_tools():
