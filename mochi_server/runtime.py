@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from .agents import AgentDiscoveryService, AgentSource, PromptLoader
 from .agents.execution import AgentExecutionService
+from .agents.folders import RELOAD_STAMP as AGENTS_STAMP
 from .aio import BackgroundTasks
 from .backends import (
     build_provider,
@@ -31,6 +32,7 @@ from .sessions.storage.base import SessionStorage
 from .tools.catalogue import ToolCatalogue
 from .tools.directory import DirectorySource
 from .tools.execution import ToolExecutionService
+from .tools.fingerprint import RELOAD_STAMP as TOOLS_STAMP
 
 DRAIN_SECONDS = 5.0
 """Longest wait for background work at the end."""
@@ -81,7 +83,7 @@ class Runtime:
                 DirectorySource(
                     settings.tools_path,
                     loader=self.tool_loader,
-                    stamp=settings.state_path / "reload-tools",
+                    stamp=settings.state_path / TOOLS_STAMP,
                     default_timeout=settings.tool_timeout_seconds,
                 )
             ]
@@ -99,7 +101,7 @@ class Runtime:
             loader=self.tool_loader,
             default_timeout=settings.tool_timeout_seconds,
             agent_chats_path=settings.agent_chats_path,
-            stamp=settings.state_path / "reload-agents",
+            stamp=settings.state_path / AGENTS_STAMP,
         )
         self.chat = ChatService(
             settings=settings,
