@@ -335,10 +335,9 @@ async def test_both_folders_of_sessions_are_looked_at_within_one_time(
 
     monkeypatch.setattr(sessions_check, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(sessions_check, "survey_of", slow)
-    began = time.monotonic()
     await look_at_sessions(runtime)
     assert len(given) == 2
-    assert time.monotonic() - began < 0.35
+    assert sum(given) <= 0.2, "the second has what the first has left"
 
 
 async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
