@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
 
 from mochi_server.errors import MochiError
+from mochi_server.sessions import index
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.tools.fingerprint import write_stamp
 
@@ -50,16 +55,7 @@ def with_sessions(
     Raises:
         CommandError: it failed, or the sessions of a server cannot be seen from here.
     """
-    if settings.MOCHI.session_storage == "memory":
-        raise CommandError("MOCHI_SESSION_STORAGE is memory: only the server itself has sessions.")
-    try:
-        code = asyncio.run(_on_sessions(work, storage))
-    except MochiError as error:
-        raise CommandError(error.message) from error
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    if code:
-        sys.exit(code)
+    run_on_stored(partial(_on_sessions, work, storage))
 
 
 async def _on_sessions(work: Callable[[SessionManager], Awaitable[int]], storage: str) -> int:
@@ -68,3 +64,32 @@ async def _on_sessions(work: Callable[[SessionManager], Awaitable[int]], storage
         return await work(sessions)
     finally:
         await sessions.aclose()
+
+
+def run_on_stored(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
+    """Do work for which sessions must be stored, and end the process unless it answers 0.
+
+    Raises:
+        CommandError: it failed, or the sessions of a server cannot be seen from here.
+    """
+    if settings.MOCHI.session_storage == "memory":
+        raise CommandError("MOCHI_SESSION_STORAGE is memory: only the server itself has sessions.")
+    try:
+        code = asyncio.run(work())
+    except MochiError as error:
+        raise CommandError(error.message) from error
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    if code:
+        sys.exit(code)
+
+
+@contextmanager
+def problems_are_told() -> Iterator[None]:
+    """Around work that names the files that cannot be read itself: no log lines say it again."""
+    before = index.logger.level
+    index.logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        index.logger.setLevel(before)

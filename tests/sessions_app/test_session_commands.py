@@ -98,6 +98,19 @@ def test_files_that_cannot_be_read_are_named(three):
     assert problem["session_id"] == "torn"
 
 
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["search", "hello"], ["export", "--all", "--output", "out"]]
+)
+async def test_a_file_that_cannot_be_read_is_complained_about_once(tmp_path, arguments):
+    (tmp_path / "chat_sessions").mkdir()
+    (tmp_path / "chat_sessions" / "torn.json").write_text("{")
+    ended = await run_command(
+        "sessions", *arguments, cwd=tmp_path, env=environment(data_dir=tmp_path)
+    )
+    [complaint] = [line for line in ended.err.splitlines() if "torn" in line]
+    assert complaint.startswith("problem: torn: ")
+
+
 def test_without_sessions_a_line_says_so(mochi):
     assert run("sessions", "list") == ("No sessions.\n", "", 0)
     assert json.loads(run("sessions", "list", "--json")[0]) == {"sessions": [], "problems": []}

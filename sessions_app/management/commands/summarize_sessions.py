@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import sys
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from mochi_project.commands import INTERRUPTED
+from mochi_project.commands import run_on_stored
 from mochi_project.console import as_json, duration, progress, table
 from mochi_project.runtime import forget_runtime, get_runtime
-from mochi_server.errors import MochiError
 from mochi_server.runtime import Runtime
 from mochi_server.services.summarization import Outcome
 from mochi_server.services.summary_backlog import Candidate, Done, Wanted, find, summarise_all
@@ -52,18 +49,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
         """Do it; exit with 1 if one of them failed."""
-        if settings.MOCHI.session_storage == "memory":
-            raise CommandError(
-                "MOCHI_SESSION_STORAGE is memory: only the server itself has sessions."
-            )
-        try:
-            code = asyncio.run(self.run(wanted_of(options), options))
-        except MochiError as error:
-            raise CommandError(error.message) from error
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
-        if code:
-            sys.exit(code)
+        run_on_stored(partial(self.run, wanted_of(options), options))
 
     async def run(self, wanted: Wanted, options: Options) -> int:
         """The work; answers the exit code."""
