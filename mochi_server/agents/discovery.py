@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..aio import BackgroundTasks, in_thread
+from ..aio import in_thread
 from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, ToolLoader
-from ..tools.directory import LOAD_SECONDS
 from ..tools.fingerprint import Look
 from ..tools.keeper import FolderKeeper
+from ..tools.shared_loads import SharedLoads
 from .assembly import assemble
 from .definition import AgentDefinition
 from .folders import AgentFolder, AgentsLook, Facts, look_at_agents
@@ -35,9 +34,6 @@ class _Agent:
 class _State:
     """What one load found."""
 
-    number: int = 0
-    full: int = 0
-    """Number of the last load that took nothing over."""
     look: AgentsLook | None = None
     agents: Mapping[str, _Agent] = field(default_factory=dict)
     definitions: Mapping[str, AgentDefinition] = field(default_factory=dict)
@@ -85,15 +81,14 @@ class AgentDiscoveryService:
         self._stamp = stamp
         self._quiet = quiet
         self._keeper = FolderKeeper()
-        self._tasks = BackgroundTasks()
-        self._loading: asyncio.Task[None] | None = None
-        self._begun = 0
-        self._closed = False
+        self._loads = SharedLoads(
+            str(agents_path), look=self._look, load=self._load, is_current=self._is_current
+        )
         self._now = _State()
 
     async def agents(self) -> Mapping[str, AgentDefinition]:
         """All of them by name, as they are now, invalid ones too."""
-        await self._refresh(anew=False)
+        await self._loads.refresh()
         return self._now.definitions
 
     async def get(self, name: str) -> AgentDefinition:
@@ -123,52 +118,34 @@ class AgentDiscoveryService:
 
     async def reload(self) -> None:
         """Load everything again, changed or not; whatever runs goes on with what it has."""
-        await self._refresh(anew=True)
+        await self._loads.refresh(anew=True)
 
     async def aclose(self) -> None:
         """Close the tools of all agents, held or not; may be called again."""
-        self._closed = True
-        await self._tasks.drain(LOAD_SECONDS)
+        await self._loads.aclose()
         await self._keeper.aclose()
 
     def _look(self) -> AgentsLook:
         return look_at_agents(self.path, agent_chats=self._chats, stamp=self._stamp)
 
-    async def _refresh(self, *, anew: bool) -> None:
-        """Bring a state that is as new as this call, by a load that callers share.
+    def _is_current(self, look: AgentsLook) -> bool:
+        return self._now.look == look and not self._now.passing
 
-        A load that began later than this call is new enough, whatever it has seen (for ``anew`` if
-        it took nothing over); an earlier one only if it has seen what is there now.
-        """
-        begun = self._begun
-        look = await in_thread(self._look)
-        while not self._closed and (self._now.full if anew else self._now.number) <= begun:
-            if not anew and self._now.look == look and not self._now.passing:
-                return
-            if self._loading is None:
-                self._begun += 1
-                load = self._load(look, self._begun, anew=anew)
-                self._loading = self._tasks.spawn(load, name=f"load {self.path}")
-            await asyncio.shield(self._loading)
-
-    async def _load(self, look: AgentsLook, number: int, *, anew: bool) -> None:
-        try:
-            before = self._now
-            anew = anew or before.look is None or before.look.stamp != look.stamp
-            known = {} if anew else before.agents
-            skills = await in_thread(_skills, look.agents, known)
-            loaded = await self._code(look.agents, known)
-            agents = {
-                each.name: _Agent(each, skills[each.name], loaded.get(each.name))
-                for each in look.agents
-            }
-            definitions = self._define(agents)
-            full = number if anew else before.full
-            self._now = _State(number, full, look, agents, definitions)
-            if not self._quiet:
-                _tell(definitions, before.definitions)
-        finally:
-            self._loading = None
+    async def _load(self, look: AgentsLook, anew: bool) -> bool:  # noqa: FBT001 - a callback
+        before = self._now
+        anew = anew or before.look is None or before.look.stamp != look.stamp
+        known = {} if anew else before.agents
+        skills = await in_thread(_skills, look.agents, known)
+        loaded = await self._code(look.agents, known)
+        agents = {
+            each.name: _Agent(each, skills[each.name], loaded.get(each.name))
+            for each in look.agents
+        }
+        definitions = self._define(agents)
+        self._now = _State(look, agents, definitions)
+        if not self._quiet:
+            _tell(definitions, before.definitions)
+        return anew
 
     async def _code(
         self, folders: Sequence[AgentFolder], known: Mapping[str, _Agent]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..aio import BackgroundTasks, in_thread
 from ..errors import JSONObject
 from .base import (
     FolderDescription,
@@ -25,11 +23,9 @@ from .base import (
 )
 from .fingerprint import Look, look_at
 from .keeper import FolderKeeper
+from .shared_loads import SharedLoads
 
 logger = logging.getLogger(__name__)
-
-LOAD_SECONDS = 5.0
-"""Longest wait at the end for a load that is going on."""
 
 
 class FunctionTool(Tool):
@@ -73,7 +69,6 @@ class FunctionTool(Tool):
 class _State:
     """What one load found."""
 
-    number: int
     look: Look | None
     description: FolderDescription
     tools: tuple[FunctionTool, ...] = ()
@@ -102,15 +97,14 @@ class DirectorySource(ToolSource):
         self._stamp = stamp
         self._default_timeout = default_timeout
         self._keeper = FolderKeeper()
-        self._tasks = BackgroundTasks()
-        self._loading: asyncio.Task[None] | None = None
-        self._begun = 0
-        self._closed = False
-        self._now = _State(0, None, FolderDescription(folder=str(folder)))
+        self._loads = SharedLoads(
+            str(folder), look=self._look, load=self._load, is_current=self._is_current
+        )
+        self._now = _State(None, FolderDescription(folder=str(folder)))
 
     async def tools(self) -> Sequence[FunctionTool]:
         """See the base class. A change is seen by every call that begins after it."""
-        await self._refresh(anew=False)
+        await self._loads.refresh()
         return self._now.tools
 
     def groups(self) -> Mapping[str, Sequence[str]]:
@@ -123,43 +117,28 @@ class DirectorySource(ToolSource):
 
     async def reload(self) -> None:
         """See the base class; callers at one time share a load that begins after they called."""
-        await self._refresh(anew=True)
+        await self._loads.refresh(anew=True)
 
     async def aclose(self) -> None:
         """See the base class. What is held fails from here on; nothing is loaded any more."""
-        self._closed = True
-        await self._tasks.drain(LOAD_SECONDS)
+        await self._loads.aclose()
         await self._keeper.aclose()
 
-    async def _refresh(self, *, anew: bool) -> None:
-        """Bring a state that is as new as this call, by a load that callers share.
+    def _look(self) -> Look:
+        return look_at(self._spec.path, self._stamp)
 
-        A load that began later than this call is new enough, whatever it has seen; an earlier one
-        only if it has seen what is there now.
-        """
-        begun = self._begun
-        look = await in_thread(look_at, self._spec.path, self._stamp)
-        while not self._closed and self._now.number <= begun:
-            if not anew and self._now.look == look and not self._now.description.passing:
-                return
-            if self._loading is None:
-                self._begun += 1
-                load = self._load(look, self._begun)
-                self._loading = self._tasks.spawn(load, name=f"load {self._spec.path}")
-            await asyncio.shield(self._loading)
+    def _is_current(self, look: Look) -> bool:
+        return self._now.look == look and not self._now.description.passing
 
-    async def _load(self, look: Look, number: int) -> None:
-        try:
-            if look.empty:
-                description = FolderDescription(folder=str(self._spec.path))
-                self._now = _State(number, look, description)
-            else:
-                [loaded] = await self._loader.load([self._spec])
-                self._now = self._state_of(self._keeper.keep(loaded), look, number)
-        finally:
-            self._loading = None
+    async def _load(self, look: Look, _anew: bool) -> bool:  # noqa: FBT001 - always everything
+        if look.empty:
+            self._now = _State(look, FolderDescription(folder=str(self._spec.path)))
+        else:
+            [loaded] = await self._loader.load([self._spec])
+            self._now = self._state_of(self._keeper.keep(loaded), look)
+        return True
 
-    def _state_of(self, folder: LoadedFolder, look: Look, number: int) -> _State:
+    def _state_of(self, folder: LoadedFolder, look: Look) -> _State:
         found = folder.description
         for problem in found.problems:
             logger.warning("%s:%s: %s", problem.file, problem.line or 1, problem.reason)
@@ -168,4 +147,4 @@ class DirectorySource(ToolSource):
             FunctionTool(details, folder, source=self.name, default_timeout=self._default_timeout)
             for details in found.tools
         )
-        return _State(number, look, found, tools)
+        return _State(look, found, tools)
