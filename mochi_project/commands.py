@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -17,30 +16,11 @@ from django.core.management.base import CommandError
 from mochi_server.errors import MochiError
 from mochi_server.sessions import index
 from mochi_server.sessions.manager import SessionManager
-from mochi_server.tools.fingerprint import write_stamp
 
-from . import console
 from .backends import StorageHandler
 
 INTERRUPTED = 130
 """The exit code of a command that was ended from the keyboard, as shells have it."""
-
-
-def tell_servers(stamp: Path) -> None:
-    """Make every running server that looks at this file load again, at the next use.
-
-    Raises:
-        CommandError: it cannot be written.
-    """
-    try:
-        write_stamp(stamp)
-    except OSError as error:
-        raise CommandError(f"{stamp} cannot be written: {error.strerror}.") from error
-
-
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table, its first row being the names of the columns."""
-    yield from console.table(rows[1:], rows[0]).splitlines()
 
 
 def with_sessions(

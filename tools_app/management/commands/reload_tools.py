@@ -2,87 +2,52 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Iterator
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand
-
-from mochi_project.commands import table, tell_servers
+from mochi_project.reloading import Found, ReloadCommand
 from mochi_server.config import MochiServerSettings
+from mochi_server.errors import JSONObject
 from mochi_server.tools.base import FolderDescription, ToolDescription
 from mochi_server.tools.fingerprint import RELOAD_STAMP
 from tools_app.loading import describe_tools
 
-HEAD = ("NAME", "GROUPS", "DESTRUCTIVE", "TIMEOUT", "FILE")
 SAID = {True: "yes", False: "no", None: "unknown"}
 
 
-class Command(BaseCommand):
+class Command(ReloadCommand):
     """Loads the folder of tools, says what is in it, and tells running servers."""
 
     help = (
         "Loads the folder of tools, prints tools and problems, and makes every running server "
         "on this data folder load it again."
     )
-    requires_system_checks = ()
+    noun = "tools"
+    columns = ("NAME", "GROUPS", "DESTRUCTIVE", "TIMEOUT", "FILE")
+    stamp = RELOAD_STAMP
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """``reload_tools [--json] [--check]``."""
-        parser.add_argument("--json", action="store_true", help="Print JSON.")
-        parser.add_argument(
-            "--check",
-            action="store_true",
-            help="Only look: exit with 1 if there are problems, and leave servers alone.",
+    def find(self, mochi: MochiServerSettings) -> Found:
+        """See the base class."""
+        found = describe_tools(mochi)
+        return Found(
+            folder=found.folder,
+            items=[item(tool, found, mochi) for tool in found.tools],
+            rows=[row(tool, found, mochi) for tool in found.tools],
+            problems=found.problems,
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Print what is there; exit or tell the servers."""
-        mochi: MochiServerSettings = settings.MOCHI
-        with redirect_stdout(sys.stderr):  # a module may print; that must not stand in our JSON
-            found = describe_tools(mochi)
-        lines = json_lines(found, mochi) if options["json"] else text_lines(found, mochi)
-        for line in lines:
-            self.stdout.write(line)
-        if not options["check"]:
-            tell_servers(mochi.state_path / RELOAD_STAMP)
-        elif found.problems:
-            sys.exit(1)
 
-
-def json_lines(found: FolderDescription, mochi: MochiServerSettings) -> Iterator[str]:
-    """``{"folder", "tools": […], "problems": […]}``."""
-    tools = [
-        {
-            "name": tool.name,
-            "groups": groups_of(tool, found),
-            "destructive": tool.destructive,
-            "sequential": tool.sequential,
-            "timeout": timeout_of(tool, mochi),
-            "is_async": tool.is_async,
-            "file": tool.file,
-            "line": tool.line,
-        }
-        for tool in found.tools
-    ]
-    problems = [problem.as_json() for problem in found.problems]
-    yield json.dumps({"folder": found.folder, "tools": tools, "problems": problems}, indent=2)
-
-
-def text_lines(found: FolderDescription, mochi: MochiServerSettings) -> Iterator[str]:
-    """A table of the tools, then the problems."""
-    if found.tools:
-        yield from table([HEAD, *(row(tool, found, mochi) for tool in found.tools)])
-    else:
-        yield f"No tools in {found.folder}."
-    for problem in found.problems:
-        name = f" ({problem.tool})" if problem.tool else ""
-        yield f"problem: {problem.file}:{problem.line or 1}: {problem.reason}{name}"
+def item(tool: ToolDescription, found: FolderDescription, mochi: MochiServerSettings) -> JSONObject:
+    """One tool in JSON form."""
+    return {
+        "name": tool.name,
+        "groups": [*groups_of(tool, found)],
+        "destructive": tool.destructive,
+        "sequential": tool.sequential,
+        "timeout": timeout_of(tool, mochi),
+        "is_async": tool.is_async,
+        "file": tool.file,
+        "line": tool.line,
+    }
 
 
 def row(tool: ToolDescription, found: FolderDescription, mochi: MochiServerSettings) -> list[str]:

@@ -1,0 +1,96 @@
+"""What ``reload_tools`` and ``reload_agents`` do alike: look, show, tell running servers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from mochi_server.config import MochiServerSettings
+from mochi_server.errors import JSONObject
+from mochi_server.tools.base import Problem
+from mochi_server.tools.fingerprint import write_stamp
+
+from .console import as_json, plain, table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a folder has."""
+
+    folder: str
+    items: Sequence[JSONObject]
+    """Each as JSON shows it."""
+    rows: Sequence[Sequence[object]]
+    """Each as the table shows it."""
+    problems: Sequence[Problem]
+
+
+class ReloadCommand(BaseCommand):
+    """Loads a folder of the user's code, says what is in it, and makes servers load it again."""
+
+    requires_system_checks = ()
+    noun: str
+    """What is in the folder, as a plural."""
+    columns: Sequence[str]
+    """Of the table."""
+    stamp: str
+    """The file in the folder of the state that servers look at."""
+
+    @abstractmethod
+    def find(self, mochi: MochiServerSettings) -> Found:
+        """Load the folder."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """``[--json] [--check]``."""
+        parser.add_argument("--json", action="store_true", help="Print JSON.")
+        parser.add_argument(
+            "--check",
+            action="store_true",
+            help="Only look: exit with 1 if there are problems, and leave servers alone.",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
+        """Print what is there; exit or tell the servers."""
+        mochi: MochiServerSettings = settings.MOCHI
+        with redirect_stdout(sys.stderr):  # a module may print; that must not stand in our JSON
+            found = self.find(mochi)
+        self.stdout.write(self._json(found) if options["json"] else "\n".join(self._text(found)))
+        if not options["check"]:
+            _tell_servers(mochi.state_path / self.stamp)
+        elif found.problems:
+            sys.exit(1)
+
+    def _json(self, found: Found) -> str:
+        problems = [problem.as_json() for problem in found.problems]
+        return as_json({"folder": found.folder, self.noun: found.items, "problems": problems})
+
+    def _text(self, found: Found) -> Iterator[str]:
+        """A table, then the problems."""
+        if found.rows:
+            yield table(found.rows, self.columns)
+        else:
+            yield f"No {self.noun} in {found.folder}."
+        for problem in found.problems:
+            tool = f" ({problem.tool})" if problem.tool else ""
+            yield plain(f"problem: {problem.file}:{problem.line or 1}: {problem.reason}{tool}")
+
+
+def _tell_servers(stamp: Path) -> None:
+    """Make every running server that looks at this file load again, at the next use.
+
+    Raises:
+        CommandError: it cannot be written.
+    """
+    try:
+        write_stamp(stamp)
+    except OSError as error:
+        raise CommandError(f"{stamp} cannot be written: {error.strerror}.") from error
