@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import sys
 import unicodedata
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TextIO
 
+from mochi_server.diagnosis.threads import in_daemon_thread
 from mochi_server.progress import StreamProgress
 
 PATIENCE_SECONDS = 0.5
+MOST_TYPED = 1024
+"""Bytes of an answer that are read."""
 WIDE = frozenset("WF")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _CONTROLS = re.compile("[\x7f-\x9f]")
@@ -89,6 +94,20 @@ def as_json(value: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
 
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
+
+
+def can_ask() -> bool:
+    """Whether a person sits at a terminal and can be asked."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+async def confirmed(question: str) -> bool:
+    """Ask on stderr, so that stdout stays clean; whether the answer is yes."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    # Without Python's buffer, whose lock the interpreter would want at its end.
+    answer = await in_daemon_thread(os.read, sys.stdin.fileno(), MOST_TYPED)
+    return answer.strip().lower() in {b"y", b"yes"}
 
 
 def progress(

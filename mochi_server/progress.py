@@ -93,3 +93,8 @@ class StreamProgress:
 def megabytes(size: int) -> str:
     """A number of bytes for a person."""
     return f"{size / 1e6:.0f} MB"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 tool``, ``1,200 tools``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -20,6 +20,7 @@ from . import __version__
 from .config import MochiServerSettings, SettingsError
 from .errors import ProviderNotConfigured
 from .processes import redis_package_problem, sessions_problem
+from .progress import counted
 
 READY_SECONDS = 60.0
 """Longest wait for the first answer of our own server."""
@@ -257,7 +258,6 @@ def provider_lines(
         if alias in reasons:
             yield f"{alias}{where}: {reasons[alias]}"
         elif state.get("reachable") or count[alias]:
-            noun = "model" if count[alias] == 1 else "models"
-            yield f"{alias}{where}: {count[alias]} {noun}"
+            yield f"{alias}{where}: {counted(count[alias], 'model')}"
         else:
             yield f"{alias}{where}: does not answer"

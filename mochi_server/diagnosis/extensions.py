@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..progress import counted
 from ..runtime import Runtime
 from ..tools.base import Problem
 from .findings import Finding, note, ok, some, warning
@@ -36,8 +37,3 @@ def _problems(problems: Sequence[Problem], others: str, command: str) -> list[Fi
         for each in problems
     ]
     return some(findings, lambda count: note(f"{count} problems more.", f"{command} shows all."))
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 tool``, ``1,200 tools``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

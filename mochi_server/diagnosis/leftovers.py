@@ -13,9 +13,9 @@ from pathlib import Path
 
 from ..config import MochiServerSettings
 from ..embedded.locks import is_held
+from ..progress import counted
 from ..runtime import Runtime
 from ..sessions.storage.folder import LEFTOVER, LEFTOVER_SECONDS
-from .extensions import counted
 from .findings import Finding, note
 from .threads import in_daemon_thread
 

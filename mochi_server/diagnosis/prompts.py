@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ..constants import SYSTEM_PROMPT_CHARACTERS
 from ..errors import PromptNotFound, StorageError
+from ..progress import counted
 from ..runtime import Runtime
 from ..services.system_prompts import FILENAME, read_prompt
-from .extensions import counted
 from .findings import Finding, note, ok, some, warning
 from .threads import in_daemon_thread
 

@@ -16,11 +16,11 @@ import anyio
 from ..embedded.catalogue import CATALOGUE, weights_in
 from ..embedded.gguf import NotGGUF, read_header
 from ..errors import MochiError, ProviderUnreachable
+from ..progress import counted
 from ..providers.base import Provider
 from ..providers.local import LocalProvider
 from ..providers.ollama import OllamaProvider
 from ..runtime import Runtime
-from .extensions import counted
 from .findings import Finding, error, note, ok, warning
 from .threads import in_daemon_thread
 

@@ -13,6 +13,7 @@ import orjson
 from ..constants import FORMAT_VERSION
 from ..errors import JSONObject, MochiError
 from ..files import read_plain
+from ..progress import counted
 from ..runtime import Runtime
 from ..sessions import SessionManager
 from ..sessions.codec import NotASession, breathe, disassemble, open_prefix
@@ -21,7 +22,6 @@ from ..sessions.migration import OLD_VERSIONS, NotMetadata, read_metadata, versi
 from ..sessions.storage.base import Entry
 from ..sessions.storage.folder import scan
 from ..sessions.storage.json_files import JSONFileStorage
-from .extensions import counted
 from .findings import Finding, error, note, ok, some, warning
 from .threads import in_daemon_thread
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import shutil
 import signal
 import sys
@@ -310,7 +311,7 @@ def test_a_dry_run_shows_and_deletes_nothing(three):
     ],
 )
 def test_what_everything_named_is_true_of_is_deleted(three, options, gone):
-    report = json.loads(run("prune_sessions", *options, "--delete", "--json")[0])
+    report = json.loads(run("prune_sessions", *options, "--delete", "--yes", "--json")[0])
     assert {*report["deleted"]} == {line["session_id"] for line in report["found"]} == gone
     assert report["kept"] == []
     assert left(three) == {"said", "empty", "away"} - gone
@@ -318,7 +319,8 @@ def test_what_everything_named_is_true_of_is_deleted(three, options, gone):
 
 async def test_a_session_whose_turn_runs_is_kept(three):
     async with SessionManager(sessions_dir=three).claim("away"):
-        out, err, code = await in_thread(run, "prune_sessions", "--older-than", "30d", "--delete")
+        options = ("--older-than", "30d", "--delete", "--yes")
+        out, err, code = await in_thread(run, "prune_sessions", *options)
     assert out.splitlines()[-1] == "1 of 2 deleted."
     assert err.startswith("kept: away: Session 'away' is busy")
     assert code == 1
@@ -328,7 +330,7 @@ async def test_a_session_whose_turn_runs_is_kept(three):
 async def test_chats_of_agents_are_pruned_when_asked_for(three, mochi):
     mochi.agent_chats_path.mkdir(parents=True)
     await make(mochi.agent_chats_path, "agents", days=40)
-    options = ("--empty", "--agent-chats", "--delete", "--json")
+    options = ("--empty", "--agent-chats", "--delete", "--yes", "--json")
     report = json.loads((await in_thread(run, "prune_sessions", *options))[0])
     assert report["deleted"] == ["agents"]
     assert left(three) == {"said", "empty", "away"}
@@ -347,6 +349,53 @@ def test_a_rule_that_says_nothing_deletes_nothing(three, options, words):
     with pytest.raises(CommandError, match=words):
         run("prune_sessions", *options)
     assert left(three) == {"said", "empty", "away"}
+
+
+def test_without_a_terminal_nothing_is_deleted_unless_the_option_says_yes(three):
+    with pytest.raises(CommandError, match="--yes") as found:
+        run("prune_sessions", "--older-than", "0d", "--delete")
+    assert found.value.returncode == 2
+    assert left(three) == {"said", "empty", "away"}
+
+
+async def answered(data_dir, answer, *options):
+    """``prune_sessions`` on a terminal on which somebody types this."""
+    typed, terminal = pty.openpty()
+    try:
+        os.write(typed, answer)
+        with anyio.fail_after(30):
+            return await anyio.run_process(
+                [sys.executable, "-m", "mochi_server", "prune_sessions", *options],
+                stdin=terminal,
+                check=False,
+                cwd=data_dir,
+                env=environment(data_dir=data_dir),
+            )
+    finally:
+        os.close(typed)
+        os.close(terminal)
+
+
+@pytest.mark.parametrize("answer", [b"n\n", b"\n", b"\x04", b"yesterday\n"])
+async def test_on_a_terminal_somebody_is_asked_and_may_say_no(three, mochi, answer):
+    done = await answered(mochi.data_dir, answer, "--older-than", "0d", "--delete")
+    assert b"Delete 2 of 3 sessions, with 1 message, for good? [y/N]" in done.stderr
+    assert done.stdout.splitlines()[-1] == b"Nothing was deleted."
+    assert done.returncode == 1
+    assert left(three) == {"said", "empty", "away"}
+
+
+async def test_on_a_terminal_somebody_is_asked_and_may_say_yes(three, mochi):
+    done = await answered(mochi.data_dir, b"Y\n", "--archived", "--delete", "--json")
+    assert json.loads(done.stdout)["deleted"] == ["away"]
+    assert done.returncode == 0
+    assert left(three) == {"said", "empty"}
+
+
+async def test_nobody_is_asked_about_nothing(folder, mochi):
+    done = await answered(mochi.data_dir, b"", "--older-than", "0d", "--delete")
+    assert (done.stdout, done.returncode) == (b"No session is to go.\n", 0)
+    assert done.stderr == b""
 
 
 # All of them
@@ -378,7 +427,7 @@ async def test_commands_beside_a_running_server(ollama, tmp_path):
         assert ended.code == 0
         status, detail = await server.get(f"/sessions/{OLD.stem}")
         assert (status, detail["format_version"]) == (200, "1.3")
-        ended = await command("prune_sessions", "--empty", "--delete")
+        ended = await command("prune_sessions", "--empty", "--delete", "--yes")
         assert (ended.code, ended.out.splitlines()[-1]) == (0, "1 of 1 deleted.")
         assert (await server.get(f"/sessions/{session_id}"))[0] == 404
     ended = await command("sessions", "show", "nobody")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from mochi_project.commands import with_sessions
-from mochi_project.console import as_json, duration, progress
+from mochi_project.console import as_json, can_ask, confirmed, duration, progress
 from mochi_server.errors import JSONObject
+from mochi_server.progress import counted
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.pruning import Pruned, PruneRule, find_prunable, prune
 from sessions_app.cli.action import Options, add_json
@@ -28,7 +30,7 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """``prune_sessions [--older-than 30d] [--empty] [--archived] [--delete] [--json]``."""
+        """``prune_sessions [--older-than 30d] [--empty] [--archived] [--delete [--yes]] …``."""
         parser.add_argument(
             "--older-than", type=duration, metavar="TIME", help="Unchanged for 30d, 12h, 2w."
         )
@@ -37,12 +39,18 @@ class Command(BaseCommand):
         parser.add_argument(
             "--agent-chats", action="store_true", help="Of the chats of agents, not of people."
         )
-        parser.add_argument("--delete", action="store_true", help="Do it.")
+        parser.add_argument("--delete", action="store_true", help="Do it, after a question.")
+        parser.add_argument("--yes", action="store_true", help="Do not ask.")
         add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
         """Show or delete; exit with 1 if one that was to go could not."""
         rule = rule_of(options)
+        if options["delete"] and not (options["yes"] or can_ask()):
+            raise CommandError(
+                "Nothing was deleted. Where nobody can be asked, --delete wants --yes.",
+                returncode=2,
+            )
         storage = "agent_chats" if options["agent_chats"] else "default"
         with_sessions(partial(self.run_on, rule=rule, options=options), storage)
 
@@ -50,27 +58,40 @@ class Command(BaseCommand):
         """The work; answers the exit code."""
         lines = await find_prunable(sessions, rule, progress("sessions looked at").advance)
         ids = [str(line["session_id"]) for line in lines]
-        done = Pruned()
-        if options["delete"]:
+        done, wanted = Pruned(), bool(options["delete"])
+        if not options["json"]:
+            self.stdout.write(lines_table(lines) if lines else "No session is to go.")
+        if lines and wanted and not options["yes"]:
+            wanted = await confirmed(question(lines, len((await sessions.list()).entries)))
+        if wanted:
             done = await prune(sessions, rule, ids, progress("sessions deleted").advance)
         if options["json"]:
             kept = [{"session_id": name, "reason": why} for name, why in done.kept.items()]
             self.stdout.write(as_json({"found": lines, "deleted": done.deleted, "kept": kept}))
-        else:
-            self._print(lines, done, delete=options["delete"])
-        return 1 if done.kept else 0
+        elif lines:
+            self._report(len(lines), done, asked_for=options["delete"], agreed=wanted)
+        refused = options["delete"] and not wanted
+        return 1 if done.kept or refused else 0
 
-    def _print(self, lines: list[JSONObject], done: Pruned, *, delete: bool) -> None:
-        if not lines:
-            self.stdout.write("No session is to go.")
-            return
-        self.stdout.write(lines_table(lines))
+    def _report(self, found: int, done: Pruned, *, asked_for: bool, agreed: bool) -> None:
         for session_id, reason in done.kept.items():
             self.stderr.write(f"kept: {session_id}: {reason}")
-        if delete:
-            self.stdout.write(f"{len(done.deleted)} of {len(lines)} deleted.")
+        if agreed:
+            self.stdout.write(f"{len(done.deleted)} of {found} deleted.")
+        elif asked_for:
+            self.stdout.write("Nothing was deleted.")
         else:
-            self.stdout.write(f"{len(lines)} would go. Delete them with --delete.")
+            self.stdout.write(f"{found} would go. Delete them with --delete.")
+
+
+def question(lines: Sequence[JSONObject], total: int) -> str:
+    """What is asked before these sessions go."""
+    counts = [line["message_count"] for line in lines]
+    messages = sum(count for count in counts if isinstance(count, int))
+    return (
+        f"Delete {len(lines):,} of {counted(total, 'session')}, "
+        f"with {counted(messages, 'message')}, for good?"
+    )
 
 
 def rule_of(options: Options) -> PruneRule:
