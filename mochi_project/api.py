@@ -141,16 +141,15 @@ install(api)
 async def health(request: HttpRequest) -> HttpResponse:
     """Answers within about a second, also when a provider hangs; needs no token."""
     runtime = get_runtime()
-    providers = health_of(runtime)
-    reachable = await providers.reachable()
+    reachable = await health_of(runtime).read()
     return json_response(
         {
             "status": "ok",
-            "ollama_connected": reachable.get("ollama", False),
+            "ollama_connected": reachable.providers.get("ollama", False),
             "ollama_host": without_password(runtime.settings.ollama_host),
-            "redis_connected": providers.redis,
+            "redis_connected": reachable.redis,
             "version": __version__,
-            "providers": {alias: {"reachable": yes} for alias, yes in reachable.items()},
+            "providers": {alias: {"reachable": yes} for alias, yes in reachable.providers.items()},
         }
     )
 

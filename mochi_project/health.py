@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
-import anyio
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from mochi_server.errors import MochiError
+from mochi_server.providers.base import Provider
 from mochi_server.runtime import Runtime
+
+from .probe import Remembered, answer_of, ask_all
 
 LIMIT_SECONDS = 1.0
 """A provider that has not answered by then counts as not reachable."""
@@ -16,60 +17,45 @@ LIMIT_SECONDS = 1.0
 FRESH_SECONDS = 3.0
 """Age up to which an answer is given again."""
 
-
-class ProviderHealth:
-    """The reachability of a runtime's providers; one check at a time, however many ask."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
-        self.redis: bool | None = None
-        """Whether Redis answered last; null where none is configured."""
-        self._known: dict[str, bool] = {}
-        self._at = float("-inf")
-        self._checking: asyncio.Task[None] | None = None
-
-    async def reachable(self) -> dict[str, bool]:
-        """``{alias: whether it answers}``, in the order of the aliases."""
-        if time.monotonic() - self._at > FRESH_SECONDS:
-            if self._checking is None or self._checking.done():
-                self._checking = self.runtime.background.spawn(
-                    self._check(), name="check of the providers"
-                )
-            await asyncio.shield(self._checking)
-        return self._known
-
-    async def _check(self) -> None:
-        found = dict.fromkeys(self.runtime.providers.aliases, False)
-
-        async def ask(alias: str) -> None:
-            with anyio.move_on_after(LIMIT_SECONDS):
-                try:
-                    found[alias] = await self.runtime.providers.get(alias).check()
-                except MochiError:  # not configured
-                    found[alias] = False
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._check_redis)
-            for alias in found:
-                group.start_soon(ask, alias)
-        self._known = found
-        self._at = time.monotonic()
-
-    async def _check_redis(self) -> None:
-        if self.runtime.settings.redis_url is None:
-            return
-        answers = False
-        with anyio.move_on_after(LIMIT_SECONDS):
-            answers = await self.runtime.approvals.check()
-        self.redis = answers
+REDIS = "redis"
 
 
-_current: ProviderHealth | None = None
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    """Who answers."""
+
+    providers: dict[str, bool]
+    """By alias, in the order of the aliases."""
+    redis: bool | None
+    """Null where none is configured."""
 
 
-def health_of(runtime: Runtime) -> ProviderHealth:
-    """The one of this runtime."""
-    global _current  # noqa: PLW0603 - as long as the runtime itself
-    if _current is None or _current.runtime is not runtime:
-        _current = ProviderHealth(runtime)
-    return _current
+async def ask(runtime: Runtime) -> Reachable:
+    """Ask all of them."""
+    aliases = runtime.providers.aliases
+    questions = {f"check of {alias}": _check(runtime.providers.get(alias)) for alias in aliases}
+    if runtime.settings.redis_url is not None:
+        questions[REDIS] = runtime.approvals.check()
+    found = await ask_all(questions, tasks=runtime.background, limit=LIMIT_SECONDS)
+    return Reachable(
+        providers={alias: answer_of(found[f"check of {alias}"]) or False for alias in aliases},
+        redis=(answer_of(found[REDIS]) or False) if REDIS in found else None,
+    )
+
+
+async def _check(provider: Provider) -> bool:
+    try:
+        return await provider.check()
+    except MochiError:  # not configured
+        return False
+
+
+@lru_cache(maxsize=1)
+def health_of(runtime: Runtime) -> Remembered[Reachable]:
+    """Who answers this runtime."""
+    return Remembered(
+        partial(ask, runtime),
+        tasks=runtime.background,
+        fresh=FRESH_SECONDS,
+        name="check of the providers",
+    )

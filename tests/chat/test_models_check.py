@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from chat.survey import LIMIT_SECONDS, ModelSurvey
+from chat.survey import LIMIT_SECONDS, ask, survey_of
 from mochi_server.config import load_settings
 from mochi_server.providers.ollama import OllamaProvider
 from mochi_server.runtime import Runtime
@@ -91,13 +91,13 @@ async def test_other_methods_are_refused_and_other_names_are_not_there(api, name
 
 async def test_an_answer_is_kept_for_a_while_however_many_ask(runtime_of, ollama):
     runtime = runtime_of(provider("ollama", ollama.url))
-    survey = ModelSurvey(runtime)
+    survey = survey_of(runtime)
     found = await asyncio.gather(*(survey.read() for _ in range(20)))
     assert all(one is found[0] for one in found)
     assert sum(request.path == "/api/tags" for request in ollama.requests) == 1
     ollama.add_model("new:1b")
     assert await survey.read() is found[0]
-    again = await ModelSurvey(runtime, fresh=0).read()
+    again = await ask(runtime)
     assert "new:1b" in [model.name for model in again.providers["ollama"].models]
 
 
@@ -106,7 +106,7 @@ async def test_one_that_hangs_holds_up_nobody_for_longer_than_the_limit(runtime_
         provider("ollama", ollama.url), provider("far", silent), provider("away", silent)
     )
     begin = time.monotonic()
-    survey = await ModelSurvey(runtime, limit=0.5).read()
+    survey = await ask(runtime, limit=0.5)
     assert time.monotonic() - begin < 1.0
     first, far, away = survey.providers.values()
     assert first.reachable
@@ -124,7 +124,7 @@ async def test_one_that_is_not_configured_is_named_and_not_asked(runtime_of, oll
     async with FakeOllama() as other:
         keyless = provider("keyless", other.url, KeylessProvider)
         runtime = runtime_of(provider("ollama", ollama.url), keyless)
-        one = (await ModelSurvey(runtime).read()).providers["keyless"]
+        one = (await ask(runtime)).providers["keyless"]
         assert (one.configured, one.reachable, one.models, one.problem) == (
             False,
             False,
@@ -136,7 +136,7 @@ async def test_one_that_is_not_configured_is_named_and_not_asked(runtime_of, oll
 
 async def test_models_of_other_providers_have_their_full_names(runtime_of, ollama):
     runtime = runtime_of(provider("ollama", ollama.url), provider("second", ollama.url))
-    survey = await ModelSurvey(runtime).read()
+    survey = await ask(runtime)
     first, second = (one.models for one in survey.providers.values())
     assert [model.name for model in second] == [f"second/{model.name}" for model in first]
     assert {model.provider for model in second} == {"second"}
@@ -144,7 +144,7 @@ async def test_models_of_other_providers_have_their_full_names(runtime_of, ollam
 
 async def test_one_that_is_away_says_why(runtime_of, ollama):
     await ollama.__aexit__(None, None, None)
-    survey = await ModelSurvey(runtime_of(provider("ollama", ollama.url))).read()
+    survey = await ask(runtime_of(provider("ollama", ollama.url)))
     one = survey.providers["ollama"]
     assert (one.reachable, one.models) == (False, None)
     assert one.problem["code"] == "OLLAMA_UNREACHABLE"
@@ -152,7 +152,7 @@ async def test_one_that_is_away_says_why(runtime_of, ollama):
 
 async def test_a_mistake_in_a_provider_is_logged_and_hides_no_other(runtime_of, ollama, caplog):
     broken = provider("broken", ollama.url, BrokenProvider)
-    survey = await ModelSurvey(runtime_of(provider("ollama", ollama.url), broken)).read()
+    survey = await ask(runtime_of(provider("ollama", ollama.url), broken))
     assert survey.providers["ollama"].models
     assert survey.providers["broken"].problem["code"] == "INTERNAL_ERROR"
     assert "ZeroDivisionError" in caplog.text

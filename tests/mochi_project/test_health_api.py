@@ -7,11 +7,12 @@ import anyio
 import pytest
 
 from mochi_project.api import without_password
-from mochi_project.health import ProviderHealth
+from mochi_project.health import health_of
 from mochi_project.runtime import get_runtime
 from mochi_server import __version__
 from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
+from mochi_server.providers.ollama import OllamaProvider
 
 
 async def test_health_has_the_documented_fields(api, ollama):
@@ -60,11 +61,33 @@ async def test_an_ollama_that_hangs_does_not_hang_health(api, settings, mochi, t
 
 
 async def test_many_who_ask_cause_one_check(api, ollama):
-    health = ProviderHealth(get_runtime())
+    health = health_of(get_runtime())
     before = len(ollama.requests)
-    answers = await asyncio.gather(*(health.reachable() for _ in range(20)))
-    assert all(answer["ollama"] for answer in answers)
+    answers = await asyncio.gather(*(health.read() for _ in range(20)))
+    assert all(answer.providers["ollama"] for answer in answers)
     assert len(ollama.requests) - before <= 1
+
+
+class BrokenProvider(OllamaProvider):
+    """One with a mistake in it."""
+
+    async def check(self):
+        raise ZeroDivisionError
+
+
+async def test_a_mistake_in_a_provider_makes_nobody_else_ill(api, settings, caplog):
+    settings.MOCHI_PROVIDERS |= {
+        "broken": {
+            "BACKEND": f"{__name__}.BrokenProvider",
+            "OPTIONS": settings.MOCHI_PROVIDERS["ollama"]["OPTIONS"],
+        }
+    }
+    response = await api.get("/health")
+    assert response.status_code == 200
+    providers = response.json()["providers"]
+    assert providers["broken"] == {"reachable": False}
+    assert providers["ollama"] == {"reachable": True}
+    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize(
