@@ -239,7 +239,7 @@ def _key(kind: str, name: str) -> str:
 
 def _as_dict(question: Question) -> dict[str, Any]:
     return {
-        "request": question.request.as_json(),
+        "request": question.request.payload(),
         "channel": question.channel,
         "expires": question.expires,
     }

@@ -207,6 +207,8 @@ _EXAMPLES: tuple[Event, ...] = (
         agent_name="coder",
         session_id="b80fa657b0",
         output="Session ID: b80fa657b0\n\nIt prints a 1.",
+        success=True,
+        error_message=None,
         agent_call_id="call_2",
     ),
     ToolContinuationStart(),

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from .errors import JSONObject
+from .payload import FieldPayload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentStart:
+class AgentStart(FieldPayload):
     """An agent begins to work."""
 
     type: ClassVar[str] = "agent_start"
@@ -27,17 +28,6 @@ class AgentStart:
     """Id of the call that started it; all its events carry it."""
     parent_call_id: str | None
     """The same of the agent that called this one; null when the conversation's model did."""
-
-    def payload(self) -> JSONObject:
-        """The event's data."""
-        return {
-            "agent_name": self.agent_name,
-            "instruction": self.instruction,
-            "session_id": self.session_id,
-            "model": self.model,
-            "agent_call_id": self.agent_call_id,
-            "parent_call_id": self.parent_call_id,
-        }
 
 
 @dataclass(slots=True)  # not frozen: one for each token
@@ -72,7 +62,7 @@ class AgentExecution(AgentDelta):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentToolCall:
+class AgentToolCall(FieldPayload):
     """The agent calls one of its tools."""
 
     type: ClassVar[str] = "agent_tool_call"
@@ -85,20 +75,9 @@ class AgentToolCall:
     tool_call_id: str
     agent_call_id: str
 
-    def payload(self) -> JSONObject:
-        """The event's data."""
-        return {
-            "agent_name": self.agent_name,
-            "tool_name": self.tool_name,
-            "arguments": self.arguments,
-            "call_index": self.call_index,
-            "tool_call_id": self.tool_call_id,
-            "agent_call_id": self.agent_call_id,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentToolResult:
+class AgentToolResult(FieldPayload):
     """A call of the agent has its result."""
 
     type: ClassVar[str] = "agent_tool_result"
@@ -113,25 +92,9 @@ class AgentToolResult:
     agent_call_id: str
     code: str | None = None
 
-    def payload(self) -> JSONObject:
-        """The event's data; ``code`` only where there is one."""
-        data: JSONObject = {
-            "agent_name": self.agent_name,
-            "tool_name": self.tool_name,
-            "success": self.success,
-            "result": self.result,
-            "error_message": self.error_message,
-            "call_index": self.call_index,
-            "tool_call_id": self.tool_call_id,
-            "agent_call_id": self.agent_call_id,
-        }
-        if self.code is not None:
-            data["code"] = self.code
-        return data
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentComplete:
+class AgentComplete(FieldPayload):
     """The agent is done; its output goes to the model that called it."""
 
     type: ClassVar[str] = "agent_complete"
@@ -139,21 +102,10 @@ class AgentComplete:
     agent_name: str
     session_id: str
     output: str
-    agent_call_id: str
-    success: bool = True
-    error_message: str | None = None
+    success: bool
+    error_message: str | None
     """Why it could not go on; what it did until then is stored."""
-
-    def payload(self) -> JSONObject:
-        """The event's data."""
-        return {
-            "agent_name": self.agent_name,
-            "session_id": self.session_id,
-            "output": self.output,
-            "success": self.success,
-            "error_message": self.error_message,
-            "agent_call_id": self.agent_call_id,
-        }
+    agent_call_id: str
 
 
 AgentEvent: TypeAlias = (

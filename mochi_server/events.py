@@ -1,7 +1,8 @@
 """What happens in a turn, as typed events: the one language of the engine.
 
 Server-sent events, the plain JSON reply and every other wire are encoders of these. Names and
-fields are those of docs/reference/events.md; further fields may be added, none are taken away.
+fields are those of docs/reference/events.md; further fields may be added, none are taken away. The
+deltas, one for each token, write their payload out: deriving it costs several times as much.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pydantic import JsonValue
 
 from .agent_events import AgentEvent
 from .errors import JSONObject, MochiError
+from .payload import FieldPayload
 
 
 @dataclass(slots=True)  # not frozen: that trebles the cost of building one for each token
@@ -43,7 +45,7 @@ class ThinkingDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallStarted:
+class ToolCallStarted(FieldPayload):
     """The model asks for a tool, and the call is about to run (or to be refused)."""
 
     type: ClassVar[str] = "tool_call"
@@ -54,22 +56,9 @@ class ToolCallStarted:
     """Position of the call in the model's reply, from 0."""
     tool_call_id: str
 
-    def payload(self) -> JSONObject:
-        """The event's data."""
-        return {
-            "tool_name": self.tool_name,
-            "arguments": self.arguments,
-            "call_index": self.call_index,
-            "tool_call_id": self.tool_call_id,
-        }
-
-
-def _of_agent(name: str | None, call_id: str | None) -> JSONObject:
-    return {} if name is None else {"agent_name": name, "agent_call_id": call_id}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmationRequired:
+class ConfirmationRequired(FieldPayload):
     """A person must decide about a call before it runs; it waits, and can be decided already."""
 
     type: ClassVar[str] = "tool_call_confirmation_required"
@@ -89,23 +78,9 @@ class ConfirmationRequired:
     agent_call_id: str | None = None
     """Which run of the agent, as in :class:`AgentStart`."""
 
-    def payload(self) -> JSONObject:
-        """The event's data; the agent's two fields only where there is one."""
-        data: JSONObject = {
-            "tool_name": self.tool_name,
-            "arguments": self.arguments,
-            "call_index": self.call_index,
-            "tool_call_id": self.tool_call_id,
-            "confirmation_id": self.confirmation_id,
-            "queue_position": self.queue_position,
-            "queue_total": self.queue_total,
-            "timeout_seconds": self.timeout_seconds,
-        }
-        return data | _of_agent(self.agent_name, self.agent_call_id)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmationDecided:
+class ConfirmationDecided(FieldPayload):
     """A confirmation is settled: by a person, or because nobody came in time."""
 
     type: ClassVar[str] = "tool_call_confirmation_decided"
@@ -125,25 +100,9 @@ class ConfirmationDecided:
     agent_name: str | None = None
     agent_call_id: str | None = None
 
-    def payload(self) -> JSONObject:
-        """The event's data; ``code`` and the agent's two fields only where there is one."""
-        data: JSONObject = {
-            "confirmation_id": self.confirmation_id,
-            "tool_name": self.tool_name,
-            "call_index": self.call_index,
-            "tool_call_id": self.tool_call_id,
-            "approved": self.approved,
-            "arguments": self.arguments,
-            "edited": self.edited,
-            "reason": self.reason,
-        }
-        if self.code is not None:
-            data["code"] = self.code
-        return data | _of_agent(self.agent_name, self.agent_call_id)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResultReady:
+class ToolResultReady(FieldPayload):
     """A call has its result; exactly one for each call."""
 
     type: ClassVar[str] = "tool_result"
@@ -157,28 +116,13 @@ class ToolResultReady:
     code: str | None = None
     """An error code where the failure has a name."""
 
-    def payload(self) -> JSONObject:
-        """The event's data; ``code`` only where there is one."""
-        data: JSONObject = {
-            "tool_name": self.tool_name,
-            "success": self.success,
-            "result": self.result,
-            "error_message": self.error_message,
-            "call_index": self.call_index,
-            "tool_call_id": self.tool_call_id,
-        }
-        if self.code is not None:
-            data["code"] = self.code
-        return data
-
 
 @dataclass(frozen=True, slots=True)
 class ToolContinuationStart:
     """The results go back to the model; its next reply follows."""
 
     type: ClassVar[str] = "tool_continuation_start"
-
-    message: str = "Processing tool results..."
+    message: ClassVar[str] = "Processing tool results..."
 
     def payload(self) -> JSONObject:
         """The event's data."""
@@ -186,7 +130,7 @@ class ToolContinuationStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageComplete:
+class MessageComplete(FieldPayload):
     """The final assistant message is stored; these are its particulars."""
 
     type: ClassVar[str] = "message_complete"
@@ -199,7 +143,7 @@ class MessageComplete:
     """Tokens of the prompt."""
     context_window: JSONObject
     """``current_window``, ``usage_tokens``, ``reason``, ``dropped_messages``."""
-    finish_reason: str | None = None
+    finish_reason: str | None
     """Why generation ended: ``stop``, ``length``, …"""
     tool_rounds_exhausted: bool = False
     """True when the limit of tool rounds forced this answer."""
@@ -208,21 +152,13 @@ class MessageComplete:
 
     def payload(self) -> JSONObject:
         """The event's data."""
-        data: JSONObject = {
-            "message_id": self.message_id,
-            "model": self.model,
-            "eval_count": self.eval_count,
-            "prompt_eval_count": self.prompt_eval_count,
-            "context_window": self.context_window,
-            "finish_reason": self.finish_reason,
-        }
-        if self.tool_rounds_exhausted:
-            data["tool_rounds_exhausted"] = True
+        data = FieldPayload.payload(self)  # super() fails in classes with slots before 3.14
+        del data["message"]
         return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorEvent:
+class ErrorEvent(FieldPayload):
     """The turn failed after it had begun; ``done`` still follows."""
 
     type: ClassVar[str] = "error"
@@ -236,22 +172,14 @@ class ErrorEvent:
         """The event that says the same as the error's JSON body, with further details."""
         return cls(code=error.code, message=error.message, details={**error.details, **details})
 
-    def payload(self) -> JSONObject:
-        """The event's data."""
-        return {"code": self.code, "message": self.message, "details": self.details}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(FieldPayload):
     """The turn is over; exactly one, always last."""
 
     type: ClassVar[str] = "done"
 
     session_id: str
-
-    def payload(self) -> JSONObject:
-        """The event's data."""
-        return {"session_id": self.session_id}
 
 
 Event: TypeAlias = (

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import anyio
 
 from ..errors import ConfirmationNotFound, JSONObject, ToolConfirmationTimeout
+from ..payload import FieldPayload
 
 REMEMBERED = 1000
 """Expired questions whose late decisions are told that they are late."""
@@ -27,8 +28,8 @@ def new_confirmation_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalRequest:
-    """The question that a person is asked."""
+class ApprovalRequest(FieldPayload):
+    """The question that a person is asked; its payload is an entry of ``/confirmations``."""
 
     confirmation_id: str
     session_id: str
@@ -47,26 +48,6 @@ class ApprovalRequest:
     agent_name: str | None = None
     agent_call_id: str | None = None
     """Which run of the agent."""
-
-    def as_json(self) -> JSONObject:
-        """An entry of ``GET /chat/{id}/confirmations`` (docs/reference/http-api.md)."""
-        data: JSONObject = {
-            "confirmation_id": self.confirmation_id,
-            "session_id": self.session_id,
-            "tool_name": self.tool_name,
-            "tool_source": self.tool_source,
-            "arguments": self.arguments,
-            "call_index": self.call_index,
-            "tool_call_id": self.tool_call_id,
-            "queue_position": self.queue_position,
-            "queue_total": self.queue_total,
-            "asked_at": self.asked_at,
-            "expires_at": self.expires_at,
-        }
-        if self.agent_name is not None:
-            data["agent_name"] = self.agent_name
-            data["agent_call_id"] = self.agent_call_id
-        return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

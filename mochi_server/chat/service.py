@@ -236,7 +236,7 @@ class ChatService:
 
     async def confirmations(self, session_id: str) -> list[JSONObject]:
         """What waits for a decision: ``GET /chat/{id}/confirmations``, oldest first."""
-        return [request.as_json() for request in await self._approvals.pending(session_id)]
+        return [request.payload() for request in await self._approvals.pending(session_id)]
 
     async def _check_arguments(self, request: ApprovalRequest, arguments: JSONObject) -> None:
         """Refuse what the tool would not take.

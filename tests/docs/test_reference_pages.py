@@ -207,7 +207,14 @@ SAMPLES: tuple[events.Event, ...] = (
         agent_call_id="2",
         code="C",
     ),
-    agent_events.AgentComplete(agent_name="a", session_id="1", output="b", agent_call_id="2"),
+    agent_events.AgentComplete(
+        agent_name="a",
+        session_id="1",
+        output="b",
+        success=True,
+        error_message=None,
+        agent_call_id="2",
+    ),
     events.MessageComplete(
         message_id="1",
         model="m",

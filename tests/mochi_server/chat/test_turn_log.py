@@ -17,7 +17,6 @@ from mochi_server.events import (
     Done,
     Event,
     ThinkingDelta,
-    ToolContinuationStart,
 )
 from tests.support.turns import kinds, read_all, text_of
 
@@ -25,7 +24,7 @@ EVENTS = st.one_of(
     st.builds(ContentDelta, st.text(max_size=3)),
     st.builds(ContentDelta, st.text(max_size=3)),
     st.builds(ThinkingDelta, st.text(max_size=3)),
-    st.builds(ToolContinuationStart, st.sampled_from("abc")),
+    st.builds(Done, session_id=st.sampled_from("abc")),
 )
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.lists(EVENTS, min_size=1, max_size=90)),
@@ -39,7 +38,7 @@ def essence(events: list[Event]) -> list[tuple[str, str]]:
     """The order of kinds, and the text of each run of deltas."""
     found: list[tuple[str, str]] = []
     for event in events:
-        text = str(event.payload().get("content", event.payload().get("message", "")))
+        text = str(event.payload().get("content", event))
         if found and found[-1][0] == event.type and event.type.endswith("_delta"):
             text = found.pop()[1] + text
         found.append((event.type, text))

@@ -659,4 +659,4 @@ def test_a_question_can_be_shown_as_json() -> None:
         asked_at="2026-11-22T00:00:00.000000Z",
         expires_at="2026-11-22T00:05:00.000000Z",
     )
-    assert "agent_name" not in request.as_json()
+    assert "agent_name" not in request.payload()
