@@ -124,6 +124,9 @@ class MochiServerSettings(BaseSettings):
     session_storage: Literal["json", "memory"] = Field(
         default="json", description="Where sessions are kept."
     )
+    max_import_mb: float = Field(
+        default=100, gt=0, description="Largest file that is imported (10**6 bytes)."
+    )
 
     # Security
     api_token: SecretStr | None = Field(

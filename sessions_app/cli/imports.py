@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+
+from django.conf import settings
 
 from mochi_project.console import as_json, progress, table
 from mochi_server.diagnosis.threads import in_daemon_thread
@@ -16,6 +17,7 @@ from .action import Action, Console, Options, add_json
 
 COLUMNS = ("FILE", "SESSION", "MESSAGES", "VERSION")
 STDIN = "-"
+READ_BYTES = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +43,7 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
     bar = progress("files") if len(files) > 1 else None
     for number, name in enumerate(files, start=1):
         try:
-            content = await in_daemon_thread(_read, name)
+            content = await in_daemon_thread(_read, name, settings.MOCHI.max_import_mb)
             imported = await import_session(
                 sessions, content, model=options["model"], new_id=options["new_id"]
             )
@@ -54,13 +56,26 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
     return 1 if problems else 0
 
 
-def _read(name: str) -> bytes:
-    """In a thread that an interrupt does not wait for: a pipe or a terminal may have nothing."""
-    if name != STDIN:
-        return Path(name).read_bytes()
+def _read(name: str, most_mb: float) -> bytes:
+    """In a thread that an interrupt does not wait for: a pipe or a terminal may have nothing.
+
+    Raises:
+        CannotImport: it is larger than so many million bytes.
+        OSError: it cannot be read.
+    """
+    parts, size, most = [], 0, int(most_mb * 1_000_000)
+    is_stdin = name == STDIN
     # Without a buffer, whose lock the interpreter would want at its end.
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:
-        return stdin.read()
+    place = sys.stdin.fileno() if is_stdin else name
+    with open(place, "rb", buffering=0, closefd=not is_stdin) as file:
+        while part := file.read(READ_BYTES):
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                raise CannotImport(
+                    f"it is larger than {most_mb:g} MB; MOCHI_MAX_IMPORT_MB allows more"
+                )
+    return b"".join(parts)
 
 
 def _reason(error: Exception) -> str:

@@ -235,6 +235,17 @@ def test_an_import_under_another_id_is_told_as_json(three):
     assert (three / f"{imported['session_id']}.json").exists()
 
 
+def test_what_is_too_large_is_not_imported_and_not_read_to_its_end(mochi, tmp_path):
+    mochi.max_import_mb = OLD.stat().st_size / 1e6
+    larger = tmp_path / "larger.json"
+    larger.write_bytes(OLD.read_bytes() + b"\n")
+    out, err, code = run("sessions", "import", "/dev/zero", str(larger), str(OLD))
+    assert [line.split()[0] for line in out.splitlines()] == ["FILE", str(OLD)]
+    words = "it is larger than 0.003449 MB; MOCHI_MAX_IMPORT_MB allows more"
+    assert err.splitlines() == [f"problem: {name}: {words}" for name in ("/dev/zero", larger)]
+    assert code == 1
+
+
 # migrate_sessions
 
 
