@@ -3,6 +3,7 @@
 from .conversation import Limits, Notes
 from .service import ChatService
 from .turn import Turn
-from .turns import LogReader, TurnLog, TurnRegistry
+from .turn_log import LogReader, TurnLog
+from .turns import TurnRegistry
 
 __all__ = ["ChatService", "Limits", "LogReader", "Notes", "Turn", "TurnLog", "TurnRegistry"]

@@ -33,7 +33,8 @@ from .checks import check_length, check_thinking, check_tools, learn_window, pre
 from .conversation import Conversation, Limits, Notes, system_of
 from .tool_calls import ToolCalls
 from .turn import Turn
-from .turns import TurnLog, TurnRegistry
+from .turn_log import TurnLog
+from .turns import TurnRegistry
 from .whole_reply import WholeReply
 
 ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM

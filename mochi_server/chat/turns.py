@@ -1,30 +1,21 @@
-"""A turn as a task, its log, and the readers of the log.
+"""Turns as tasks, each of which writes the log that its readers read.
 
-The task appends numbered events; whoever wants them reads the log at its own speed. So a slow or
-vanished client never holds the model, several wires can watch one turn, and anyone with the
-session's id can stop it. The last reader that leaves cancels the turn.
+Anyone with the session's id can stop its turn. The last reader that leaves cancels it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
-from itertools import groupby
 from typing import Protocol
 
-from ..agent_events import AgentDelta
 from ..errors import InternalError, MochiError, ShuttingDown
-from ..events import ContentDelta, Done, ErrorEvent, Event, ThinkingDelta
+from ..events import Done, ErrorEvent, Event
+from .turn_log import TurnLog, cancel_once_begun
 
 logger = logging.getLogger(__name__)
-
-FOLD = 32
-"""Events that everybody has read are folded in blocks of this many."""
-FOLDED_TEXT = 4096
-"""Characters; a folded delta that has so many grows no more."""
 
 SAVE_SECONDS = 3.0
 """For the saves of turns that were ended, on top of any limit."""
@@ -42,174 +33,6 @@ class Runnable(Protocol):
 
     async def release(self) -> None:
         """Give back what the turn holds; may be called again."""
-
-
-class TurnLog:
-    """The numbered events of one turn, from 1.
-
-    Deltas that every reader has seen are folded into longer ones, so that a long reply does not
-    cost an object for each token; a reader that comes later gets the same text in fewer events.
-    """
-
-    __slots__ = ("_events", "_first", "_folded", "_readers", "closed", "error", "on_abandoned")
-
-    def __init__(self) -> None:
-        self._folded: list[tuple[int, Event]] = []
-        self._events: list[Event] = []
-        self._first = 1
-        self._readers: list[LogReader] = []
-        self.closed = False
-        self.error: MochiError | None = None
-        """Why the turn failed, once it is closed."""
-        self.on_abandoned: asyncio.Task[None] | None = None
-        """The task to cancel when the last reader leaves."""
-
-    @property
-    def end(self) -> int:
-        """The number that the next event will have."""
-        return self._first + len(self._events)
-
-    def append(self, event: Event) -> None:
-        """Add one event and wake the readers."""
-        self.extend((event,))
-
-    def extend(self, events: Iterable[Event]) -> None:
-        """Add events and wake the readers."""
-        self._events.extend(events)
-        for reader in self._readers:
-            reader.wake()
-
-    def close(self, error: MochiError | None = None) -> None:
-        """No event follows; readers end when they have read what is there."""
-        self.closed = True
-        self.error = error
-        self.on_abandoned = None
-        for reader in self._readers:
-            reader.wake()
-
-    def reader(self) -> LogReader:
-        """A new reader, from the first event on; ``leave()`` it when done."""
-        reader = LogReader(self)
-        self._readers.append(reader)
-        return reader
-
-    def since(self, position: int) -> list[tuple[int, Event]]:
-        """Every event from this number on, as pairs of number and event."""
-        if position >= self._first:  # the common case: a reader that keeps up
-            return list(enumerate(self._events[position - self._first :], position))
-        found = [pair for pair in self._folded if pair[0] >= position]
-        found.extend(enumerate(self._events, self._first))
-        return found
-
-    def forget_reader(self, reader: LogReader, *, abandon: bool) -> None:
-        """The reader has left; without any reader the turn is not wanted any more."""
-        self._readers.remove(reader)
-        if not abandon:
-            self.on_abandoned = None
-        elif not self._readers and self.on_abandoned is not None:
-            cancel_once_begun(self.on_abandoned)
-
-    def fold(self) -> None:
-        """Fold what all readers have read, when it is worth it."""
-        if len(self._events) < FOLD:
-            return
-        count = min((reader.position for reader in self._readers), default=self.end) - self._first
-        if count < FOLD:
-            return
-        fold_into(self._folded, self._events[:count], self._first)
-        del self._events[:count]
-        self._first += count
-
-
-def fold_into(folded: list[tuple[int, Event]], block: list[Event], first: int) -> None:
-    """Add the events, neighbouring deltas of one kind as one, numbered by the last of them."""
-    for voice, group in groupby(enumerate(block, first), key=lambda pair: _voice(pair[1])):
-        pairs = list(group)
-        last = pairs[-1][1]
-        if not isinstance(last, _DELTAS):
-            folded.extend(pairs)
-            continue
-        text = "".join([event.content for _, event in pairs if isinstance(event, _DELTAS)])
-        before = folded[-1][1] if folded else None
-        if (
-            isinstance(before, _DELTAS)
-            and _voice(before) == voice
-            and len(before.content) < FOLDED_TEXT
-        ):
-            folded.pop()
-            text = before.content + text
-        folded.append((pairs[-1][0], replace(last, content=text)))
-
-
-_DELTAS = (ContentDelta, ThinkingDelta, AgentDelta)
-
-
-def _voice(event: Event) -> tuple[type[Event], str | None]:
-    """Whose text an event carries on."""
-    return type(event), event.agent_call_id if isinstance(event, AgentDelta) else None
-
-
-class LogReader:
-    """One reader of a log, at its own position."""
-
-    __slots__ = ("_left", "_log", "_poked", "_waiter", "position")
-
-    def __init__(self, log: TurnLog) -> None:
-        self._log = log
-        self._waiter: asyncio.Future[None] | None = None
-        self._poked = False
-        self._left = False
-        self.position = 1
-        """Number of the next event to read."""
-
-    def wake(self) -> None:
-        """Let a waiting ``next()`` look again."""
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    def poke(self) -> None:
-        """Let ``next()`` return with nothing, so that its caller can send a sign of life."""
-        self._poked = True
-        self.wake()
-
-    async def next(self) -> list[tuple[int, Event]] | None:
-        """All events that are there and not yet read, at least one; None at the end.
-
-        An empty list after ``poke()``; None after ``leave()``.
-        """
-        log = self._log
-        while not self._left:
-            if batch := log.since(self.position):
-                self.position = log.end
-                log.fold()
-                return batch
-            if log.closed:
-                return None
-            if self._poked:
-                self._poked = False
-                return []
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return None
-
-    def leave(self, *, abandon: bool = True) -> None:
-        """Stop reading; may be called again.
-
-        The last reader that leaves cancels the turn, unless it does not ``abandon`` it.
-        """
-        if not self._left:
-            self._left = True
-            self._log.forget_reader(self, abandon=abandon)
-            self.wake()
-
-
-def cancel_once_begun(task: asyncio.Task[None]) -> None:
-    """Cancel a task, but not before its first step: one that never began cleans up nothing."""
-    asyncio.get_running_loop().call_soon(task.cancel)
 
 
 class TurnRegistry:
