@@ -87,7 +87,10 @@ class AgentDiscoveryService:
         self._now = _State()
 
     async def agents(self) -> Mapping[str, AgentDefinition]:
-        """All of them by name, as they are now, invalid ones too."""
+        """All of them by name, as they are now, invalid ones too.
+
+        Where a change takes long to load, as they were before; then a problem says so.
+        """
         await self._loads.refresh()
         return self._now.definitions
 
@@ -110,7 +113,8 @@ class AgentDiscoveryService:
 
     def problems(self) -> Sequence[Problem]:
         """All that is wrong with agents, as ``agents()`` found it last."""
-        found = [problem for each in self._now.definitions.values() for problem in each.problems]
+        found = self._loads.problems()
+        found += [problem for each in self._now.definitions.values() for problem in each.problems]
         if self._now.look is not None and self._now.look.error is not None:
             reason = self._now.look.error
             found.insert(0, Problem(file=str(self.path), line=None, reason=reason))

@@ -103,7 +103,10 @@ class DirectorySource(ToolSource):
         self._now = _State(None, FolderDescription(folder=str(folder)))
 
     async def tools(self) -> Sequence[FunctionTool]:
-        """See the base class. A change is seen by every call that begins after it."""
+        """See the base class. A change is seen by every call that begins after it.
+
+        Unless it takes long to load: then the tools are those from before, and a problem says so.
+        """
         await self._loads.refresh()
         return self._now.tools
 
@@ -113,7 +116,7 @@ class DirectorySource(ToolSource):
 
     def problems(self) -> Sequence[Problem]:
         """See the base class."""
-        return self._now.description.problems
+        return [*self._loads.problems(), *self._now.description.problems]
 
     async def reload(self) -> None:
         """See the base class; callers at one time share a load that begins after they called."""
