@@ -82,9 +82,15 @@ def _problem(problem: Mapping[str, Any]) -> JSONObject:
     place, *path = problem["loc"]
     if place == "body":
         path = path[1:]  # the name of our own parameter
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        message = "unknown field"
+    match problem:
+        case {"type": "extra_forbidden"}:
+            message = "unknown field"
+        case {"type": "model_type"}:  # else it would name our class
+            message = "Must be a JSON object."
+        case {"type": "string_pattern_mismatch", "ctx": {"pattern": r"\S"}}:
+            message = "Empty, or only white space."
+        case _:
+            message = str(problem["msg"]).removeprefix("Value error, ")
     field = ".".join(str(step) for step in path)
     return {"in": str(place), "field": field, "message": message, "type": problem["type"]}
 

@@ -109,3 +109,16 @@ async def test_several_wrong_fields_are_all_named(api):
         "tool_settings",
     }
     assert "(and 2 more)" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"message": " \n"}, "message: Empty, or only white space."),
+        ([], "The request is not valid. Must be a JSON object."),
+        ({"message": "Hi", "model": []}, "model: Input should be a valid string"),
+    ],
+)
+async def test_what_is_wrong_is_told_in_the_words_of_a_client(api, body, words):
+    error = is_error(await api.post("/chat", body), 422, "VALIDATION_ERROR")
+    assert words in error["message"]
