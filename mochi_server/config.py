@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -357,6 +358,16 @@ class MochiServerSettings(BaseSettings):
     def state_path(self) -> Path:
         """Absolute folder of what processes on this data tell each other; may be deleted."""
         return self.within_data(Path(".mochi"))
+
+    @property
+    def sessions_state_path(self) -> Path:
+        """Absolute folder of the same for the sessions, of which data may have several folders.
+
+        It keeps its name when the data folder is moved.
+        """
+        data, sessions = map(os.path.realpath, (self.within_data(Path()), self.sessions_path))
+        place = os.fsencode(os.path.relpath(sessions, data))
+        return self.state_path / f"sessions-{blake2b(place, digest_size=4).hexdigest()}"
 
     @property
     def system_prompts_path(self) -> Path:

@@ -21,9 +21,10 @@ from .chat.conversation import Limits
 from .config import MochiServerSettings, load_settings
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
-from .search import SessionSearch
+from .search import INDEX, SessionSearch
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.summarization import SummarizationService
+from .services.summary_lanes import Lanes
 from .services.summary_model import SummaryModelManager
 from .services.summary_writer import SummaryWriter
 from .services.system_prompts import SystemPromptService
@@ -68,7 +69,7 @@ class Runtime:
         self._storages = dict(storages if storages is not None else _storages_of(settings))
         self.sessions = SessionManager(self._storages["default"])
         self.agent_sessions = SessionManager(self._storages["agent_chats"])
-        self.search = SessionSearch(self.sessions, settings.state_path / "search.sqlite3")
+        self.search = SessionSearch(self.sessions, settings.sessions_state_path / INDEX)
         self.prompts = SystemPromptService(settings.system_prompts_path)
         self.context_window = DynamicContextWindowService(
             enabled=settings.dynamic_context_window_enabled,
@@ -128,7 +129,10 @@ class Runtime:
                 most_tokens=settings.max_history_tokens,
             ),
             models=SummaryModelManager(self.providers),
-            folder=None if alone else settings.state_path / "summaries",
+            lanes=Lanes(
+                sessions=None if alone else settings.sessions_state_path / "summaries",
+                models=None if alone else settings.state_path / "summaries",
+            ),
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )

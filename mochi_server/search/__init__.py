@@ -3,9 +3,10 @@
 from .database import SearchFile, has_full_text
 from .indexing import Indexing
 from .query import Query, parse
-from .service import PAGE, SearchResult, SessionSearch
+from .service import INDEX, PAGE, SearchResult, SessionSearch
 
 __all__ = [
+    "INDEX",
     "PAGE",
     "Indexing",
     "Query",

@@ -29,6 +29,9 @@ PAGE = 20
 MOST = 1000
 """Of more sessions than these nobody reads the list; the best ones are shown."""
 
+INDEX = "search.sqlite3"
+"""The name of the index in the state folder of the sessions that it is about."""
+
 WAIT_SECONDS = 2.0
 """Longest wait for the index; then the answer is made of what it has."""
 

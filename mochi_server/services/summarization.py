@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
-from pathlib import Path
 
 import anyio
 
@@ -63,7 +62,7 @@ class SummarizationService:
         sessions: SessionManager,
         writer: SummaryWriter,
         models: SummaryModelManager,
-        folder: Path | None,
+        lanes: Lanes,
         enabled: bool = True,
         interval: float = 3.0,
     ) -> None:
@@ -73,14 +72,14 @@ class SummarizationService:
             sessions: Where they are.
             writer: Asks the models.
             models: Chooses them.
-            folder: Where processes meet that use the same sessions; None for one process alone.
+            lanes: Who may use a model, and what is to be done.
             enabled: Whether anything is done in the background.
             interval: Seconds of quiet before a summary.
         """
         self.models = models
         self._sessions = sessions
         self._writer = writer
-        self._lanes = Lanes(folder)
+        self._lanes = lanes
         self._enabled = enabled
         self._interval = interval
         self._tasks = BackgroundTasks()

@@ -40,12 +40,14 @@ class Lanes:
     the same; whoever asks for one of them makes it stop.
 
     Args:
-        folder: Where processes meet; None for one process alone, which keeps nothing.
+        sessions: Where processes meet that have the same sessions; None for one process alone,
+            which keeps nothing.
+        models: Where those meet that have the same models, likewise.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self._sessions = marks_of(folder and folder / "sessions")
-        self._by_model = marks_of(folder and folder / "models")
+    def __init__(self, *, sessions: Path | None, models: Path | None) -> None:
+        self._sessions = marks_of(sessions)
+        self._by_model = marks_of(models)
         self._models: defaultdict[str, _Model] = defaultdict(_Model)
 
     # What is to be done

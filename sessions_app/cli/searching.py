@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 
 from mochi_project.console import as_json, plain, progress
-from mochi_server.search import PAGE, SearchResult, SessionSearch
+from mochi_server.search import INDEX, PAGE, SearchResult, SessionSearch
 from mochi_server.sessions import SessionFilter
 from mochi_server.sessions.manager import SessionManager
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
     """Print them, the best first. Where the index is far behind, a bar shows how far it is."""
-    search = SessionSearch(sessions, settings.MOCHI.state_path / "search.sqlite3")
+    search = SessionSearch(sessions, settings.MOCHI.sessions_state_path / INDEX)
     wanted = SessionFilter(ARCHIVED[options["archived"]], tuple(options["tag"]))
     try:
         await search.update(progress("sessions"))

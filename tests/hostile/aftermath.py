@@ -10,8 +10,10 @@ from tests.support.server import Server
 
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")
 LOCK = re.compile(r"[A-Za-z0-9_-]{1,64}\.(lock|claim)")
-MARK = re.compile(r"[A-Za-z0-9_-]{1,64}")
-INDEX = {f"search.sqlite3{tail}" for tail in ("", "-wal", "-shm", ".lock")}
+MARKS = r"summaries(/[A-Za-z0-9_-]{1,64})?"
+STATE = re.compile(
+    rf"{MARKS}|sessions-[0-9a-f]{{8}}(/({MARKS}|search\.sqlite3(-wal|-shm|\.lock)?))?"
+)
 FOLDERS = {
     ".mochi",
     "agents",
@@ -39,10 +41,8 @@ def _belongs(path: Path, data: Path) -> bool:
     if len(inner) == 1:
         return inner[0] in FOLDERS
     folder, *rest = inner
-    if folder == ".mochi" and rest[:1] == ["summaries"]:
-        return len(rest) == 1 or MARK.fullmatch(rest[1]) is not None
     if folder == ".mochi":
-        return len(rest) == 1 and rest[0] in INDEX
+        return STATE.fullmatch("/".join(rest)) is not None
     if folder == "system_prompts":
         return FILENAME.fullmatch("/".join(rest)) is not None
     if rest[:1] == [".locks"]:

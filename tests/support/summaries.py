@@ -77,7 +77,7 @@ async def said(engine: Bench, *texts: str, model: str = MODEL, **fields: Any) ->
 
 def marked(engine: Bench) -> list[str]:
     """The sessions that the next start will summarise."""
-    return FileMarks(engine.settings.state_path / "summaries" / "sessions").names()
+    return FileMarks(engine.settings.sessions_state_path / "summaries").names()
 
 
 async def begun(engine: Bench, ollama: FakeOllama, session_id: str) -> None:

@@ -18,6 +18,7 @@ from mochi_server.search import Indexing, SessionSearch, has_full_text
 from mochi_server.sessions import MemoryStorage, SessionFilter, SessionManager
 from mochi_server.sessions.storage.locks import take
 from mochi_server.sessions.types import ConversationSummary
+from tests.support.turns import bench
 
 
 class Shelf:
@@ -390,3 +391,19 @@ async def test_processes_that_index_at_once_all_find_everything(tmp_path):
                 text = b"".join([part async for part in process.stdout])
                 said.append((int(text), await process.wait()))
     assert said == [(301, 0)] * 4
+
+
+async def test_servers_with_folders_of_sessions_of_their_own_have_an_index_each(tmp_path, ollama):
+    async with (
+        bench(tmp_path, ollama, sessions_dir="mine") as mine,
+        bench(tmp_path, ollama, sessions_dir="yours") as yours,
+    ):
+        first, second = [
+            await engine.session(labels={"title": "needle"}) for engine in (mine, yours)
+        ]
+        for engine in (mine, yours):
+            await engine.runtime.search.update()
+        for engine, session_id in ((mine, first), (yours, second)):
+            found = await engine.runtime.search.search("needle", wait_seconds=0)
+            assert [each["session_id"] for each in found.sessions] == [session_id]
+            assert found.indexing is None

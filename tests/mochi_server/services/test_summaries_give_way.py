@@ -169,7 +169,7 @@ async def test_a_start_catches_up_one_after_the_other_and_only_what_was_interrup
     async with bench(tmp_path, ollama) as engine:
         ids = [await said(engine, f"Hello {number}") for number in range(3)]
         old = await said(engine, "Never marked")
-    marks = FileMarks(tmp_path / ".mochi" / "summaries" / "sessions")
+    marks = FileMarks(engine.settings.sessions_state_path / "summaries")
     for name in (*ids, "gone"):
         marks.set(name)
     async with summarising(tmp_path, ollama) as engine:
@@ -178,6 +178,23 @@ async def test_a_start_catches_up_one_after_the_other_and_only_what_was_interrup
         await idle(engine)
         assert all(summary_of(engine, session_id) for session_id in ids)
         assert summary_of(engine, old) is None
+
+
+async def test_a_start_leaves_alone_what_a_server_with_other_sessions_was_interrupted_in(
+    tmp_path, ollama
+):
+    interrupted = {}
+    for count, name in enumerate(("yours", "mine"), start=1):
+        ollama.requests.clear()
+        async with summarising(tmp_path, ollama, sessions_dir=name) as engine:
+            interrupted[name] = await engine.session()
+            await begun(engine, ollama, interrupted[name])
+        await ollama.disconnected(count)
+    for name in ("yours", "mine"):
+        async with summarising(tmp_path, ollama, sessions_dir=name) as engine:
+            reply(ollama)
+            engine.runtime.start()
+            await summarised(engine, interrupted[name])
 
 
 async def test_sessions_in_memory_are_summarised_and_leave_nothing_behind(tmp_path, ollama):
