@@ -59,7 +59,6 @@ def default_providers(settings: MochiServerSettings) -> Backends:
 
 def _vendors(settings: MochiServerSettings) -> Backends:
     """The providers that want a key, or an address of one's own."""
-    own = settings.openai_base_url is not None
     return {
         "openai": {
             "BACKEND": "mochi_server.providers.openai_compatible.OpenAICompatibleProvider",
@@ -68,7 +67,6 @@ def _vendors(settings: MochiServerSettings) -> Backends:
                 "base_url": settings.openai_base_url,
                 "abilities": ("completion", "tools", "thinking"),
                 "attempts": 3,
-                "limit_field": "max_tokens" if own else "max_completion_tokens",
             },
         },
         "anthropic": {

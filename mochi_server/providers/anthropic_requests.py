@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ThinkingNotSupported
-from .anthropic_wire import REPLY_TOOL, may_think, system_of, to_wire, tools_of
+from .anthropic_wire import REPLY_TOOL, may_think, to_wire, tools_of
 from .base import ModelRequest, Think
+from .steps import Names, system_of
 
 if TYPE_CHECKING:
     from anthropic.types import ModelInfo as VendorsModel
@@ -55,7 +56,11 @@ class Traits:
             adaptive=can.thinking.supported and kinds.adaptive.supported,
             enabled=can.thinking.supported and kinds.enabled.supported,
             disabled=can.thinking.supported and kinds.disabled.supported,
-            efforts=frozenset(level for level in levels if getattr(can.effort, level).supported),
+            efforts=frozenset(
+                level
+                for level in levels
+                if can.effort.supported and getattr(can.effort, level).supported
+            ),
             schema=can.structured_outputs.supported,
         )
 
@@ -65,16 +70,16 @@ Strict = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def payload_of(
-    request: ModelRequest, traits: Traits, *, most: int | None, strict: Strict
+    request: ModelRequest, traits: Traits, names: Names, *, most: int | None, strict: Strict
 ) -> dict[str, Any]:
     """The fields of the request; ``most`` is the longest reply that the settings allow.
 
     Raises:
         ThinkingNotSupported: the reply may not be long enough for any.
     """
-    messages = to_wire(request.messages, request.model)
+    messages = to_wire(request.messages, request.model, names)
     payload: dict[str, Any] = {"model": request.model, "messages": messages, "stream": True}
-    payload |= tools_of(request, messages)
+    payload |= tools_of(request, messages, names)
     if system := system_of(request.messages):
         payload["system"] = system
     if request.schema is not None:
@@ -94,7 +99,10 @@ def is_forced(payload: Mapping[str, Any]) -> bool:
 
 
 def _limit(request: ModelRequest, traits: Traits, think: Think, most: int | None) -> int:
-    bounds = (most or DEFAULT_MAX_TOKENS + BUDGETS[think], request.max_tokens, traits.most_tokens)
+    # A model that cannot be kept from thinking needs the room in any case.
+    unasked = BUDGETS[True] if traits.adaptive and not traits.disabled and not think else 0
+    wanted = request.max_tokens + unasked if request.max_tokens else None
+    bounds = (most or DEFAULT_MAX_TOKENS + BUDGETS[think] + unasked, wanted, traits.most_tokens)
     return min(bound for bound in bounds if bound)
 
 

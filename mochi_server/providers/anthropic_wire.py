@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import JSONObject, ProviderError
-from ..messages import new_call_id
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
-from .calls import Fragments, calls_of, parsed, take_call
+from .calls import Fragments
 from .outline import Outline, cut
+from .steps import NO_RESULT, Answer, Call, Names, Question, steps_of
 
 if TYPE_CHECKING:
     from anthropic.types import RawMessageStreamEvent
@@ -20,8 +20,8 @@ FORM: Final = "anthropic"
 REPLY_TOOL: Final = "reply"
 """The tool that a model without JSON-schema mode must call with its reply."""
 
-LEFT_OUT: Final = "(What was said before is left out.)"
-NO_RESULT: Final = "Error: the call was interrupted."
+LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 REASONS: Final = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -34,107 +34,59 @@ _ODD: Final = re.compile(r"[^a-zA-Z0-9_-]")
 Blocks = list[dict[str, Any]]
 
 
-def system_of(messages: Sequence[JSONObject]) -> str:
-    """The system prompt, which is a field of its own."""
-    texts = (message.get("content") for message in messages if message.get("role") == "system")
-    return "\n\n".join(str(text) for text in texts if text)
-
-
-def to_wire(messages: Sequence[JSONObject], model: str) -> list[dict[str, Any]]:
+def to_wire(messages: Sequence[JSONObject], model: str, names: Names) -> list[dict[str, Any]]:
     """Stored messages as the request has them: roles alternate, the first is a user's.
 
     The results of a reply's calls stand first in the user message after it, whose text follows.
     """
-    wire = _Wire()
-    for message in messages:
-        match message.get("role"):
-            case "user":
-                wire.add("user", _text(message.get("content")))
-            case "assistant":
-                wire.add_assistant(message, model)
-            case "tool":
-                wire.add_result(message)
-    wire.close_calls()
-    return wire.messages
+    wire: list[dict[str, Any]] = []
+    for step in steps_of(messages, model, names=names, legal_id=_legal_id):
+        match step:
+            case Question(text=text):
+                _join(wire, "user", _text(text))
+            case Answer():
+                _join(wire, "assistant", _answer(step, model))
+            case _:
+                _join(wire, "user", [_result(call.id, text) for call, text in step.results])
+    return wire
 
 
-class _Wire:
-    """The messages of a request as far as they are made."""
-
-    def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
-        self._open: list[tuple[str, str]] = []
-        """Id and name of the calls that have no result yet."""
-
-    def add(self, role: str, blocks: Blocks) -> None:
-        if not blocks:
-            return
-        self.close_calls()
-        self._join(role, blocks)
-
-    def add_assistant(self, message: Mapping[str, Any], model: str) -> None:
-        blocks = _assistant(message, model)
-        self.add("assistant", blocks)
-        self._open = [(block["id"], block["name"]) for block in blocks if "input" in block]
-
-    def add_result(self, message: Mapping[str, Any]) -> None:
-        if not self._open:
-            return  # of a call that is not there; the API would refuse the whole request
-        given = message.get("tool_call_id")
-        asked = {**message, "tool_call_id": _id(given)} if given else message
-        before = {call_id for call_id, _ in self._open}
-        call_id = take_call(self._open, asked)
-        if call_id in before:
-            self._join("user", [_result(call_id, str(message.get("content") or ""))])
-
-    def close_calls(self) -> None:
-        """Give the calls a result that have none: each must have one."""
-        missing = [{**_result(call_id, NO_RESULT), "is_error": True} for call_id, _ in self._open]
-        self._open = []
-        if missing:
-            self._join("user", missing)
-
-    def _join(self, role: str, blocks: Blocks) -> None:
-        if not self.messages and role == "assistant":
-            self.messages.append({"role": "user", "content": _text(LEFT_OUT)})
-        if self.messages and self.messages[-1]["role"] == role:
-            self.messages[-1]["content"].extend(blocks)
-        else:
-            self.messages.append({"role": role, "content": blocks})
+def _join(wire: list[dict[str, Any]], role: str, blocks: Blocks) -> None:
+    if wire and wire[-1]["role"] == role:
+        wire[-1]["content"].extend(blocks)
+    else:
+        wire.append({"role": role, "content": blocks})
 
 
-def _text(text: object) -> Blocks:
-    """A block of text; none for what is blank, which the API refuses."""
-    return [{"type": "text", "text": str(text)}] if text and str(text).strip() else []
-
-
-def _id(call_id: object) -> str:
+def _legal_id(stored: str, own: bool) -> str:  # noqa: ARG001, FBT001 - as the steps ask
     """An id in the letters that the API takes; other vendors' ids have more."""
-    return _ODD.sub("_", str(call_id)) if call_id else new_call_id()
+    return _ODD.sub("_", stored)
 
 
-def _result(call_id: str, text: str) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": call_id, "content": text}
+def _text(text: str) -> Blocks:
+    """A block of text; none for what is blank, which the API refuses."""
+    return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function") or {}
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        arguments = parsed(arguments)
-    return {
-        "type": "tool_use",
-        "id": _id(call.get("id")),
-        "name": str(function.get("name") or ""),
-        "input": arguments if isinstance(arguments, dict) else {},
-    }
+def _result(call_id: str, text: str | None) -> dict[str, Any]:
+    found = {"type": "tool_result", "tool_use_id": call_id}
+    return {**found, "content": NO_RESULT, "is_error": True} if text is None else {
+        **found, "content": text}  # fmt: skip
 
 
-def _assistant(message: Mapping[str, Any], model: str) -> Blocks:
-    parts = cut(message, form=FORM, model=model)
+def _call(call: Call) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+
+
+def _answer(answer: Answer, model: str) -> Blocks:
+    """The blocks of a reply; thinking at its end, which a limit has cut, is left out."""
+    parts = cut(answer.message, answer.calls, form=FORM, model=model)
     if parts is None:
-        return [*_text(message.get("content")), *map(_call, calls_of(message))]
-    return [block for part, value in parts for block in _block(part, value)]
+        return [*_text(answer.text), *map(_call, answer.calls)]
+    blocks = [block for part, value in parts for block in _block(part, value)]
+    while blocks and blocks[-1]["type"] in THOUGHTS:
+        blocks.pop()
+    return blocks
 
 
 def _block(part: Mapping[str, Any], value: Any) -> Blocks:  # noqa: ANN401 - a text or a call
@@ -158,27 +110,30 @@ def may_think(messages: Sequence[Mapping[str, Any]]) -> bool:
     """
     last: Blocks = next((m["content"] for m in reversed(messages) if m["role"] == "assistant"), [])
     has_calls = any(block["type"] == "tool_use" for block in last)
-    return not has_calls or last[0]["type"] in {"thinking", "redacted_thinking"}
+    return not has_calls or last[0]["type"] in THOUGHTS
 
 
-def tools_of(request: ModelRequest, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def tools_of(
+    request: ModelRequest, messages: Sequence[Mapping[str, Any]], names: Names
+) -> dict[str, Any]:
     """The fields on tools. A history with calls needs their tools also when none may be called."""
-    offered = [_tool(tool) for tool in request.tools]
+    offered = [_tool(tool, names) for tool in request.tools]
     if offered:
         return {"tools": offered}
     blocks = [block for message in messages for block in message["content"]]
-    names = sorted({block["name"] for block in blocks if block["type"] == "tool_use"})
-    if not names:
+    used = sorted({block["name"] for block in blocks if block["type"] == "tool_use"})
+    if not used:
         return {}
-    past = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+    past = [{"name": name, "input_schema": {"type": "object"}} for name in used]
     return {"tools": past, "tool_choice": {"type": "none"}}
 
 
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _tool(tool: Mapping[str, Any], names: Names) -> dict[str, Any]:
     function = tool.get("function") or {}
     described = {"description": function["description"]} if function.get("description") else {}
     schema = function.get("parameters") or {"type": "object"}
-    return {"name": function.get("name"), **described, "input_schema": schema}
+    name = names.theirs(str(function.get("name")))
+    return {"name": name, **described, "input_schema": schema}
 
 
 @dataclass(slots=True)
@@ -186,6 +141,7 @@ class Assembly:
     """Folds the events of one streamed reply into chunks."""
 
     model: str
+    names: Names
     forced: bool = False
     """Whether the call of ``REPLY_TOOL`` is the text."""
     _calls: dict[int, Fragments] = field(default_factory=dict)
@@ -264,9 +220,10 @@ class Assembly:
         if self._reason is None:
             raise ProviderError("The model's reply broke off before its end.")
         calls = [call for _, call in sorted(self._calls.items()) if not self._is_reply(call)]
-        for call in calls:
-            yield call.whole()
         reason = REASONS.get(self._reason, self._reason)
+        for call in calls:
+            call.name = self.names.ours(call.name)
+            yield call.whole(reason)
         yield Finish(
             reason="stop" if reason == "tool_calls" and not calls else reason,
             eval_count=self._generated,

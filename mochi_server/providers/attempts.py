@@ -1,18 +1,18 @@
-"""What the vendors' adapters share: patience with a busy service, replies with a schema."""
+"""How a vendor's stream is read: patience with a busy one, whole characters, shapes."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
 import anyio
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
-from ..errors import MochiError, ProviderBusy, ProviderError, ProviderNotConfigured
-from .base import Chunk, ContentDelta, ModelRequest, Provider, T
+from ..errors import MochiError, ProviderBusy, ProviderError
+from .base import Chunk, ContentDelta, Finish, ModelRequest, Provider, T, ThinkingDelta
 
 ATTEMPTS: Final = 3
 LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -20,6 +20,9 @@ LONGEST_PAUSE_SECONDS: Final = 10.0
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 CHECK_SECONDS: Final = 5.0
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_REPLACEMENT: Final = "\ufffd"
 
 
 async def patiently(
@@ -55,6 +58,39 @@ def _pause(error: ProviderBusy, attempt: int) -> float:
     return FIRST_PAUSE_SECONDS * float(2 ** (attempt - 1))
 
 
+class WholeCharacters:
+    """Lets whole characters through only, which alone can be stored and sent.
+
+    Some servers cut a reply between the two halves of an emoji, or leave one of them out.
+    """
+
+    def __init__(self) -> None:
+        self._half = ""
+        self._kind: type[ContentDelta | ThinkingDelta] = ContentDelta
+
+    def add(self, chunk: Chunk) -> Sequence[Chunk]:
+        """What can be handed on after one more chunk."""
+        is_text = isinstance(chunk, (ContentDelta, ThinkingDelta))
+        found: list[Chunk] = []
+        if self._half and not (is_text and type(chunk) is self._kind):
+            found.append(self._kind(_REPLACEMENT))
+            self._half = ""
+        if not isinstance(chunk, (ContentDelta, ThinkingDelta)):
+            return [*found, chunk]
+        if not self._half and not _HALF.search(chunk.content):
+            return [*found, chunk]
+        self._kind = type(chunk)
+        if text := self._whole(self._half + chunk.content):
+            found.append(self._kind(text))
+        return found
+
+    def _whole(self, text: str) -> str:
+        """The text with its pairs joined, but for a first half at its end, which is kept."""
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return _HALF.sub(_REPLACEMENT, text.removesuffix(self._half))
+
+
 async def structured_reply(provider: Provider, request: ModelRequest, shape: type[T]) -> T:
     """A reply that validates as ``shape``, from a provider whose stream obeys ``schema``.
 
@@ -62,17 +98,23 @@ async def structured_reply(provider: Provider, request: ModelRequest, shape: typ
         ProviderError: the reply does not validate, or was cut.
     """
     asked = replace(request, schema=shape.model_json_schema())
-    text = ""
+    text, reason = "", None
     async with aclosing(provider.stream(asked)) as chunks:
         async for chunk in chunks:
             if isinstance(chunk, ContentDelta):
                 text += chunk.content
+            elif isinstance(chunk, Finish):
+                reason = chunk.reason
     try:
         return shape.model_validate_json(text)
     except ValidationError as error:
         raise ProviderError(
             f"Model {request.model!r} did not answer in the shape of {shape.__name__}.",
-            details={"reply": text[:1000], "problems": error.error_count()},
+            details={
+                "reply": text[:1000],
+                "problems": error.error_count(),
+                "finish_reason": reason,
+            },
         ) from error
 
 
@@ -84,37 +126,3 @@ async def lists_models(provider: Provider) -> bool:
     except (MochiError, TimeoutError):
         return False
     return True
-
-
-def plain(key: SecretStr | str | None) -> str | None:
-    """The text of a key."""
-    return key.get_secret_value() if isinstance(key, SecretStr) else key
-
-
-def not_configured(alias: str, variable: str) -> ProviderNotConfigured:
-    """The error of a provider without key."""
-    return ProviderNotConfigured(
-        f"Provider {alias!r} is not configured: set {variable}.", details={"provider": alias}
-    )
-
-
-def not_installed(alias: str, package: str, extra: str) -> ProviderNotConfigured:
-    """The error of a provider without its package."""
-    return ProviderNotConfigured(
-        f"Provider {alias!r} needs the package {package}: pip install 'mochi-server[{extra}]'",
-        details={"provider": alias},
-    )
-
-
-def http_errors() -> tuple[type[Exception], ...]:
-    """What the SDKs' HTTP libraries raise; SDKs let them through in the middle of a stream."""
-    loaded = [sys.modules.get(name) for name in ("httpx", "httpx2")]
-    return tuple(module.HTTPError for module in loaded if module is not None)
-
-
-def seconds_of(header: str | None) -> int | None:
-    """The seconds of a ``Retry-After``, rounded up; None for a date, and for none."""
-    try:
-        return max(0, -int(-float(header or "") // 1))
-    except (ValueError, OverflowError):
-        return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -20,20 +20,6 @@ def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
 
 
-def take_call(open_calls: list[tuple[str, str]], message: Mapping[str, Any]) -> str:
-    """The id of the call that a result answers: its own, else by name, else the first open one."""
-    given, name = message.get("tool_call_id"), message.get("tool_name")
-    if given:
-        matching = [call for call in open_calls if call[0] == given]
-    else:
-        matching = [call for call in open_calls if call[1] == name] or open_calls
-    if not matching:
-        return str(given) if given else new_call_id()
-    call_id = matching[0][0]
-    open_calls.remove(matching[0])
-    return call_id
-
-
 @dataclass(slots=True)
 class Fragments:
     """A call as far as it has come."""
@@ -41,26 +27,68 @@ class Fragments:
     id: str = ""
     name: str = ""
     arguments: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """What the service sent beside it and wants back."""
 
-    def add(self, call_id: str | None, name: str | None, arguments: str | None) -> None:
-        """One more piece of it."""
+    def add(self, call_id: str | None, name: str | None, arguments: object) -> None:
+        """One more piece of it. Some servers repeat the id and the name in each."""
         self.id = self.id or call_id or ""
-        self.name += name or ""
-        self.arguments += arguments or ""
+        if name and name != self.name and not self.arguments:
+            self.name += name
+        if arguments:
+            self.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
-    def whole(self) -> ToolCall:
-        """The call.
+    def whole(self, reason: str | None = None) -> ToolCall:
+        """The call; ``reason`` is why the reply ended.
 
         Raises:
             ProviderError: its arguments are not a JSON object.
         """
-        arguments = parsed(self.arguments or "{}")
+        text = self.arguments.strip()
+        arguments = {} if text in {"", "null"} else parsed(text)
         if not isinstance(arguments, dict) or is_too_deep(arguments, CALL_LEVELS):
             raise ProviderError(
-                f"The model called {self.name!r} with arguments that are not a JSON object.",
-                details={"arguments": self.arguments[:1000]},
+                f"The model's reply reached its limit within a call of {self.name!r}."
+                if reason == "length"
+                else f"The model called {self.name!r} with arguments that are not a JSON object.",
+                details={"arguments": self.arguments[:1000], "finish_reason": reason},
             )
         return ToolCall(id=self.id or new_call_id(), name=self.name, arguments=arguments)
+
+
+class CallAssembly:
+    """The calls of one reply, from fragments that say where they belong.
+
+    Servers may send every call at the same place, each with its own id (Ollama, LM Studio), or
+    without any id.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[Hashable, list[Fragments]] = {}
+
+    def add(
+        self, place: Hashable, call_id: str | None, name: str | None, arguments: object
+    ) -> Fragments:
+        """One more fragment; the call that it belongs to."""
+        calls = self._at.setdefault(place, [])
+        if not calls or _begins(calls[-1], call_id, name):
+            calls.append(Fragments())
+        calls[-1].add(call_id, name, arguments)
+        return calls[-1]
+
+    def __iter__(self) -> Iterator[Fragments]:
+        """The calls in the order of their places."""
+        for place in sorted(self._at):  # type: ignore[type-var]
+            yield from self._at[place]
+
+
+def _begins(last: Fragments, call_id: str | None, name: str | None) -> bool:
+    """Whether a fragment is the first of another call."""
+    if not name or not last.name:
+        return False
+    if call_id and last.id:
+        return call_id != last.id
+    return bool(last.arguments) and isinstance(parsed(last.arguments), dict)
 
 
 def parsed(text: str) -> Any:  # noqa: ANN401 - any JSON

@@ -5,63 +5,43 @@ The SDK is imported at first use, in a thread: it takes more than a second.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from contextvars import ContextVar
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from ..aio import in_thread
-from ..errors import (
-    ContextOverflow,
-    JSONObject,
-    MochiError,
-    ModelNotFound,
-    ProviderBusy,
-    ProviderError,
-    ProviderUnreachable,
-)
-from .attempts import (
-    http_errors,
-    lists_models,
-    not_configured,
-    not_installed,
-    patiently,
-    plain,
-    seconds_of,
-    structured_reply,
-)
-from .base import Chunk, ModelInfo, ModelRequest, Provider, T
-from .gemini_wire import Assembly, config_of, contents_of
+from ..errors import MochiError, ModelNotFound
+from .base import Chunk, ModelInfo, ModelRequest
+from .failures import Failure, seconds_of
+from .gemini_wire import LEGAL_NAME, Assembly, config_of, contents_of, thinks_unasked
+from .steps import Names
+from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider
 
 if TYPE_CHECKING:
     from google.genai import Client
     from google.genai.errors import APIError
     from google.genai.types import Model
 
-CONNECT_SECONDS: Final = 10.0
-IDLE_SECONDS: Final = 600.0
-MODEL_SECONDS: Final = 300.0
-"""How long what the API tells of a model is believed."""
-
 DEFAULT_MAX_TOKENS: Final = 8192
 THINKING_TOKENS: Final = 24576
 """Room for thinking, which the API counts as output, where nothing limits the reply."""
 
-_BUSY: Final = frozenset({429, 503})
-_NOT_FOUND: Final = 404
-_TOO_LONG: Final = re.compile(r"token count \(?(\d+)\)? exceeds .*?(\d+)", re.IGNORECASE)
 _taken: ContextVar[list[Any]] = ContextVar("_taken")
 """The HTTP responses of the stream that is being opened."""
 
 
-class GeminiProvider(Provider):
+class GeminiProvider(VendorProvider["Client"]):
     """The models of one key."""
+
+    service = "Gemini"
+    module = "google.genai"
+    package = "google-genai"
+    extra = "gemini"
+    variable = "GEMINI_API_KEY"
 
     def __init__(
         self,
@@ -79,35 +59,12 @@ class GeminiProvider(Provider):
             base_url: address without the API's version; None is Google itself.
             max_output_tokens: longest reply, thinking included; None is 8192, plus the thinking.
         """
-        super().__init__(alias)
-        self._api_key = plain(api_key)
-        self._base_url = base_url
+        super().__init__(alias, api_key=api_key, base_url=base_url)
         self._max_output = max_output_tokens
-        self._errors: ModuleType | None = None
-        self._opened: Client | None = None
         self._http: Any = None
         self._known: dict[str, tuple[float, ModelInfo, int | None]] = {}
 
-    @property
-    def configured(self) -> bool:
-        """Whether there is a key."""
-        return bool(self._api_key)
-
-    async def _client(self) -> Client:
-        if self._opened is None:
-            http, client = await in_thread(self._open)
-            if self._opened is None:
-                self._http, self._opened = http, client
-        return self._opened
-
-    def _open(self) -> tuple[Any, Client]:
-        if not self._api_key:
-            raise not_configured(self.alias, "GEMINI_API_KEY")
-        try:
-            genai = import_module("google.genai")
-            self._errors = import_module("google.genai.errors")
-        except ImportError as error:
-            raise not_installed(self.alias, "google-genai", "gemini") from error
+    def _connect(self) -> Client:
         # The SDK's own client would wait for ever, and try again after up to ten seconds.
         hooks = {"request": [_limit_connect], "response": [_take]}
         http = import_module("httpx").AsyncClient(event_hooks=hooks, follow_redirects=True)
@@ -117,7 +74,11 @@ class GeminiProvider(Provider):
             "httpx_async_client": http,
             "retry_options": {"attempts": 1},
         }
-        return http, genai.Client(api_key=self._api_key, vertexai=False, http_options=options)
+        client: Client = self._sdk.Client(
+            api_key=self._api_key, vertexai=False, http_options=options
+        )
+        self._http = http
+        return client
 
     async def list_models(self) -> list[ModelInfo]:
         """The models that generate text."""
@@ -133,7 +94,11 @@ class GeminiProvider(Provider):
             return model
         client = await self._client()
         with self._translated(name):
-            return self._remember(await client.aio.models.get(model=name))
+            try:
+                found = await client.aio.models.get(model=name)
+            except ValueError as error:  # signs that no name has, refused by the SDK
+                raise ModelNotFound(model=name) from error
+        return self._remember(found)
 
     def _remember(self, model: Model) -> ModelInfo:
         name = (model.name or "").removeprefix("models/")
@@ -147,22 +112,19 @@ class GeminiProvider(Provider):
         self._known[name] = (time.monotonic() + MODEL_SECONDS, info, model.output_token_limit)
         return info
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
-        """The reply; closing the generator closes the connection."""
-        async with aclosing(patiently(lambda: self._stream(request))) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
-        config: Any = {**config_of(request), "max_output_tokens": await self._limit(request)}
-        assembly = Assembly(request.model)
+        names = Names(request.tools, LEGAL_NAME)
+        info, most = await self._known_of(request.model)
+        config: Any = config_of(request, info, names)
+        config["max_output_tokens"] = self._limit(request, info, most)
+        assembly = Assembly(request.model, names)
         responses: list[Any] = []
         with self._translated(request.model):
             _taken.set(responses)
             answers: Any = await client.aio.models.generate_content_stream(
                 model=request.model,
-                contents=contents_of(request.messages, request.model),
+                contents=contents_of(request.messages, request.model, names),
                 config=config,
             )
             try:
@@ -176,29 +138,19 @@ class GeminiProvider(Provider):
         for chunk in assembly.finish():
             yield chunk
 
-    async def _limit(self, request: ModelRequest) -> int:
+    async def _known_of(self, name: str) -> tuple[ModelInfo | None, int | None]:
+        """What is known of a model, and its longest reply; a gateway may tell nothing."""
         with suppress(MochiError):
-            await self.show_model(request.model)
-        *_, most = self._known.get(request.model, (None,))
-        thinking = THINKING_TOKENS if request.think else 0
-        bounds = (self._max_output or DEFAULT_MAX_TOKENS + thinking, request.max_tokens, most)
+            await self.show_model(name)
+        _, info, most = self._known.get(name, (0.0, None, None))
+        return info, most
+
+    def _limit(self, request: ModelRequest, info: ModelInfo | None, most: int | None) -> int:
+        unasked = THINKING_TOKENS if thinks_unasked(request, info) else 0
+        thinking = THINKING_TOKENS if request.think else unasked
+        wanted = request.max_tokens + unasked if request.max_tokens else None
+        bounds = (self._max_output or DEFAULT_MAX_TOKENS + thinking, wanted, most)
         return min(bound for bound in bounds if bound)
-
-    async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """A reply that validates as ``shape``, by the API's JSON-schema mode.
-
-        Raises:
-            ProviderError: the reply does not validate, or was cut.
-        """
-        return await structured_reply(self, request, shape)
-
-    async def check(self) -> bool:
-        """Whether the API lists its models now."""
-        return await lists_models(self)
-
-    def describe(self) -> str:
-        """The base URL."""
-        return self._base_url or "Gemini"
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -207,38 +159,23 @@ class GeminiProvider(Provider):
             await self._http.aclose()
             client.close()
 
-    @contextmanager
-    def _translated(self, model: str | None) -> Iterator[None]:
-        """The SDK's errors as ours."""
-        assert self._errors is not None  # noqa: S101 - whoever has a client has the SDK
-        try:
-            yield
-        except http_errors() as error:
-            raise ProviderUnreachable(
-                f"Provider {self.alias!r} at {self.describe()} cannot be reached: "
-                f"{error or type(error).__name__}"
-            ) from error
-        except self._errors.APIError as error:
-            raise self._of_status(error, model) from error
-        except ValueError as error:
-            raise ProviderError(f"Provider {self.alias!r}: {error}") from error
+    def _no_connection(self) -> tuple[type[Exception], ...]:
+        return ()
 
-    def _of_status(self, error: APIError, model: str | None) -> MochiError:
-        """The error of an answer, or of one within the stream."""
-        words = str(error.message or error)
-        if error.code in _BUSY:
-            return ProviderBusy(
-                f"Provider {self.alias!r} is busy: {words}", retry_after=_retry_after(error)
-            )
-        if error.code == _NOT_FOUND and model is not None:
-            return ModelNotFound(f"Model {model!r} is not available: {words}")
-        details: JSONObject = {"provider": self.alias, "upstream_code": error.status}
-        details["upstream_status"] = error.code
-        if found := _TOO_LONG.search(words):
-            needed, room = map(int, found.groups())
-            details |= {"n_prompt_tokens": needed, "n_ctx": room, "upstream": words}
-            return ContextOverflow(model=model, details=details)
-        return ProviderError(f"Provider {self.alias!r}: {words}", details=details)
+    def _any_error(self) -> type[Exception]:
+        found: type[Exception] = self._sdk.errors.APIError
+        return found
+
+    def _failure_of(self, error: Exception) -> Failure | None:
+        """The failure of an answer, or of one within the stream."""
+        if not isinstance(error, self._sdk.errors.APIError):
+            return None
+        return Failure(
+            words=self._hide(str(error.message or error)),
+            status=error.code if isinstance(error.code, int) else None,
+            codes=(error.status,),
+            retry_after=_retry_after(error),
+        )
 
 
 async def _limit_connect(request: Any) -> None:  # noqa: ANN401 - the HTTP library's

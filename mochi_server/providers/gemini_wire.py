@@ -14,16 +14,16 @@ import orjson
 from ..errors import JSONObject, ProviderError
 from ..messages import ToolCall, new_call_id
 from ..nesting import CALL_LEVELS, is_too_deep
-from .base import Chunk, ContentDelta, Finish, ModelRequest, Think, ThinkingDelta
-from .calls import calls_of, parsed, take_call
+from .base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, ThinkingDelta
+from .calls import parsed
 from .outline import Outline, cut
+from .steps import NO_RESULT, Answer, Call, Names, Question, steps_of, system_of
 
 if TYPE_CHECKING:
     from google.genai.types import FunctionCall, GenerateContentResponse, Part
 
 FORM: Final = "gemini"
-LEFT_OUT: Final = "(What was said before is left out.)"
-NO_RESULT: Final = "Error: the call was interrupted."
+LEGAL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 REASONS: Final = {"STOP": "stop", "MAX_TOKENS": "length"}
 BROKEN: Final = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
 BUDGETS: Final[dict[Think, int]] = {"low": 1024, "medium": 8192, "high": 24576, "max": -1}
@@ -31,99 +31,51 @@ BUDGETS: Final[dict[Think, int]] = {"low": 1024, "medium": 8192, "high": 24576, 
 
 LEVELS: Final[dict[Think, str]] = {"low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH"}
 _COUNTED: Final = re.compile(r"gemini-2\.")
+_CAN_BE_KEPT_FROM_IT: Final = re.compile(r"gemini-2\.5-flash")
+"""Models that think unless they get a budget of none."""
+
 
 Parts = list[dict[str, Any]]
 
 
-def contents_of(messages: Sequence[JSONObject], model: str) -> list[dict[str, Any]]:
+def contents_of(messages: Sequence[JSONObject], model: str, names: Names) -> list[dict[str, Any]]:
     """Stored messages as the request has them: roles alternate, the first is the user's.
 
-    The results of a reply's calls are one message, in the order of the calls' results.
+    The results of a reply's calls are one message, in the order of the results.
     """
-    wire = _Wire()
-    for message in messages:
-        match message.get("role"):
-            case "user":
-                wire.add("user", _text(message.get("content")))
-            case "assistant":
-                wire.add_assistant(message, model)
-            case "tool":
-                wire.add_result(message)
-    wire.close_calls()
-    return wire.contents
+    contents: list[dict[str, Any]] = []
+    for step in steps_of(messages, model, names=names, legal_id=lambda stored, _own: stored):
+        match step:
+            case Question(text=text):
+                _join(contents, "user", [{"text": text}])
+            case Answer():
+                _join(contents, "model", _answer(step, model))
+            case _:
+                _join(contents, "user", [_result(call, text) for call, text in step.results])
+    return contents
 
 
-class _Wire:
-    """The contents of a request as far as they are made."""
-
-    def __init__(self) -> None:
-        self.contents: list[dict[str, Any]] = []
-        self._open: list[tuple[str, str]] = []
-        """Id and name of the calls that have no result yet."""
-
-    def add(self, role: str, parts: Parts) -> None:
-        if not parts:
-            return
-        self.close_calls()
-        self._join(role, parts)
-
-    def add_assistant(self, message: Mapping[str, Any], model: str) -> None:
-        parts = _assistant(message, model)
-        self.add("model", parts)
-        calls = [part["function_call"] for part in parts if "function_call" in part]
-        self._open = [(call["id"], call["name"]) for call in calls]
-
-    def add_result(self, message: Mapping[str, Any]) -> None:
-        names = dict(self._open)
-        if not names:
-            return  # of a call that is not there; the API would refuse the whole request
-        call_id = take_call(self._open, message)
-        if call_id in names:
-            text = str(message.get("content") or "")
-            self._join("user", [_result(call_id, names[call_id], {"output": text})])
-
-    def close_calls(self) -> None:
-        """Give the calls a result that have none: each must have one."""
-        missing = [_result(call_id, name, {"error": NO_RESULT}) for call_id, name in self._open]
-        self._open = []
-        if missing:
-            self._join("user", missing)
-
-    def _join(self, role: str, parts: Parts) -> None:
-        if not self.contents and role == "model":
-            self.contents.append({"role": "user", "parts": _text(LEFT_OUT)})
-        if self.contents and self.contents[-1]["role"] == role:
-            self.contents[-1]["parts"].extend(parts)
-        else:
-            self.contents.append({"role": role, "parts": parts})
+def _join(contents: list[dict[str, Any]], role: str, parts: Parts) -> None:
+    if contents and contents[-1]["role"] == role:
+        contents[-1]["parts"].extend(parts)
+    else:
+        contents.append({"role": role, "parts": parts})
 
 
-def _text(text: object) -> Parts:
-    return [{"text": str(text)}] if text else []
+def _result(call: Call, text: str | None) -> dict[str, Any]:
+    response = {"error": NO_RESULT} if text is None else {"output": text}
+    return {"function_response": {"id": call.id, "name": call.name, "response": response}}
 
 
-def _result(call_id: str, name: str, response: dict[str, str]) -> dict[str, Any]:
-    return {"function_response": {"id": call_id, "name": name, "response": response}}
+def _call(call: Call) -> dict[str, Any]:
+    return {"function_call": {"id": call.id, "name": call.name, "args": call.arguments}}
 
 
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function") or {}
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        arguments = parsed(arguments)
-    return {
-        "function_call": {
-            "id": str(call.get("id") or new_call_id()),
-            "name": str(function.get("name") or ""),
-            "args": arguments if isinstance(arguments, dict) else {},
-        }
-    }
-
-
-def _assistant(message: Mapping[str, Any], model: str) -> Parts:
-    parts = cut(message, form=FORM, model=model)
+def _answer(answer: Answer, model: str) -> Parts:
+    parts = cut(answer.message, answer.calls, form=FORM, model=model)
     if parts is None:
-        return [*_text(message.get("content")), *map(_call, calls_of(message))]
+        text = [{"text": answer.text}] if answer.text else []
+        return [*text, *map(_call, answer.calls)]
     return [entry for part, value in parts for entry in _part(part, value)]
 
 
@@ -145,27 +97,40 @@ def _signature(text: object) -> bytes | None:
         return None
 
 
-def config_of(request: ModelRequest) -> dict[str, Any]:
-    """The configuration of a request, without its limit."""
-    texts = [str(m.get("content") or "") for m in request.messages if m.get("role") == "system"]
+def config_of(request: ModelRequest, info: ModelInfo | None, names: Names) -> dict[str, Any]:
+    """The configuration of a request, without its limit; ``info`` is what is known of the model."""
     config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
-    if system := "\n\n".join(filter(None, texts)):
+    if system := system_of(request.messages):
         config["system_instruction"] = system
     if request.tools:
-        config["tools"] = [{"function_declarations": [_tool(tool) for tool in request.tools]}]
+        config["tools"] = [
+            {"function_declarations": [_tool(tool, names) for tool in request.tools]}
+        ]
     if request.temperature is not None:
         config["temperature"] = request.temperature
     if request.think:
         config["thinking_config"] = _thinking(request.model, request.think)
+    elif _thinks(info) and _CAN_BE_KEPT_FROM_IT.match(request.model):
+        config["thinking_config"] = {"thinking_budget": 0}
     if request.schema is not None:
         config["response_mime_type"] = "application/json"
         config["response_json_schema"] = request.schema
     return config
 
 
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+def thinks_unasked(request: ModelRequest, info: ModelInfo | None) -> bool:
+    """Whether the model thinks though it was not asked to: out of sight, within its limit."""
+    return not request.think and _thinks(info) and not _CAN_BE_KEPT_FROM_IT.match(request.model)
+
+
+def _thinks(info: ModelInfo | None) -> bool:
+    return info is not None and "thinking" in info.capabilities
+
+
+def _tool(tool: Mapping[str, Any], names: Names) -> dict[str, Any]:
     function = tool.get("function") or {}
-    found = {"name": function.get("name"), "description": function.get("description") or ""}
+    name = names.theirs(str(function.get("name")))
+    found = {"name": name, "description": function.get("description") or ""}
     schema = function.get("parameters") or {}
     return {**found, "parameters_json_schema": schema} if schema.get("properties") else found
 
@@ -183,6 +148,7 @@ class Assembly:
     """Folds the answers of one streamed reply into chunks."""
 
     model: str
+    names: Names
     _calls: list[ToolCall] = field(default_factory=list)
     _outline: Outline = field(default_factory=Outline)
     _signed: bool = False
@@ -227,7 +193,7 @@ class Assembly:
         if part.thought_signature:
             signature = base64.b64encode(part.thought_signature).decode()
         if part.function_call is not None:
-            self._calls.append(_whole(part.function_call))
+            self._calls.append(_whole(part.function_call, self.names))
             self._outline.add("call", **({"signature": signature} if signature else {}))
             self._signed = False
         elif part.text is not None:
@@ -268,7 +234,7 @@ def _name(value: Any) -> str:  # noqa: ANN401 - an enum, or a word that it does 
     return str(getattr(value, "value", value))
 
 
-def _whole(call: FunctionCall) -> ToolCall:
+def _whole(call: FunctionCall, names: Names) -> ToolCall:
     """The call; Gemini streams none in fragments.
 
     Raises:
@@ -279,4 +245,5 @@ def _whole(call: FunctionCall) -> ToolCall:
     )
     if not isinstance(arguments, dict) or is_too_deep(arguments, CALL_LEVELS):
         raise ProviderError(f"The model called {call.name!r} with arguments that cannot be stored.")
-    return ToolCall(id=call.id or new_call_id(), name=call.name or "", arguments=arguments)
+    name = names.ours(call.name or "")
+    return ToolCall(id=call.id or new_call_id(), name=name, arguments=arguments)

@@ -6,34 +6,24 @@ The SDK is imported at first use, in a thread: it takes more than a second.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from ..aio import in_thread
-from ..errors import (
-    ContextOverflow,
-    JSONObject,
-    ModelNotFound,
-    ProviderBusy,
-    ProviderError,
-    ProviderUnreachable,
-)
-from . import attempts as shared
-from .base import Chunk, ModelInfo, ModelRequest, Provider, T
-from .openai_wire import NO_CHAT, Assembly, to_wire
+from ..errors import JSONObject, ModelNotFound, ProviderError
+from .base import Chunk, ModelInfo, ModelRequest
+from .failures import Failure, seconds_of
+from .openai_wire import LEGAL_NAME, NO_CHAT, Assembly, to_wire, tools_of
+from .steps import Names
+from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider
 
 if TYPE_CHECKING:
-    from openai import APIError, APIStatusError, AsyncOpenAI, AsyncStream
+    from openai import APIError, AsyncOpenAI, AsyncStream
     from openai.types.chat import ChatCompletionChunk
-
-CONNECT_SECONDS: Final = 10.0
-IDLE_SECONDS: Final = 600.0
-"""Longest silence, before the first byte (queue, loading, the prompt) and within a reply."""
 
 LIST_SECONDS: Final = 30.0
 """How long a list of models is believed."""
@@ -47,8 +37,9 @@ SCHEMA_TOKENS: Final = 2048
 _DROPPED: Final = "RemoteProtocolError"
 """The HTTP library's error (``httpx`` or ``httpx2``, by the SDK's version) for no response."""
 
-_OVERFLOW_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-_NOT_FOUND, _TOO_MANY, _UNAVAILABLE = 404, 429, 503
+_NO_LIST: Final = frozenset({404, 405, 501})
+OPENAI_URL: Final = "https://api.openai.com/v1"
+_OWN_HOSTS: Final = (".api.openai.com", ".openai.azure.com")
 
 
 def load_sdk() -> ModuleType:
@@ -56,8 +47,12 @@ def load_sdk() -> ModuleType:
     return import_module("openai")
 
 
-class OpenAICompatibleProvider(Provider):
+class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
     """The models behind one base URL."""
+
+    service = "OpenAI"
+    module = package = extra = "openai"
+    variable = "OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"
 
     def __init__(
         self,
@@ -67,7 +62,6 @@ class OpenAICompatibleProvider(Provider):
         api_key: SecretStr | str | None = None,
         abilities: Sequence[str] = ("completion",),
         attempts: int = 1,
-        limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens",
         keep_alive: bool = True,
         http_client: Any = None,  # noqa: ANN401 - the HTTP client of the SDK's own version
     ) -> None:
@@ -79,48 +73,32 @@ class OpenAICompatibleProvider(Provider):
             api_key: sent as bearer token; a server of one's own may need none.
             abilities: capabilities of every model; the protocol does not tell.
             attempts: how often to ask a busy server before the first token.
-            limit_field: the name that the server has for it.
             keep_alive: whether connections are used again; pointless on loopback.
             http_client: the SDK's ``http_client``, for another transport.
         """
-        super().__init__(alias)
-        self._base_url = base_url
-        self._api_key = shared.plain(api_key)
+        super().__init__(alias, api_key=api_key, base_url=base_url, attempts=attempts)
         self._abilities = abilities
-        self._attempts = attempts
-        self._limit_field = limit_field
         self._headers = {} if keep_alive else {"Connection": "close"}
         self._http_client = http_client
-        self._sdk: ModuleType | None = None
-        self._opened: AsyncOpenAI | None = None
-        self._listed: tuple[float, list[ModelInfo]] | None = None
+        self._listed: tuple[float, list[ModelInfo] | None] | None = None
+        host = urlsplit(self._base_url or OPENAI_URL).hostname
+        self._is_openai = f".{host}".endswith(_OWN_HOSTS)
 
     @property
     def configured(self) -> bool:
         """Whether there is a key, or a server that may not need one."""
         return bool(self._api_key or self._base_url)
 
-    async def _client(self) -> AsyncOpenAI:
-        if self._opened is None:
-            client = await in_thread(self._open)
-            if self._opened is None:
-                self._opened = client
-        return self._opened
+    def _load(self) -> ModuleType:
+        return load_sdk()
 
-    def _open(self) -> AsyncOpenAI:
-        if not self.configured:
-            raise shared.not_configured(
-                self.alias, "OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"
-            )
-        try:
-            openai = self._sdk = load_sdk()
-        except ImportError as error:
-            raise shared.not_installed(self.alias, "openai", "openai") from error
-        client: AsyncOpenAI = openai.AsyncOpenAI(
+    def _connect(self) -> AsyncOpenAI:
+        sdk = self._sdk
+        client: AsyncOpenAI = sdk.AsyncOpenAI(
             api_key=self._api_key or NO_KEY,
-            base_url=self._base_url,
+            base_url=self._base_url or OPENAI_URL,
             max_retries=0,
-            timeout=openai.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
+            timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
             default_headers=self._headers,
             http_client=self._http_client,
         )
@@ -131,36 +109,42 @@ class OpenAICompatibleProvider(Provider):
         client = await self._client()
         with self._translated(None):
             page = await client.models.list()
-        models = [
-            ModelInfo(name=m.id, capabilities=list(self._abilities), provider=self.alias)
-            for m in page.data
-            if not (self._base_url is None and NO_CHAT.search(m.id))
-        ]
+            names = [model.id for model in page.data or () if model.id]
+        models = [self._info(n) for n in names if not (self._is_openai and NO_CHAT.search(n))]
         self._listed = (time.monotonic(), models)
         return models
 
+    def _info(self, name: str) -> ModelInfo:
+        return ModelInfo(name=name, capabilities=list(self._abilities), provider=self.alias)
+
     async def show_model(self, name: str) -> ModelInfo:
-        """One model of the list."""
+        """One model of the list; of a server that has none, any."""
         listed_at, models = self._listed or (0.0, [])
-        if not models or time.monotonic() - listed_at > LIST_SECONDS:
-            models = await self.list_models()
-        for model in models:
+        if models == [] or time.monotonic() - listed_at > LIST_SECONDS:
+            models = await self._look()
+        for model in models or ():
             if model.name == name:
                 return model
+        if models is None:
+            return self._info(name)
         raise ModelNotFound(model=name)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
-        """The reply; closing the generator closes the connection."""
-        tries = shared.patiently(lambda: self._stream(request), attempts=self._attempts)
-        async with aclosing(tries) as chunks:
-            async for chunk in chunks:
-                yield chunk
+    async def _look(self) -> list[ModelInfo] | None:
+        """The list; None where the server does not know the route."""
+        try:
+            return await self.list_models()
+        except ProviderError as error:
+            if error.details.get("upstream_status") not in _NO_LIST:
+                raise
+        self._listed = (time.monotonic(), None)
+        return None
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
-        assembly = Assembly()
+        names = Names(request.tools, LEGAL_NAME)
+        assembly = Assembly(request.model, names)
         with self._translated(request.model):
-            response = await self._send(client, self._payload(request))
+            response = await self._send(client, self._payload(request, names))
             try:
                 async for piece in response:
                     for chunk in assembly.add(piece):
@@ -177,7 +161,6 @@ class OpenAICompatibleProvider(Provider):
 
         llama.cpp's server closes kept connections at will, which hits one request of a hundred.
         """
-        assert self._sdk is not None  # noqa: S101 - whoever has a client has the SDK
         try:
             response: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(
                 **payload
@@ -188,51 +171,44 @@ class OpenAICompatibleProvider(Provider):
             response = await client.chat.completions.create(**payload)
         return response
 
-    def _payload(self, request: ModelRequest) -> dict[str, Any]:
+    def _payload(self, request: ModelRequest, names: Names) -> dict[str, Any]:
         payload: dict[str, Any] = {
             "model": request.model,
-            "messages": to_wire(request.messages),
+            "messages": to_wire(request, names),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
         if request.tools:
-            payload["tools"] = list(request.tools)
+            payload["tools"] = tools_of(request.tools, names)
         if request.temperature is not None:
             payload["temperature"] = request.temperature
         if isinstance(request.think, str):
             payload["reasoning_effort"] = request.think
-        limit = request.max_tokens
         if request.schema is not None:
-            limit = limit or SCHEMA_TOKENS
             payload["response_format"] = {
                 "type": "json_schema",
                 "json_schema": {"name": "reply", "schema": request.schema},
             }
-        if limit is not None:
-            payload[self._limit_field] = limit
+        if limit := self._limit(request):
+            # OpenAI's newer models refuse the old name, and most other servers ignore the new one.
+            payload["max_completion_tokens" if self._is_openai else "max_tokens"] = limit
         if extra := self.extra_body(request):
             payload["extra_body"] = extra
         return payload
 
+    def _limit(self, request: ModelRequest) -> int | None:
+        """Most tokens of the reply.
+
+        A reply with a schema is bounded since a small model may never end it. OpenAI's do; theirs
+        may think first, out of sight, which counts.
+        """
+        if request.schema is None:
+            return request.max_tokens
+        return None if self._is_openai else request.max_tokens or SCHEMA_TOKENS
+
     def extra_body(self, request: ModelRequest) -> JSONObject:  # noqa: ARG002 - a hook
         """Fields beyond OpenAI's own; for servers that know some."""
         return {}
-
-    async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """A reply that validates as ``shape``, by the server's JSON-schema mode.
-
-        Raises:
-            ProviderError: the reply does not validate, or was cut.
-        """
-        return await shared.structured_reply(self, request, shape)
-
-    async def check(self) -> bool:
-        """Whether the server lists its models now."""
-        return await shared.lists_models(self)
-
-    def describe(self) -> str:
-        """The base URL."""
-        return self._base_url or "OpenAI"
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -240,46 +216,27 @@ class OpenAICompatibleProvider(Provider):
         if client is not None:
             await client.close()
 
-    @contextmanager
-    def _translated(self, model: str | None) -> Iterator[None]:
-        """The SDK's errors as ours."""
-        assert self._sdk is not None  # noqa: S101 - whoever has a client has the SDK
-        try:
-            yield
-        except self._sdk.APIConnectionError as error:
-            raise ProviderUnreachable(
-                f"Provider {self.alias!r} at {self.describe()} cannot be reached: {_cause(error)}"
-            ) from error
-        except self._sdk.APIStatusError as error:
-            raise self._of_status(error, model) from error
-        except self._sdk.APIError as error:
-            raise self._of_body(error, model) from error
-        except (self._sdk.OpenAIError, ValueError) as error:
-            raise ProviderError(f"Provider {self.alias!r}: {error}") from error
+    def _no_connection(self) -> tuple[type[Exception], ...]:
+        return (self._sdk.APIConnectionError,)
 
-    def _of_status(self, error: APIStatusError, model: str | None) -> Exception:
-        """The error of an answer that is not 2xx."""
-        if error.status_code in {_TOO_MANY, _UNAVAILABLE}:
-            return ProviderBusy(
-                f"Provider {self.alias!r} is busy: {_words(error)}",
-                retry_after=shared.seconds_of(error.response.headers.get("retry-after")),
-            )
-        if error.status_code == _NOT_FOUND and model is not None:
-            return ModelNotFound(f"Model {model!r} is not available: {_words(error)}")
-        return self._of_body(error, model)
+    def _any_error(self) -> type[Exception]:
+        found: type[Exception] = self._sdk.OpenAIError
+        return found
 
-    def _of_body(self, error: APIError, model: str | None) -> Exception:
-        """The error that a body or an event of the stream describes."""
-        details: JSONObject = {"provider": self.alias, "upstream_code": error.code}
-        status = getattr(error, "status_code", None)
-        if status is not None:
-            details["upstream_status"] = status
-        if {error.code, error.type} & _OVERFLOW_CODES:
-            body = error.body if isinstance(error.body, dict) else {}
-            counts = {name: body[name] for name in ("n_prompt_tokens", "n_ctx") if name in body}
-            details |= {"upstream": _words(error), **counts}
-            return ContextOverflow(model=model, details=details)
-        return ProviderError(f"Provider {self.alias!r}: {_words(error)}", details=details)
+    def _failure_of(self, error: Exception) -> Failure | None:
+        """The failure of an answer, or of an event of the stream."""
+        if not isinstance(error, self._sdk.APIError):
+            return None
+        body = error.body if isinstance(error.body, dict) else {}
+        headers = error.response.headers if isinstance(error, self._sdk.APIStatusError) else {}
+        counts = {name: body.get(name) for name in ("n_prompt_tokens", "n_ctx")}
+        return Failure(
+            words=self._hide(_words(error)),
+            status=getattr(error, "status_code", None),
+            codes=(error.code, error.type),
+            retry_after=seconds_of(headers.get("retry-after")),
+            counts={name: count for name, count in counts.items() if isinstance(count, int)},
+        )
 
 
 def _words(error: APIError) -> str:
@@ -288,7 +245,3 @@ def _words(error: APIError) -> str:
     if isinstance(body, dict) and isinstance(body.get("message"), str):
         return str(body["message"])
     return error.message
-
-
-def _cause(error: BaseException) -> str:
-    return str(error.__cause__ or error) or type(error.__cause__ or error).__name__

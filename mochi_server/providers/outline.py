@@ -8,10 +8,11 @@ without storing its text twice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import JSONObject
-from .calls import calls_of
+
+CallT = TypeVar("CallT")
 
 STORED = {"text": "content", "thinking": "thinking"}
 """Which key of a message a kind of part is cut from."""
@@ -46,9 +47,9 @@ class Outline:
 
 
 def cut(
-    message: Mapping[str, Any], *, form: str, model: str
-) -> list[tuple[Mapping[str, Any], Any]] | None:
-    """The parts of a stored message, each with its text or its call.
+    message: Mapping[str, Any], calls: Sequence[CallT], *, form: str, model: str
+) -> list[tuple[Mapping[str, Any], str | CallT | None]] | None:
+    """The parts of a stored message, each with its text or its call; ``calls`` are the message's.
 
     None where the message has no outline of this form and model, or another than it was made for.
     """
@@ -61,7 +62,6 @@ def cut(
     parts = outline.get("parts")
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         return None
-    calls = calls_of(message)
     if _is_of(message, parts, len(calls)):
         return list(_cut(message, parts, iter(calls)))
     return None
@@ -81,8 +81,8 @@ def _is_of(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], calls
 def _cut(
     message: Mapping[str, Any],
     parts: Sequence[Mapping[str, Any]],
-    calls: Iterator[Mapping[str, Any]],
-) -> Iterator[tuple[Mapping[str, Any], Any]]:
+    calls: Iterator[CallT],
+) -> Iterator[tuple[Mapping[str, Any], str | CallT | None]]:
     begin = dict.fromkeys(STORED, 0)
     for part in parts:
         kind = part.get("kind")

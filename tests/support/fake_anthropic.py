@@ -14,6 +14,7 @@ PLAIN_MODEL = "claude-test-3"
 STATUS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error",
           429: "rate_limit_error", 529: "overloaded_error"}  # fmt: skip
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _KNOWN = {"model", "messages", "stream", "max_tokens", "system", "tools", "tool_choice", "thinking",
           "output_config", "temperature"}  # fmt: skip
 
@@ -93,6 +94,7 @@ def _check_messages(messages: list[dict[str, Any]]) -> None:
     ]:
         raise Refused("messages: roles must alternate, the first must be user")
     open_ids: list[str] = []
+    all_ids: set[str] = set()
     for number, message in enumerate(messages):
         blocks = message["content"]
         if not blocks or any(b["type"] == "text" and not b["text"].strip() for b in blocks):
@@ -105,16 +107,33 @@ def _check_messages(messages: list[dict[str, Any]]) -> None:
         if any("signature" in b and not b["signature"].startswith("sig:") for b in blocks):
             raise Refused(f"messages.{number}: Invalid `signature` in `thinking` block")
         open_ids = [b["id"] for b in blocks if b["type"] == "tool_use"]
-        if not all(map(_ID.fullmatch, open_ids)):
-            raise Refused(f"messages.{number}: tool_use.id: should match pattern")
+        _check_calls(number, blocks, all_ids)
+        all_ids |= set(open_ids)
+        if message["role"] == "assistant" and "thinking" in blocks[-1]["type"]:
+            words = "The final block in an assistant message cannot be `thinking`."
+            raise Refused(f"messages.{number}: {words}")
     if open_ids:
         raise Refused("messages: `tool_use` ids were found without `tool_result` blocks")
+
+
+def _check_calls(number: int, blocks: list[dict[str, Any]], before: set[str]) -> None:
+    calls = [block for block in blocks if block["type"] == "tool_use"]
+    ids = [call["id"] for call in calls]
+    if not all(map(_ID.fullmatch, ids)):
+        raise Refused(f"messages.{number}: tool_use.id: should match pattern")
+    if len(set(ids)) < len(ids) or before & set(ids):
+        raise Refused(f"messages.{number}: `tool_use` ids must be unique")
+    if not all(_NAME.fullmatch(call["name"]) for call in calls):
+        raise Refused(f"messages.{number}: tool_use.name: should match pattern")
 
 
 def _check_tools(body: dict[str, Any]) -> None:
     used = any(b["type"] == "tool_use" for m in body["messages"] for b in m["content"])
     if used and not body.get("tools"):
         raise Refused("Requests which include `tool_use` blocks must define tools")
+    names = [tool["name"] for tool in body.get("tools", ())]
+    if not all(map(_NAME.fullmatch, names)) or len(set(names)) < len(names):
+        raise Refused("tools: Tool names must be unique and match the pattern.")
     for tool in body.get("tools", ()):
         if tool["input_schema"].get("type") != "object":
             raise Refused("tools: input_schema.type: Field required")

@@ -13,6 +13,7 @@ KEY = "AIza-secret"
 MODEL = "gemini-test-3"
 STATUS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
 _KNOWN = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 _CONFIG = {"maxOutputTokens", "temperature", "thinkingConfig", "responseMimeType",
            "responseJsonSchema"}  # fmt: skip
 
@@ -62,6 +63,9 @@ class FakeGemini(FakeVendor):
         roles = [content["role"] for content in contents]
         if roles != [("user", "model")[n % 2] for n in range(len(contents))]:
             raise Refused("Please ensure that multiturn requests alternate between user and model.")
+        declared = [d["name"] for t in body.get("tools", ()) for d in t["functionDeclarations"]]
+        if not all(map(_NAME.fullmatch, declared)) or len(set(declared)) < len(declared):
+            raise Refused("Invalid function name. Must start with a letter or an underscore.")
         _check_calls(contents)
         _check_signatures(contents)
 
@@ -79,6 +83,8 @@ def _check_calls(contents: list[dict[str, Any]]) -> None:
             raise Refused("function_response.response must be a struct")
         found = [p["functionCall"] for p in content["parts"] if "functionCall" in p]
         calls = [(call.get("id"), call["name"]) for call in found]
+        if not all(_NAME.fullmatch(name) for _, name in calls):
+            raise Refused("Invalid function name. Must start with a letter or an underscore.")
     if calls:
         raise Refused("The number of function response parts must equal that of the calls.")
 

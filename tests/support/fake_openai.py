@@ -1,13 +1,19 @@
-"""A server of OpenAI's chat completions on a raw socket: exact bytes, cuts, and who has gone."""
+"""A server of OpenAI's chat completions on a raw socket: exact bytes, cuts, and who has gone.
+
+It refuses what OpenAI refuses; ``template`` adds what the chat template of Mistral's models does.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from .sse_vendor import Refused
 
 SSE = "text/event-stream"
 JSON = "application/json"
@@ -83,6 +89,21 @@ class FakeOpenAI:
         self.client_gone = asyncio.Event()
         """Set when a client leaves while its answer is held."""
         self.base_url = ""
+        self.template = False
+        """Whether roles must alternate, and ids of calls have nine letters and digits."""
+
+    def _refusal(self, body: Any) -> Answer | None:
+        """The answer to a request that breaks a rule."""
+        if body is None or "messages" not in body:
+            return None
+        try:
+            _check_tools(body)
+            _check_messages(body["messages"])
+            if self.template:
+                _check_template(body["messages"])
+        except Refused as refused:
+            return error(refused.status, message=str(refused), type="invalid_request_error")
+        return None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, one request."""
@@ -101,7 +122,7 @@ class FakeOpenAI:
         self.paths.append(first.rsplit(" ", 1)[0])
         self.headers.append(headers)
         self.bodies.append(json.loads(body) if body else None)
-        answer = self.answers.pop(0)
+        answer = self._refusal(self.bodies[-1]) or self.answers.pop(0)
         if answer.then == "drop":
             return
         extra = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
@@ -118,6 +139,57 @@ class FakeOpenAI:
         elif answer.then == "hold":
             await reader.read()
             self.client_gone.set()
+
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NINE = re.compile(r"[a-zA-Z0-9]{9}")
+_KEYS = {"role", "content", "tool_calls", "tool_call_id"}
+_ECHOED = {"reasoning_content", "reasoning", "reasoning_details"}
+
+
+def _check_tools(body: dict[str, Any]) -> None:
+    names = [tool["function"]["name"] for tool in body.get("tools", ()) if "function" in tool]
+    if not all(map(_NAME.fullmatch, names)) or len(set(names)) < len(names):
+        raise Refused("Invalid 'tools[0].function.name': string does not match pattern.")
+
+
+def _check_messages(messages: list[dict[str, Any]]) -> None:
+    waiting: list[str] = []
+    for number, message in enumerate(messages):
+        if extra := message.keys() - _KEYS - _ECHOED:
+            raise Refused(f"Unrecognized request argument supplied: messages[{number}].{extra}")
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                raise Refused("messages with role 'tool' must follow their 'tool_calls'.")
+            waiting.remove(message["tool_call_id"])
+            continue
+        _check_answered(waiting)
+        if not (message["content"] or message.get("tool_calls")):
+            raise Refused(f"Invalid 'messages[{number}].content': expected some text.")
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
+            if len(call["id"]) > 40 or not _NAME.fullmatch(function["name"]):
+                raise Refused(f"Invalid 'messages[{number}].tool_calls[0]': id or name.")
+            if not isinstance(json.loads(function["arguments"]), dict):
+                raise Refused(f"Invalid 'messages[{number}].tool_calls[0].function.arguments'.")
+            waiting.append(call["id"])
+    _check_answered(waiting)
+
+
+def _check_answered(waiting: list[str]) -> None:
+    if waiting:
+        raise Refused(f"The following tool_call_ids did not have response messages: {waiting}")
+
+
+def _check_template(messages: list[dict[str, Any]]) -> None:
+    """What the template raises; llama.cpp and vLLM answer 500 or 400 with it."""
+    spoken = [m for m in messages if m["role"] in {"user", "assistant"}]
+    turns = [m["role"] for m in spoken if not m.get("tool_calls")]
+    if turns != [("user", "assistant")[n % 2] for n in range(len(turns))]:
+        raise Refused("Conversation roles must alternate user/assistant/user/assistant/...", 500)
+    ids = [call["id"] for m in spoken for call in m.get("tool_calls", ())]
+    if not all(map(_NINE.fullmatch, ids)):
+        raise Refused("Tool call IDs should be alphanumeric strings with length 9!", 500)
 
 
 @asynccontextmanager

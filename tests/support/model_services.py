@@ -44,6 +44,10 @@ class Service(ABC):
         """The message to send, where the queued replies follow from it."""
         return message
 
+    def offered(self) -> list[str]:
+        """The names of the tools in the last request, as the vendor reads them."""
+        raise NotImplementedError
+
     @abstractmethod
     async def open(self, stack: AsyncExitStack) -> None: ...
 
@@ -96,6 +100,9 @@ class OpenAI(Service):
             attempts=3,
         )
 
+    def offered(self) -> list[str]:
+        return [tool["function"]["name"] for tool in self.fake.bodies[-1]["tools"]]
+
     def _models(self) -> fake_openai.Answer:
         body = json.dumps({"object": "list", "data": [{"id": self.model, "object": "model"}]})
         return fake_openai.Answer(pieces=[body.encode()], content_type=fake_openai.JSON)
@@ -132,6 +139,9 @@ class Anthropic(Service):
         key = fake_anthropic.KEY
         self.provider = AnthropicProvider("it", api_key=key, base_url=self.fake.url)
 
+    def offered(self) -> list[str]:
+        return [tool["name"] for tool in self.fake.chats[-1]["tools"]]
+
     def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
         parts = [fake_anthropic.thinking(0, *thinking)] if thinking else []
         parts += [fake_anthropic.text(1, *text)] if text else []
@@ -162,6 +172,10 @@ class Gemini(Service):
         await stack.enter_async_context(self.fake)
         key = fake_gemini.KEY
         self.provider = GeminiProvider("it", api_key=key, base_url=self.fake.url)
+
+    def offered(self) -> list[str]:
+        (tools,) = self.fake.chats[-1]["tools"]
+        return [declared["name"] for declared in tools["functionDeclarations"]]
 
     def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
         pieces = [fake_gemini.piece({"text": word, "thought": True}) for word in thinking]

@@ -84,7 +84,8 @@ async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
     body = fake.chats[0]
     assert body["contents"] == [{"role": "user", "parts": [{"text": "Hello"}]}]
     assert body["systemInstruction"]["parts"] == [{"text": "Be brief."}]
-    assert body["generationConfig"] == {"temperature": 0.5, "maxOutputTokens": 8192}
+    # The model thinks unasked, which counts.
+    assert body["generationConfig"] == {"temperature": 0.5, "maxOutputTokens": 8192 + 24576}
 
 
 async def test_signatures_go_back_where_they_were(provider, fake):

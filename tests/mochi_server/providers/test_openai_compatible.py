@@ -174,6 +174,7 @@ async def test_a_stored_conversation_is_sent_with_matching_call_ids(provider, fa
         {
             "role": "assistant",
             "content": "So",
+            "model": "openai/m",
             "tool_calls": [{"function": {"name": "now", "arguments": {}}, "id": "call_7"}],
         },
         {"role": "tool", "content": "one", "tool_name": "now", "tool_call_id": "call_7"},

@@ -1,0 +1,136 @@
+"""What vendors say when they refuse, as errors with our names: the one table for all of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from ..errors import (
+    ContextOverflow,
+    JSONObject,
+    MochiError,
+    ModelNotFound,
+    ProviderBusy,
+    ProviderError,
+    ProviderNotConfigured,
+)
+
+BUSY: Final = frozenset({
+    "429", "503", "529", "rate_limit_error", "rate_limit_exceeded", "overloaded_error",
+    "engine_overloaded_error", "server_overloaded", "RESOURCE_EXHAUSTED", "UNAVAILABLE",
+})  # fmt: skip
+SPENT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
+"""Answered with 429 as well; waiting does not help."""
+
+UNKNOWN_MODEL: Final = frozenset({"404", "not_found_error", "model_not_found", "NOT_FOUND"})
+TOO_LONG: Final = frozenset({
+    "413", "context_length_exceeded", "exceed_context_size_error", "request_too_large",
+})  # fmt: skip
+_NOT_OF_LENGTH: Final = frozenset({"401", "402", "403", "404", "429", "503", "529"})
+_TOO_LONG_WORDS: Final = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        r"prompt is too long(?:: (?P<needed>\d+) tokens > (?P<room>\d+))?",
+        r"exceed context limit: (?P<needed>\d+) .*> (?P<room>\d+)",
+        r"token count \(?(?P<needed>\d+)\)? exceeds .*?(?P<room>\d+)",
+        r"maximum (?:context|prompt) length is (?P<room>\d+).*?(?P<needed>\d+)",
+        r"\((?P<needed>\d+) tokens\) (?:exceeds|is longer).*? context \w+ \((?P<room>\d+)",
+        r"maximum (?:context|prompt) length|available context size|context the overflows",
+        r"(?:exceed|greater|longer|larger) (?:than )?(?:the )?(?:\S+ )?(?:maximum )?context",
+        r"too large for model with",
+    )
+)
+_LIMIT_TOO_LARGE: Final = re.compile(r"max_(?:completion_)?tokens\S* is too large")
+"""Not the prompt, though the context length is named as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A refusal, as far as the vendors' have something in common."""
+
+    words: str
+    """The service's own."""
+    status: int | None = None
+    """Of HTTP; None, or 200, for an event in mid-stream."""
+    codes: tuple[object, ...] = ()
+    """Names that it gives the error; the first is shown."""
+    retry_after: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """``n_prompt_tokens`` and ``n_ctx``, where it tells them apart from its words."""
+
+    def as_error(self, alias: str, model: str | None) -> MochiError:
+        """The error with our name, for a provider and the model that was asked."""
+        codes = {str(code) for code in (self.status, *self.codes) if code is not None}
+        details: JSONObject = {"provider": alias}
+        if self.codes:
+            details["upstream_code"] = str(self.codes[0]) if self.codes[0] is not None else None
+        if self.status is not None:
+            details["upstream_status"] = self.status
+        if codes & SPENT:
+            return ProviderError(f"Provider {alias!r}: {self.words}", details=details)
+        if (counts := self._too_long(codes)) is not None:
+            details |= {"upstream": self.words, **counts}
+            return ContextOverflow(model=model, details=details)
+        if codes & BUSY:
+            return ProviderBusy(
+                f"Provider {alias!r} is busy: {self.words}", retry_after=self.retry_after
+            )
+        if codes & UNKNOWN_MODEL and model is not None:
+            return ModelNotFound(f"Model {model!r} is not available: {self.words}")
+        return ProviderError(f"Provider {alias!r}: {self.words}", details=details)
+
+    def _too_long(self, codes: set[str]) -> Mapping[str, int] | None:
+        """What is known of a prompt that is too long; None where that is not the failure."""
+        found = None
+        if not codes & _NOT_OF_LENGTH and not _LIMIT_TOO_LARGE.search(self.words):
+            matches = (pattern.search(self.words) for pattern in _TOO_LONG_WORDS)
+            found = next(filter(None, matches), None)
+        if found is None:
+            return self.counts if codes & TOO_LONG else None
+        names = {"needed": "n_prompt_tokens", "room": "n_ctx"}
+        said = {names[key]: int(value) for key, value in found.groupdict().items() if value}
+        return {**said, **self.counts}
+
+
+def not_configured(alias: str, variable: str) -> ProviderNotConfigured:
+    """The error of a provider without key."""
+    return ProviderNotConfigured(
+        f"Provider {alias!r} is not configured: set {variable}.", details={"provider": alias}
+    )
+
+
+def not_installed(alias: str, package: str, extra: str) -> ProviderNotConfigured:
+    """The error of a provider without its package."""
+    return ProviderNotConfigured(
+        f"Provider {alias!r} needs the package {package}: pip install 'mochi-server[{extra}]'",
+        details={"provider": alias},
+    )
+
+
+def http_errors() -> tuple[type[Exception], ...]:
+    """What the SDKs' HTTP libraries raise; SDKs let them through in the middle of a stream."""
+    loaded = [sys.modules.get(name) for name in ("httpx", "httpx2")]
+    return tuple(module.HTTPError for module in loaded if module is not None)
+
+
+def seconds_of(header: str | None) -> int | None:
+    """The seconds of a ``Retry-After``, rounded up, whether it counts them or names the instant."""
+    if not header:
+        return None
+    try:
+        return max(0, -int(-float(header) // 1))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        until = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    if until.tzinfo is None:  # "-0000"
+        until = until.replace(tzinfo=timezone.utc)
+    left = (until - datetime.now(timezone.utc)).total_seconds()
+    return max(0, -int(-left // 1))

@@ -1,0 +1,178 @@
+"""What the adapters of the vendors' SDKs share: a client opened once, patience, named errors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar, Final, Generic, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import SecretStr
+
+from ..aio import in_thread
+from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
+from .attempts import ATTEMPTS, WholeCharacters, lists_models, patiently, structured_reply
+from .base import Chunk, ModelRequest, Provider, T
+from .failures import Failure, http_errors, not_configured, not_installed
+
+CONNECT_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 600.0
+"""Longest silence, before the first byte (queue, loading, the prompt) and within a reply."""
+
+MODEL_SECONDS: Final = 300.0
+"""How long what the API tells of a model is believed."""
+
+HIDDEN: Final = "…"
+
+ClientT = TypeVar("ClientT")
+
+
+class VendorProvider(Provider, Generic[ClientT]):
+    """The models of one key at one address."""
+
+    service: ClassVar[str]
+    """What it is called where no address is set."""
+    module: ClassVar[str]
+    package: ClassVar[str]
+    extra: ClassVar[str]
+    """The package, what it is imported as, and our extra that brings it."""
+    variable: ClassVar[str]
+    """What a person must set."""
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        api_key: SecretStr | str | None,
+        base_url: str | None,
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        super().__init__(alias)
+        key = api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key
+        self._api_key = (key or "").strip() or None
+        self._base_url = (base_url or "").strip() or None
+        self._attempts = attempts
+        self._sdk: Any = None
+        self._opened: ClientT | None = None
+
+    @property
+    def configured(self) -> bool:
+        """Whether there is a key."""
+        return self._api_key is not None
+
+    async def _client(self) -> ClientT:
+        if self._opened is None:
+            client = await in_thread(self._open)
+            if self._opened is None:
+                self._opened = client
+        return self._opened
+
+    def _open(self) -> ClientT:
+        """Import the SDK, which takes a second, and make its client.
+
+        Raises:
+            ProviderNotConfigured: there is no key, no package, or they are of no use.
+        """
+        if not self.configured:
+            raise not_configured(self.alias, self.variable)
+        if self._api_key and not (self._api_key.isascii() and self._api_key.isprintable()):
+            raise ProviderNotConfigured(
+                f"The key of provider {self.alias!r} has characters that no key has: "
+                f"check {self.variable}.",
+                details={"provider": self.alias},
+            )
+        try:
+            self._sdk = self._load()
+        except ImportError as error:
+            raise not_installed(self.alias, self.package, self.extra) from error
+        try:
+            return self._connect()
+        except Exception as error:  # an address, a proxy of the environment, a file with roots
+            raise ProviderNotConfigured(
+                f"Provider {self.alias!r} cannot be set up: {self._hide(str(error))}",
+                details={"provider": self.alias},
+            ) from error
+
+    def _load(self) -> ModuleType:
+        """The SDK."""
+        return import_module(self.module)
+
+    @abstractmethod
+    def _connect(self) -> ClientT:
+        """The SDK's client; connects to nothing yet."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """The reply; closing the generator closes the connection."""
+        tries = patiently(lambda: self._stream(request), attempts=self._attempts)
+        characters = WholeCharacters()
+        async with aclosing(tries) as chunks:
+            async for chunk in chunks:
+                for whole in characters.add(chunk):
+                    yield whole
+
+    @abstractmethod
+    def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """The reply of one request."""
+
+    async def structured(self, request: ModelRequest, shape: type[T]) -> T:
+        """A reply that validates as ``shape``, by the vendor's JSON-schema mode.
+
+        Raises:
+            ProviderError: the reply does not validate, or was cut.
+        """
+        return await structured_reply(self, request, shape)
+
+    async def check(self) -> bool:
+        """Whether the service lists its models now."""
+        return await lists_models(self)
+
+    def describe(self) -> str:
+        """The address, without what it has of logins."""
+        if self._base_url is None:
+            return self.service
+        parts = urlsplit(self._base_url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+    @contextmanager
+    def _translated(self, model: str | None) -> Iterator[None]:
+        """The SDK's errors as ours."""
+        try:
+            yield
+        except Exception as error:
+            found = self._error_of(error, model)
+            if found is None:
+                raise
+            raise found from error
+
+    def _error_of(self, error: Exception, model: str | None) -> MochiError | None:
+        """Our error for one of the SDK's; None for one that is not."""
+        if isinstance(error, (*self._no_connection(), *http_errors())):
+            cause = error.__cause__ or error
+            words = self._hide(str(cause)) or type(cause).__name__
+            return ProviderUnreachable(
+                f"Provider {self.alias!r} at {self.describe()} cannot be reached: {words}"
+            )
+        if (failure := self._failure_of(error)) is not None:
+            return failure.as_error(self.alias, model)
+        if isinstance(error, (self._any_error(), ValueError)):
+            return ProviderError(f"Provider {self.alias!r}: {self._hide(str(error))}")
+        return None
+
+    @abstractmethod
+    def _failure_of(self, error: Exception) -> Failure | None:
+        """What the service said; None where the error is not its answer."""
+
+    @abstractmethod
+    def _no_connection(self) -> tuple[type[Exception], ...]:
+        """What the SDK raises where no answer came."""
+
+    @abstractmethod
+    def _any_error(self) -> type[Exception]:
+        """The base class of the SDK's errors."""
+
+    def _hide(self, words: str) -> str:
+        """The words without the key, which some services repeat."""
+        return words.replace(self._api_key, HIDDEN) if self._api_key else words
