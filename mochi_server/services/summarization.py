@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 0.25
 """Shortest wait after a summary had to give way."""
+PATIENCE_INTERVALS = 20
+"""So many times the quiet time a summary waits for a model that always has a turn; then it begins
+beside the turn, and waits twice as long when a chat has ended it."""
 WAIT_SECONDS = 5.0
 """How long a person's wish waits for a summary of the same session that is being written."""
 CLOSE_SECONDS = 5.0
@@ -161,6 +164,8 @@ class SummarizationService:
         Raises:
             MochiError: it cannot be read, the model did not answer, or not in the form.
         """
+        pause = max(self._interval, AGAIN_SECONDS)
+        patience = PATIENCE_INTERVALS * pause
         while True:
             session = await self._sessions.get(session_id)
             if not is_finished(session) or not (anew or await in_thread(has_news, session)):
@@ -170,11 +175,13 @@ class SummarizationService:
             if model is None:
                 self._lanes.unmark(session_id)
                 return Outcome.NO_MODEL
-            async with self._lanes.lane(model):
+            async with self._lanes.lane(model, patience) as idle:
                 work = partial(self._writer.write, session_id, model, anew=anew)
                 if await self._lanes.undisturbed(session_id, model, work):
                     return Outcome.WRITTEN
-            await anyio.sleep(max(self._interval, AGAIN_SECONDS))
+            if not idle:
+                patience *= 2
+            await anyio.sleep(pause)
 
     # When somebody asks for it
 

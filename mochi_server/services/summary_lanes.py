@@ -34,7 +34,7 @@ class _Model:
 
 
 class Lanes:
-    """One summary of a model at a time, only while no turn of this process has the model.
+    """One summary of a model at a time, as far as possible while no turn of this process has it.
 
     A summary takes the marks of its session and of its model, so that no other process works on
     the same; whoever asks for one of them makes it stop.
@@ -97,13 +97,22 @@ class Lanes:
     # Summaries
 
     @asynccontextmanager
-    async def lane(self, model: str) -> AsyncIterator[None]:
-        """Wait until no other summary of this process has the model, and no turn."""
+    async def lane(self, model: str, patience: float) -> AsyncIterator[bool]:
+        """Wait until no other summary of this process has the model, then until no turn has it.
+
+        Args:
+            model: Full name of it.
+            patience: Longest wait for the turns, in seconds.
+
+        Yields:
+            Whether no turn has it.
+        """
         state = self._models[model]
         async with state.lane:
-            while state.turns:
-                await state.idle.wait()
-            yield
+            with anyio.move_on_after(patience):
+                while state.turns:
+                    await state.idle.wait()
+            yield not state.turns
 
     async def undisturbed(
         self, session_id: str, model: str, work: Callable[[], Awaitable[object]]

@@ -67,7 +67,7 @@ class SummaryWriter:
                 return summary
             if part.is_last:
                 seconds = time.monotonic() - began
-                logger.info("Session %s summarised by %s in %.1f s", session_id, model, seconds)
+                logger.debug("Session %s summarised by %s in %.1f s", session_id, model, seconds)
                 return summary
             anew = False
 

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from mochi_server.errors import ShuttingDown
+from mochi_server.services import summarization
 from mochi_server.sessions.marks import FileMarks
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from tests.support.agents import write_skill
@@ -76,6 +77,28 @@ async def test_no_summary_begins_while_a_turn_has_the_model(engine, ollama):
     assert summaries(ollama) == []
     gate.set()
     await until(lambda: summary_of(engine, done))
+
+
+async def test_on_a_model_that_always_has_a_turn_a_summary_comes_beside_it(
+    engine, ollama, monkeypatch
+):
+    monkeypatch.setattr(summarization, "PATIENCE_INTERVALS", 1)
+    gate = asyncio.Event()
+    ollama.one_at_a_time = False
+    busy = await engine.session()
+    ollama.reply(["Hel", "lo"], gate=gate, pause_after=1, match="busy")
+    reader = (await engine.start(busy, "busy")).reader()
+    await reader.next()
+    session_id = await engine.session()
+    await begun(engine, ollama, session_id)
+    with anyio.fail_after(2):
+        await engine.turn(await engine.session(), "Me first")
+    assert ollama.disconnects == 1
+    await until(lambda: summary_of(engine, session_id))
+    assert len(engine.turns) == 1
+    gate.set()
+    await engine.ended()
+    assert engine.stored(busy)[-1]["content"] == "Hello"
 
 
 async def test_summaries_of_one_model_come_one_after_the_other(tmp_path, ollama):
