@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from ..errors import InvalidRequest, JSONObject
 from ..progress import Progress
 from ..sessions import MemoryStorage, SessionFilter, SessionManager
 from ..sessions.codec import breathe
+from ..sessions.cursors import foreign_cursor, read_cursor, write_cursor
 from ..sessions.listing import ALL, Key, Row
 from .contents import Contents
 from .database import SearchFile
@@ -115,7 +114,7 @@ class SessionSearch:
         """
         if limit < 1:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
-        query, start = parse(text), 0 if cursor is None else read_cursor(cursor)
+        query, start = parse(text), 0 if cursor is None else place_of(cursor)
         find = partial(self._find, query, MOST if wanted == ALL else -1)
         look, hits, indexing = await self._found(find, wait_seconds)
         page = _Page(query, wanted, start, limit)
@@ -154,7 +153,7 @@ class SessionSearch:
         return SearchResult(
             [self._entry(page.query, look, hit) for hit in shown[page.start : stop]],
             [orjson.loads(row.encoded) for row in problems],
-            write_cursor(stop) if len(shown) > stop else None,
+            write_cursor(f"search:{stop}") if len(shown) > stop else None,
             indexing,
         )
 
@@ -219,22 +218,12 @@ def _key(row: Row) -> Key:
     return row.key
 
 
-def write_cursor(place: int) -> str:
-    """A place in the order of what was found, as an opaque text."""
-    return base64.urlsafe_b64encode(f"search:{place}".encode()).decode().rstrip("=")
-
-
-def read_cursor(cursor: str) -> int:
-    """The place that a cursor means.
+def place_of(cursor: str) -> int:
+    """The place at which the cursor's page begins.
 
     Raises:
         InvalidRequest: it is none of ours.
     """
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-    except (ValueError, binascii.Error):
-        text = ""
-    found = _CURSOR.fullmatch(text)
-    if found is None:
-        raise InvalidRequest("The cursor is not one of this search.")
+    if (found := _CURSOR.fullmatch(read_cursor(cursor))) is None:
+        raise foreign_cursor()
     return int(found[1])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import orjson
 
-from ..errors import InvalidRequest, JSONObject, MochiError
+from ..errors import JSONObject, MochiError
 from .codec import NotASession, disassemble, encode, is_user, open_prefix
+from .cursors import foreign_cursor, read_cursor, write_cursor
 from .migration import NotMetadata, read_metadata
 from .session import ChatSession, preview_of
 from .storage.base import Entry
@@ -136,20 +135,19 @@ def _row(metadata: SessionMetadata, signature: tuple[int, ...], at: int, preview
     )
 
 
-def write_cursor(key: Key) -> str:
-    """The place behind this row, as an opaque text."""
-    return base64.urlsafe_b64encode(f"{key[0]}:{key[1]}".encode()).decode().rstrip("=")
+def cursor_behind(key: Key) -> str:
+    """The cursor of the page that begins behind this row."""
+    return write_cursor(f"{key[0]}:{key[1]}")
 
 
-def read_cursor(cursor: str) -> Key:
-    """The place that a cursor means.
+def key_of(cursor: str) -> Key:
+    """The row behind which the cursor's page begins.
 
     Raises:
         InvalidRequest: it is none of ours.
     """
+    number, _, session_id = read_cursor(cursor).partition(":")
     try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        number, _, session_id = text.partition(":")
         return int(number), session_id
-    except (ValueError, binascii.Error) as error:
-        raise InvalidRequest("The cursor is not one of this list.") from error
+    except ValueError as error:
+        raise foreign_cursor() from error

@@ -22,7 +22,7 @@ from ..messages import now
 from .cache import DocumentCache
 from .codec import Document, NotASession, assemble, disassemble
 from .index import SessionIndex, Table
-from .listing import ALL, Key, Row, SessionFilter, SessionList, read_cursor, row_of_session
+from .listing import ALL, Key, Row, SessionFilter, SessionList, key_of, row_of_session
 from .pages import joined, parsed
 from .session import ChatSession
 from .storage.base import SessionChanged, SessionStorage
@@ -262,7 +262,7 @@ class SessionManager:
     async def _table(self, limit: int | None, cursor: str | None) -> tuple[Table, Key | None]:
         if limit is not None and limit < 1:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
-        behind = None if cursor is None else read_cursor(cursor)
+        behind = None if cursor is None else key_of(cursor)
         return await self._index.table(), behind
 
     async def _document(self, session_id: str, signature: tuple[int, ...] | None) -> Document:

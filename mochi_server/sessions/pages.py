@@ -9,7 +9,7 @@ import orjson
 
 from ..errors import JSONObject
 from .codec import breathe
-from .listing import ALL, Key, Row, SessionFilter, SessionList, write_cursor
+from .listing import ALL, Key, Row, SessionFilter, SessionList, cursor_behind
 
 _BREATH = 512
 
@@ -34,7 +34,7 @@ class Page:
         following = None
         if self.limit is not None and len(keys) > self.limit:
             keys = keys[: self.limit]
-            following = write_cursor(keys[-1])
+            following = cursor_behind(keys[-1])
         return self.lines(keys), following
 
     def _is_wanted(self, key: Key) -> bool:
