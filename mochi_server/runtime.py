@@ -15,9 +15,8 @@ from .backends import (
     default_providers,
     default_storages,
 )
-from .chat import ChatService, TurnRegistry
+from .chat import ChatService, Conversations, Limits, StatusService, TurnRegistry
 from .chat.approvals import ApprovalBroker, LocalApprovals
-from .chat.conversation import Limits
 from .config import MochiServerSettings, load_settings
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
@@ -76,6 +75,16 @@ class Runtime:
             look_seconds=0.0 if settings.workers > 1 else LOOK_SECONDS,
         )
         self.summaries = self._summarization()
+        conversations = Conversations(
+            providers=self.providers,
+            windows=self.context_window,
+            limits=Limits(
+                max_output_tokens=settings.max_output_tokens,
+                max_history_tokens=settings.max_history_tokens,
+                max_history_messages=settings.max_history_messages,
+            ),
+            make_way=self.summaries.make_way,
+        )
         self.background = BackgroundTasks()
         self.turns = TurnRegistry()
         self.tool_loader = build_tool_loader(settings)
@@ -104,17 +113,25 @@ class Runtime:
             agent_chats_path=settings.agent_chats_path,
             stamp=settings.state_path / AGENTS_STAMP,
         )
+        agents = AgentSource(self.agents, self._agent_runner(conversations))
         self.chat = ChatService(
-            settings=settings,
+            sessions=self.sessions,
+            conversations=conversations,
+            turns=self.turns,
+            tools=self.tools,
+            execution=self.tool_execution,
+            approvals=self.approvals,
+            agents=agents,
+            summaries=self.summaries,
+            max_tool_rounds=settings.max_tool_rounds,
+        )
+        self.status = StatusService(
             sessions=self.sessions,
             providers=self.providers,
             windows=self.context_window,
             turns=self.turns,
             tools=self.tools,
-            execution=self.tool_execution,
-            approvals=self.approvals,
-            agents=AgentSource(self.agents, self._agent_runner()),
-            summaries=self.summaries,
+            agents=agents,
         )
 
     def _summarization(self) -> SummarizationService:
@@ -137,25 +154,17 @@ class Runtime:
             interval=settings.summarization_interval_seconds,
         )
 
-    def _agent_runner(self) -> AgentExecutionService:
+    def _agent_runner(self, conversations: Conversations) -> AgentExecutionService:
         settings = self.settings
         return AgentExecutionService(
             max_rounds=settings.max_agent_rounds,
-            limits=Limits(
-                max_tool_rounds=settings.max_agent_rounds,
-                max_output_tokens=settings.max_output_tokens,
-                max_history_tokens=settings.max_history_tokens,
-                max_history_messages=settings.max_history_messages,
-            ),
             sessions=self.agent_sessions,
-            providers=self.providers,
-            windows=self.context_window,
+            conversations=conversations,
             execution=self.tool_execution,
             prompts=PromptLoader(
                 settings.within_data(settings.planning_prompt_path),
                 settings.within_data(settings.execution_prompt_path),
             ),
-            make_way=self.summaries.make_way,
         )
 
     def start(self) -> None:

@@ -274,4 +274,4 @@ async def remove_system_prompt(request: HttpRequest, session_id: str) -> HttpRes
 )
 async def session_status(request: HttpRequest, session_id: str) -> HttpResponse:
     """Context window, tools, agents, system prompt, summary."""
-    return json_response(await get_runtime().chat.status(session_id))
+    return json_response(await get_runtime().status.of(session_id))

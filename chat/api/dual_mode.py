@@ -151,7 +151,7 @@ async def simple_stream(request: HttpRequest, payload: SimpleChatRequest) -> Eve
         turn = await runtime.chat.open_turn(
             session_id, message=payload.message, model=payload.model, selected=tools, notes=notes
         )
-    model = turn.conversation.model
+    model = turn.conversation.model.full_name
     return EventStreamResponse(
         runtime.chat.start(turn),
         heartbeat=settings.MOCHI.heartbeat_seconds,

@@ -5,17 +5,15 @@ Docs: docs/explanation/agents.md. It is the same engine as the chat's, over the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 
-from ..chat.checks import check_tools, learn_window
-from ..chat.conversation import Conversation, Limits, objects, system_of
-from ..chat.tool_calls import CallContext, ToolCalls, unanswered
+from ..chat.conversation import Conversation, Conversations
+from ..chat.model import ChatModel
+from ..chat.stored import add_question, system_of
+from ..chat.tool_calls import CallContext, ToolCalls
 from ..errors import MochiError, ModelNotFound, ProviderNotConfigured, ToolsNotSupported
 from ..events import Event
-from ..messages import UserMessage
-from ..providers.registry import ProviderRegistry
-from ..services.context_window import DynamicContextWindowService
 from ..sessions import ChatSession, SessionManager
 from ..tools.base import Tool, ToolFailed, ToolOutput
 from ..tools.execution import ToolExecutionService
@@ -34,22 +32,16 @@ class AgentExecutionService:
         self,
         *,
         max_rounds: int,
-        limits: Limits,
         sessions: SessionManager,
-        providers: ProviderRegistry,
-        windows: DynamicContextWindowService,
+        conversations: Conversations,
         execution: ToolExecutionService,
         prompts: PromptLoader,
-        make_way: Callable[[str], None] | None = None,
     ) -> None:
         self._max_rounds = max_rounds
-        self._limits = limits
         self._sessions = sessions
-        self._providers = providers
-        self._windows = windows
+        self._conversations = conversations
         self._execution = execution
         self._prompts = prompts
-        self._make_way = make_way
 
     async def run(
         self,
@@ -74,14 +66,15 @@ class AgentExecutionService:
             ToolFailed: it could not begin, or not go on.
         """
         try:
-            conversation = await self._conversation(definition, context.model)
+            model = await self._model(definition, context.model)
             if session_id is None:
-                session_id = await self._new_session(definition, conversation.model)
-            conversation.session_id = session_id
+                session_id = await self._new_session(definition, model.full_name)
             async with AsyncExitStack() as stack:
                 session = await stack.enter_async_context(self._sessions.claim(session_id))
                 check_owner(session, definition)
-                begin = await self._instruct(conversation, definition, instruction)
+                session = await self._instruct(session_id, definition, model, instruction)
+                conversation = self._conversations.open(session, model, sessions=self._sessions)
+                begin = len(session.messages)
                 run = self._run(definition, tools, conversation, context, begin)
                 async with aclosing(run.events(instruction)) as events:
                     async for event in events:
@@ -90,32 +83,13 @@ class AgentExecutionService:
             reason = f"agent {definition.name!r} cannot work now: {error.message}"
             raise ToolFailed(reason) from error
 
-    async def _conversation(self, definition: AgentDefinition, fallback: str) -> Conversation:
+    async def _model(self, definition: AgentDefinition, fallback: str) -> ChatModel:
         """The agent's model, or the caller's where that is not there or cannot call tools."""
-        names = [name for name in (definition.model, fallback) if name]
-        for model in names[:-1]:
+        tools = bool(definition.tools)
+        if definition.model is not None:
             with suppress(ModelNotFound, ProviderNotConfigured, ToolsNotSupported):
-                return await self._with_model(model, definition)
-        return await self._with_model(names[-1], definition)
-
-    async def _with_model(self, model: str, definition: AgentDefinition) -> Conversation:
-        provider, name = self._providers.resolve(model)
-        info = await provider.show_model(name)
-        if definition.tools:
-            check_tools(model, info, provider)
-        await learn_window(self._windows, model, provider, name)
-        return Conversation(
-            session_id="",
-            model=model,
-            name=name,
-            info=info,
-            provider=provider,
-            think=False,
-            limits=self._limits,
-            sessions=self._sessions,
-            windows=self._windows,
-            make_way=self._make_way,
-        )
+                return await self._conversations.find_model(definition.model, tools=tools)
+        return await self._conversations.find_model(fallback, tools=tools)
 
     async def _new_session(self, definition: AgentDefinition, model: str) -> str:
         session = await self._sessions.create(model, system_prompt=definition.system_prompt)
@@ -129,19 +103,18 @@ class AgentExecutionService:
         return session.session_id
 
     async def _instruct(
-        self, conversation: Conversation, definition: AgentDefinition, instruction: str
-    ) -> int:
-        """Refresh the system prompt, store the instruction; the number of messages then."""
+        self, session_id: str, definition: AgentDefinition, model: ChatModel, instruction: str
+    ) -> ChatSession:
+        """Refresh model and system prompt, store the instruction."""
 
         def change(session: ChatSession) -> None:
-            session.metadata.model = conversation.model
+            session.metadata.model = model.full_name
             system = system_of(session)
             if system is None or system.get("content") != definition.system_prompt:
                 session.set_system_prompt(definition.system_prompt)
-            session.append(*unanswered(objects(session.tail())), UserMessage(content=instruction))
+            add_question(session, instruction)
 
-        conversation.session = await self._sessions.update(conversation.session_id, change)
-        return len(conversation.session.messages)
+        return await self._sessions.update(session_id, change)
 
     def _run(
         self,
@@ -159,7 +132,7 @@ class AgentExecutionService:
             conversation=conversation,
             calls=ToolCalls(
                 session_id=conversation.session_id,
-                model=conversation.model,
+                model=conversation.model.full_name,
                 execution=self._execution,
                 asker=asker,
                 tools={tool.name: tool for tool in tools},

@@ -15,8 +15,10 @@ from ..agent_events import (
     AgentToolCall,
     AgentToolResult,
 )
-from ..chat.conversation import NOTHING, Beside, Conversation, objects
+from ..chat.conversation import Conversation
 from ..chat.reply import Reply
+from ..chat.requests import Beside
+from ..chat.stored import objects
 from ..chat.tool_calls import ToolCalls
 from ..errors import JSONObject, MochiError
 from ..events import ContentDelta, Event, ToolCallStarted, ToolResultReady
@@ -53,7 +55,7 @@ class AgentRun:
             agent_name=self.name,
             instruction=instruction,
             session_id=self.conversation.session_id,
-            model=self.conversation.model,
+            model=self.conversation.model.full_name,
             agent_call_id=self.call_id,
             parent_call_id=self.parent_call_id,
         )
@@ -103,7 +105,7 @@ class AgentRun:
 
     def _beside(self, prompt: str, *, tools: bool = False) -> Beside:
         """What is sent and never stored; as the user's, since templates know that everywhere."""
-        schemas = self.calls.schemas() if tools and self.calls.tools else NOTHING.tools
+        schemas = self.calls.schemas() if tools else ()
         return Beside(tools=schemas, messages=[{"role": "user", "content": prompt}])
 
     async def _ask(

@@ -30,15 +30,3 @@ class Agents(Protocol):
 
     async def tool_of(self, source: str, name: str) -> Tool | None:
         """A tool of an agent, by its ``Tool.source``."""
-
-
-class NoAgents:
-    """For a server without agents."""
-
-    async def offer(self, settings: AgentSettings | None) -> AgentOffer:
-        """Every enabled agent is unknown."""
-        return AgentOffer(unknown=list(settings.enabled_agents) if settings else [])
-
-    async def tool_of(self, source: str, name: str) -> Tool | None:  # noqa: ARG002 - the protocol
-        """None."""
-        return None

@@ -5,32 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from ..config import MochiServerSettings
 from ..errors import (
     InvalidRequest,
     JSONObject,
-    MochiError,
     ToolNotFound,
 )
 from ..providers.base import Think
-from ..providers.registry import ProviderRegistry
-from ..services.context_window import DynamicContextWindowService
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
-from ..sessions.types import (
-    ContextWindowConfig,
-    SessionMetadata,
-    ToolExecutionPolicy,
-    ToolSettings,
-)
+from ..sessions.types import SessionMetadata, ToolExecutionPolicy, ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolFailed
 from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
-from .agent_offer import Agents, NoAgents
+from .agent_offer import Agents
 from .approvals import ApprovalBroker, ApprovalRequest, Decision
 from .asking import Asker
-from .checks import check_length, check_thinking, check_tools, learn_window, prepare
-from .conversation import Conversation, Limits, Notes, system_of
+from .conversation import Conversations, Notes
+from .stored import add_question
 from .tool_calls import ToolCalls
 from .turn import Turn
 from .turn_log import TurnLog
@@ -46,32 +37,25 @@ class ChatService:
     def __init__(
         self,
         *,
-        settings: MochiServerSettings,
         sessions: SessionManager,
-        providers: ProviderRegistry,
-        windows: DynamicContextWindowService,
+        conversations: Conversations,
         turns: TurnRegistry,
         tools: ToolCatalogue,
         execution: ToolExecutionService,
         approvals: ApprovalBroker,
-        agents: Agents | None = None,
-        summaries: SummarizationService | None = None,
+        agents: Agents,
+        summaries: SummarizationService,
+        max_tool_rounds: int,
     ) -> None:
+        self._sessions = sessions
+        self._conversations = conversations
+        self._turns = turns
         self._tools = tools
         self._execution = execution
         self._approvals = approvals
-        self._agents: Agents = agents if agents is not None else NoAgents()
+        self._agents = agents
         self._summaries = summaries
-        self._sessions = sessions
-        self._providers = providers
-        self._windows = windows
-        self._turns = turns
-        self._limits = Limits(
-            max_tool_rounds=settings.max_tool_rounds,
-            max_output_tokens=settings.max_output_tokens,
-            max_history_tokens=settings.max_history_tokens,
-            max_history_messages=settings.max_history_messages,
-        )
+        self._max_tool_rounds = max_tool_rounds
 
     async def open_turn(
         self,
@@ -109,50 +93,38 @@ class ChatService:
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._sessions.claim(session_id))
             metadata = session.metadata
-            model = model or metadata.model
-            if self._summaries is not None:
-                stack.enter_context(self._summaries.turn(session_id, model))
-            conversation = await self._conversation(session_id, model, think)
-            conversation.notes = notes
-            info = conversation.info
+            name = model or metadata.model
+            stack.enter_context(self._summaries.turn(session_id, name))
+            found = await self._conversations.find_model(name, think=think)
             tools = await self._offered(metadata, selected)
             if tools:
-                check_tools(model, info, conversation.provider)
+                found.check_tools()
 
             def change(session: ChatSession) -> None:
-                check_length(conversation.model, info, session, message)
-                prepare(session, message)
+                found.check_length(session, message)
+                if message is None:
+                    session.truncate_after_last_user()
+                else:
+                    add_question(session, message)
 
-            conversation.session = await self._sessions.update(session_id, change)
+            session = await self._sessions.update(session_id, change)
             settings = metadata.tool_settings
             calls = ToolCalls(
                 session_id=session_id,
-                model=model,
+                model=name,
                 execution=self._execution,
                 asker=Asker(broker=self._approvals, session_id=session_id, wait=wait),
                 tools=tools,
                 policy=settings.execution_policy if settings else ALWAYS,
             )
-            return Turn(conversation=conversation, calls=calls, claim=stack.pop_all())
-
-    async def _conversation(self, session_id: str, model: str, think: Think) -> Conversation:
-        """A session with a model that is there and can do what is asked."""
-        provider, name = self._providers.resolve(model)
-        info = await provider.show_model(name)
-        check_thinking(model, info, think)
-        await learn_window(self._windows, model, provider, name)
-        return Conversation(
-            session_id=session_id,
-            model=model,
-            name=name,
-            info=info,
-            provider=provider,
-            think=think,
-            limits=self._limits,
-            sessions=self._sessions,
-            windows=self._windows,
-            make_way=self._summaries.make_way if self._summaries is not None else None,
-        )
+            return Turn(
+                conversation=self._conversations.open(
+                    session, found, sessions=self._sessions, think=think, notes=notes
+                ),
+                calls=calls,
+                max_rounds=self._max_tool_rounds,
+                claim=stack.pop_all(),
+            )
 
     async def _offered(
         self, metadata: SessionMetadata, selected: Sequence[str] | None
@@ -255,60 +227,3 @@ class ChatService:
         except (InvalidArguments, ToolFailed) as error:
             text = f"The arguments do not fit {request.tool_name!r}: {error}"
             raise InvalidRequest(text, details={"tool": request.tool_name}) from error
-
-    async def status(self, session_id: str) -> JSONObject:
-        """``GET /sessions/{id}/status`` in docs/reference/http-api.md.
-
-        Raises:
-            SessionNotFound, SessionUnreadable.
-        """
-        session = await self._sessions.get(session_id)
-        metadata = session.metadata
-        tools = metadata.tool_settings
-        selection = await self._tools.select(tools)
-        missing = self._missing(selection.unknown)
-        agents = await self._agents.offer(metadata.agent_settings)
-        config = metadata.context_window_config or ContextWindowConfig()
-        system = system_of(session)
-        summary = metadata.summary
-        return {
-            "session_id": session_id,
-            "model": metadata.model,
-            "message_count": len(session.messages),
-            "turn_running": self._turns.log_of(session_id) is not None,
-            "context_window": {
-                "dynamic_enabled": self._windows.enabled and config.dynamic_enabled,
-                "current_window": config.current_window,
-                "model_max_context": await self._context_length(metadata.model),
-                "last_adjustment_reason": config.last_adjustment,
-                "manual_override": config.manual_override,
-            },
-            "tools_enabled": bool(tools and (tools.tools or tools.tool_group)),
-            "active_tools": list(selection.tools),
-            "unknown_tools": [name for name in selection.unknown if name not in missing],
-            "unknown_tool_group": selection.unknown_group,
-            "missing_tools": missing,
-            "execution_policy": tools.execution_policy.value if tools else None,
-            "agents_enabled": bool(agents.enabled),
-            "enabled_agents": list(agents.enabled),
-            "unknown_agents": list(agents.unknown),
-            "invalid_agents": dict(agents.invalid),
-            "system_prompt_file": system.get("source_file") if system else None,
-            "summary": summary.model_dump(mode="json") if summary else None,
-            "summary_model": metadata.summary_model,
-        }
-
-    def _missing(self, names: Sequence[str]) -> JSONObject:
-        """Why tools that a session enables could not be loaded, where that is known."""
-        return {
-            problem.tool: problem.reason
-            for problem in self._tools.problems()
-            if problem.tool is not None and problem.tool in names
-        }
-
-    async def _context_length(self, model: str) -> int | None:
-        """The model's longest context; null when its provider does not say now."""
-        try:
-            return (await self._providers.show_model(model)).context_length
-        except MochiError:
-            return None

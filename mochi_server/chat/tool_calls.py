@@ -8,10 +8,9 @@ offered run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
@@ -243,32 +242,3 @@ def interrupted(calls: Sequence[ToolCall], results: Results) -> list[ToolMessage
         result if result is not None else _message(call, INTERRUPTED)
         for call, result in zip(calls, results, strict=True)
     ]
-
-
-def unanswered(backwards: Iterable[JSONObject]) -> list[ToolMessage]:
-    """Results for calls at the end of a stored conversation that a crash left without any."""
-    answered = 0
-    for message in backwards:
-        if message.get("role") == "tool":
-            answered += 1
-            continue
-        calls = message.get("tool_calls") if message.get("role") == "assistant" else None
-        return (
-            [_stored_result(call) for call in calls[answered:]] if isinstance(calls, list) else []
-        )
-    return []
-
-
-def _stored_result(call: Any) -> ToolMessage:  # noqa: ANN401 - JSON of any writer
-    call = call if isinstance(call, dict) else {}
-    function = call.get("function")
-    name = function.get("name") if isinstance(function, dict) else None
-    return ToolMessage(
-        content=INTERRUPTED,
-        tool_name=_text_or_none(name),
-        tool_call_id=_text_or_none(call.get("id")),
-    )
-
-
-def _text_or_none(value: Any) -> str | None:  # noqa: ANN401 - JSON of any writer
-    return value if isinstance(value, str) else None

@@ -12,8 +12,9 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
 from ..events import Event, MessageComplete, ToolContinuationStart
-from .conversation import NOTHING, Beside, Conversation
+from .conversation import Conversation
 from .reply import Reply
+from .requests import NOTHING, Beside
 from .tool_calls import ToolCalls
 
 
@@ -23,6 +24,8 @@ class Turn:
 
     conversation: Conversation
     calls: ToolCalls
+    max_rounds: int
+    """Times that tools may run; then the model has to answer without."""
     claim: AsyncExitStack
 
     @property
@@ -43,11 +46,11 @@ class Turn:
             MochiError: the turn failed; what came so far is kept.
         """
         conversation = self.conversation
-        offered = Beside(tools=self.calls.schemas()) if self.calls.tools else NOTHING
+        offered = Beside(tools=self.calls.schemas())
         rounds = 0
         while True:
             reply = Reply()
-            exhausted = rounds >= conversation.limits.max_tool_rounds
+            exhausted = rounds >= self.max_rounds
             beside = NOTHING if exhausted else offered
             async with aclosing(conversation.ask(reply, beside)) as batches:
                 async for deltas in batches:
@@ -73,10 +76,10 @@ class Turn:
         message = await conversation.finish(reply)
         return MessageComplete(
             message_id=message.message_id or "",
-            model=conversation.model,
+            model=conversation.model.full_name,
             eval_count=message.eval_count,
             prompt_eval_count=message.prompt_eval_count,
-            context_window=conversation.window_payload(message),
+            context_window=conversation.requests.window_payload(message),
             finish_reason=reply.finish.reason if reply.finish else None,
             tool_rounds_exhausted=exhausted,
             message=message.as_stored(),

@@ -620,7 +620,7 @@ async def test_the_status_names_active_unknown_and_missing_tools(
     broken = FUNCTIONS.replace('    """Say nothing."""\n', "")
     (tmp_path / "tools" / "functions.py").write_text(broken)
     session = await threads.session(**offer("confirm_destructive", "add", "silent", "launch"))
-    status = await threads.chat.status(session)
+    status = await threads.runtime.status.of(session)
     assert status["tools_enabled"] is True
     assert status["active_tools"] == ["add"]
     assert status["execution_policy"] == "confirm_destructive"

@@ -42,7 +42,7 @@ async def test_a_turn_that_ended_well_is_summarised_and_the_list_shows_it(engine
     [line] = (await engine.sessions.list()).entries
     assert line["summary"] == stored
     assert line["title"] == WRITTEN["summary"].rstrip(".")
-    assert (await engine.chat.status(session_id))["summary"] == stored
+    assert (await engine.runtime.status.of(session_id))["summary"] == stored
 
 
 async def test_a_summary_is_no_change_of_the_conversation(tmp_path, ollama):

@@ -1,0 +1,176 @@
+"""What is asked of a model for a session: its history, fitted to the context window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import orjson
+
+from ..aio import in_thread
+from ..errors import ContextOverflow, JSONObject
+from ..messages import AssistantMessage
+from ..providers.base import ModelRequest, Think
+from ..services.context_window import DynamicContextWindowService, Window, record
+from ..services.history import FittedHistory, estimate, fit
+from ..sessions import ChatSession
+from .model import ChatModel
+from .stored import objects, system_of, usage_of
+
+LONG_SESSION = 200
+"""Messages from which on the history is fitted in a thread: a large window may take them all."""
+SMALLEST_REPLY = 256
+"""Tokens that a reply may always have, even when the window seems full."""
+FILLED = 0.75
+"""Share of the window that is filled again after an overflow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds each request of a conversation; null for no bound."""
+
+    max_output_tokens: int | None = None
+    max_history_tokens: int | None = None
+    max_history_messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is sent with the history and not stored with it."""
+
+    tools: Sequence[JSONObject] = ()
+    """Schemas of the tools that are offered."""
+    messages: Sequence[JSONObject] = ()
+    """Messages behind the history."""
+
+    def estimate(self, ratio: float) -> int:
+        """Tokens that it costs, at so many characters a token."""
+        tokens = sum(estimate(message, ratio) for message in self.messages)
+        return tokens + (int(len(orjson.dumps(self.tools)) / ratio) if self.tools else 0)
+
+
+NOTHING = Beside()
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestBuilder:
+    """Builds the requests of one conversation, and learns from what came of them."""
+
+    model: ChatModel
+    think: Think
+    limits: Limits
+    windows: DynamicContextWindowService
+    window: Window | None = field(default=None, init=False)
+    """Of the last request."""
+    dropped: int = field(default=0, init=False)
+    """Messages that the last request left out."""
+    sent: int = field(default=0, init=False)
+    """Characters of the last request, as far as they count as prompt."""
+    ceiling: int | None = field(default=None, init=False)
+    """Most tokens of history, by our estimate, after an overflow has shown that it was wrong."""
+
+    async def build(self, session: ChatSession, beside: Beside) -> ModelRequest:
+        """What to ask the model now."""
+        if len(session.messages) < LONG_SESSION:
+            return self._plan(session, beside)
+        return await in_thread(self._plan, session, beside)
+
+    def note_window(self, session: ChatSession) -> None:
+        """Write the window of the last request into the session's settings."""
+        if self.window is not None:
+            metadata = session.metadata
+            metadata.context_window_config = record(metadata.context_window_config, self.window)
+
+    def window_payload(self, message: AssistantMessage) -> JSONObject:
+        """``context_window`` of ``message_complete`` (docs/reference/events.md)."""
+        window = self.window
+        return {
+            "current_window": window.size if window else None,
+            "usage_tokens": (message.prompt_eval_count or 0) + (message.eval_count or 0),
+            "reason": window.reason if window else "no_adjustment",
+            "dropped_messages": self.dropped,
+        }
+
+    def _plan(self, session: ChatSession, beside: Beside) -> ModelRequest:
+        usage, last_model = usage_of(session, self.model.info.context_length)
+        ratio = self.windows.ratio(self.model.full_name)
+        around = beside.estimate(ratio)
+        # What the model counted last has had much the same around it,
+        window = self._decide(session, usage if last_model else usage + around, last_model)
+        fitted = self._fit(session, window, around)
+        if fitted.dropped and last_model and around:  # unless tools are new: then make room first
+            window = self._decide(session, usage + around, last_model)
+            fitted = self._fit(session, window, around)
+        self.window = window
+        self.dropped = fitted.dropped
+        self.sent = int((fitted.tokens + around) * ratio)
+        return ModelRequest(
+            model=self.model.name,
+            messages=[*fitted.messages, *beside.messages] if beside.messages else fitted.messages,
+            tools=beside.tools,
+            think=self.think,
+            num_ctx=window.num_ctx,
+            max_tokens=self._max_tokens(window, fitted.tokens + around),
+        )
+
+    def _decide(self, session: ChatSession, usage: int, last_model: str | None) -> Window:
+        return self.windows.decide(
+            self.model.full_name,
+            self.model.info,
+            session.metadata.context_window_config,
+            usage=usage,
+            ours=self.model.provider.capabilities.context_size,
+            model_changed=last_model is not None and last_model != self.model.full_name,
+        )
+
+    def _fit(self, session: ChatSession, window: Window, around: int) -> FittedHistory:
+        bounds = (window.budget, self.limits.max_history_tokens, self.ceiling)
+        budget = min((bound for bound in bounds if bound), default=None)
+        total = len(session.messages)
+        system = system_of(session)
+        if system is not None:
+            total -= 1
+        return fit(
+            system,
+            objects(islice(session.tail(), total)),
+            total=total,
+            budget=None if budget is None else max(budget - around, 1),
+            ratio=self.windows.ratio(self.model.full_name),
+            max_messages=self.limits.max_history_messages,
+        )
+
+    def _max_tokens(self, window: Window, prompt: int) -> int | None:
+        """Bound the reply to what the window leaves, so that nothing is shifted out of it."""
+        room = window.num_ctx or window.size
+        left = None if room is None else max(room - prompt, SMALLEST_REPLY)
+        most = self.limits.max_output_tokens
+        return min(left, most) if left is not None and most is not None else left or most
+
+    def make_room(self, overflow: ContextOverflow) -> None:
+        """Prepare for one more try: a larger window if there is one, and what fits into it.
+
+        Where our estimate was far off, what Ollama has counted corrects it.
+        """
+        needed, room = (_count(overflow, key) for key in ("n_prompt_tokens", "n_ctx"))
+        grown = None
+        if self.window is not None and self.window.num_ctx is not None:
+            grown = self.windows.grow(self.model.full_name, self.model.info, needed)
+        elif room:
+            self.windows.loaded(self.model.full_name, room)
+        self.windows.calibrate(self.model.full_name, self.sent, needed)
+        room = grown or room
+        share = FILLED * room / needed if room and needed else FILLED / 2
+        if share < 1 and not (grown and not needed):
+            self.ceiling = int(self.sent / self.windows.ratio(self.model.full_name) * share)
+
+    def learn(self, message: AssistantMessage) -> None:
+        """Calibrate the estimate by what the provider has counted for the last request."""
+        if message.prompt_eval_count and not self.dropped and self.window is not None:
+            self.windows.calibrate(self.model.full_name, self.sent, message.prompt_eval_count)
+
+
+def _count(overflow: ContextOverflow, key: str) -> int:
+    """A number that the provider told with the error; 0 if it did not."""
+    value = overflow.details.get(key)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,93 @@
+"""What is going on with a session: its model, window, tools, agents, summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import JSONObject, MochiError
+from ..providers.registry import ProviderRegistry
+from ..services.context_window import DynamicContextWindowService
+from ..sessions import SessionManager
+from ..sessions.types import ContextWindowConfig
+from ..tools.catalogue import ToolCatalogue
+from .agent_offer import Agents
+from .stored import system_of
+from .turns import TurnRegistry
+
+
+class StatusService:
+    """Reports on sessions, also on what they name that is not there."""
+
+    def __init__(
+        self,
+        *,
+        sessions: SessionManager,
+        providers: ProviderRegistry,
+        windows: DynamicContextWindowService,
+        turns: TurnRegistry,
+        tools: ToolCatalogue,
+        agents: Agents,
+    ) -> None:
+        self._sessions = sessions
+        self._providers = providers
+        self._windows = windows
+        self._turns = turns
+        self._tools = tools
+        self._agents = agents
+
+    async def of(self, session_id: str) -> JSONObject:
+        """``GET /sessions/{id}/status`` in docs/reference/http-api.md.
+
+        Raises:
+            SessionNotFound, SessionUnreadable.
+        """
+        session = await self._sessions.get(session_id)
+        metadata = session.metadata
+        tools = metadata.tool_settings
+        selection = await self._tools.select(tools)
+        missing = self._missing(selection.unknown)
+        agents = await self._agents.offer(metadata.agent_settings)
+        config = metadata.context_window_config or ContextWindowConfig()
+        system = system_of(session)
+        summary = metadata.summary
+        return {
+            "session_id": session_id,
+            "model": metadata.model,
+            "message_count": len(session.messages),
+            "turn_running": self._turns.log_of(session_id) is not None,
+            "context_window": {
+                "dynamic_enabled": self._windows.enabled and config.dynamic_enabled,
+                "current_window": config.current_window,
+                "model_max_context": await self._context_length(metadata.model),
+                "last_adjustment_reason": config.last_adjustment,
+                "manual_override": config.manual_override,
+            },
+            "tools_enabled": bool(tools and (tools.tools or tools.tool_group)),
+            "active_tools": list(selection.tools),
+            "unknown_tools": [name for name in selection.unknown if name not in missing],
+            "unknown_tool_group": selection.unknown_group,
+            "missing_tools": missing,
+            "execution_policy": tools.execution_policy.value if tools else None,
+            "agents_enabled": bool(agents.enabled),
+            "enabled_agents": list(agents.enabled),
+            "unknown_agents": list(agents.unknown),
+            "invalid_agents": dict(agents.invalid),
+            "system_prompt_file": system.get("source_file") if system else None,
+            "summary": summary.model_dump(mode="json") if summary else None,
+            "summary_model": metadata.summary_model,
+        }
+
+    def _missing(self, names: Sequence[str]) -> JSONObject:
+        """Why tools that a session enables could not be loaded, where that is known."""
+        return {
+            problem.tool: problem.reason
+            for problem in self._tools.problems()
+            if problem.tool is not None and problem.tool in names
+        }
+
+    async def _context_length(self, model: str) -> int | None:
+        """The model's longest context; null when its provider does not say now."""
+        try:
+            return (await self._providers.show_model(model)).context_length
+        except MochiError:
+            return None
