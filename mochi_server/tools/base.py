@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import JSONObject
 from ..events import Event
@@ -100,6 +102,13 @@ class LoadedFolder(ABC):
             ToolFailed: it raised, exited, died, or used too much memory.
         """
 
+    def given_up(self, name: str) -> Collection[asyncio.Future[Any]]:  # noqa: ARG002
+        """Calls of the function that nobody waits for any more and that go on all the same.
+
+        Those of earlier loads of the folder too. Each is done when it has ended.
+        """
+        return ()
+
     @abstractmethod
     async def aclose(self) -> None:
         """Give back threads or processes; running calls fail. May be called again."""
@@ -192,6 +201,10 @@ class Tool(ABC):
         Raises (while it is iterated):
             InvalidArguments, ToolFailed.
         """
+
+    def given_up(self) -> Collection[asyncio.Future[Any]]:
+        """Calls that nobody waits for any more and that go on all the same; done at their end."""
+        return ()
 
 
 class ToolSource(ABC):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import JSONObject
 from .base import (
@@ -63,6 +65,10 @@ class FunctionTool(Tool):
         async with self._folder.place():
             yield ToolBegun()
             yield ToolOutput(await self._folder.call(self.name, arguments))
+
+    def given_up(self) -> Collection[asyncio.Future[Any]]:
+        """See the base class."""
+        return self._folder.given_up(self.name)
 
 
 @dataclass(frozen=True, slots=True)

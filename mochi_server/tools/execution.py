@@ -7,9 +7,10 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 
@@ -102,15 +103,12 @@ class ToolExecutionService:
         Its time begins when it runs: calls may have to wait for a process, and sequential ones
         for their turn. Closing or cancelling gives the call up.
         """
-        lock = self._lock_of(tool)
-        if lock is not None:
-            await lock.acquire()
         started, began = now(), time.perf_counter()
         output: str | None = None
         reason: str | None = None
         try:
-            async with aclosing(tool.run(arguments, context)) as steps:
-                deadline = None
+            async with self._turn(tool), aclosing(tool.run(arguments, context)) as steps:
+                started, began, deadline = now(), time.perf_counter(), None
                 while output is None:
                     step = await _next(steps, deadline)
                     if isinstance(step, ToolBegun):
@@ -123,17 +121,13 @@ class ToolExecutionService:
         except (InvalidArguments, ToolFailed) as error:
             reason = str(error) or "it failed without saying why."
         except _TooLate:
-            limit = "1 second" if tool.timeout == 1 else f"{tool.timeout:g} seconds"
-            reason = f"it took longer than {limit} and was given up."
+            reason = f"it took longer than {_limit(tool)} and was given up."
             logger.warning("The tool %s failed: %s", tool.name, reason)
         except StopAsyncIteration:
             reason = "it ended without a result."
         except Exception as error:
             logger.exception("Tool %s failed in an unforeseen way", tool.name)
             reason = f"{type(error).__name__}: {error}"
-        finally:
-            if lock is not None:
-                lock.release()
         result = self._result(tool.name, output, reason or "", time.perf_counter() - began)
         self._remember(result, context.session_id, started)
         yield result
@@ -153,10 +147,31 @@ class ToolExecutionService:
         """
         return {name: self._counts[name].as_json() for name in sorted(self._counts)}
 
-    def _lock_of(self, tool: Tool) -> asyncio.Lock | None:
+    @asynccontextmanager
+    async def _turn(self, tool: Tool) -> AsyncIterator[None]:
+        """The turn of a sequential tool: no other call of it runs, nor one that was given up.
+
+        Raises (when it is entered):
+            ToolFailed: one that was given up has not ended within the tool's time.
+        """
         if not tool.sequential:
-            return None
-        return self._alone.setdefault((tool.source, tool.name), asyncio.Lock())
+            yield
+            return
+        lock = self._alone.setdefault((tool.source, tool.name), asyncio.Lock())
+        deadline = None
+        while True:
+            async with lock:
+                given_up = tool.given_up()
+                if not given_up:
+                    yield
+                    return
+            if deadline is None and tool.timeout is not None:
+                deadline = time.perf_counter() + tool.timeout
+            if not await _one_ends(given_up, deadline):
+                raise ToolFailed(
+                    "an earlier call of it was given up and still runs; it must run alone, and had "
+                    f"no turn within {_limit(tool)}."
+                )
 
     def _result(
         self, name: str, output: str | None, reason: str, seconds: float
@@ -191,6 +206,17 @@ def cut(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return f"{text[:most]}\n… (cut here; {len(text) - most:,} more characters)"
+
+
+def _limit(tool: Tool) -> str:
+    return "1 second" if tool.timeout == 1 else f"{tool.timeout:g} seconds"
+
+
+async def _one_ends(calls: Collection[asyncio.Future[Any]], deadline: float | None) -> bool:
+    """Wait until one of them does, or it is too late."""
+    seconds = None if deadline is None else max(deadline - time.perf_counter(), 0)
+    done, _ = await asyncio.wait(calls, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    return bool(done)
 
 
 class _TooLate(Exception):

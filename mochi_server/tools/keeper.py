@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from itertools import count
+from typing import Any
 
 from ..aio import BackgroundTasks
 from ..errors import JSONObject
@@ -71,6 +73,9 @@ class _HeldFolder(LoadedFolder):
 
     async def call(self, name: str, arguments: JSONObject) -> str:
         return await self._folder.call(name, arguments)
+
+    def given_up(self, name: str) -> Collection[asyncio.Future[Any]]:
+        return self._folder.given_up(name)
 
     async def aclose(self) -> None:
         await self._folder.aclose()

@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import itertools
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -27,6 +27,8 @@ CLOSED = "The tools were closed."
 Running = asyncio.Future[Outcome]
 Closing = asyncio.Future[None]
 """Done when whoever waits shall not wait any longer."""
+Whose = tuple[str, str] | None
+"""Folder and name of the function that runs; null for what is no call of one."""
 
 
 class Runner:
@@ -34,18 +36,22 @@ class Runner:
 
     def __init__(self) -> None:
         self._tasks = BackgroundTasks()
-        self._given_up: set[Running] = set()
+        self._given_up: dict[Running, Whose] = {}
 
-    async def in_thread(self, step: Callable[[], Outcome], closing: Closing) -> Outcome:
+    async def in_thread(
+        self, step: Callable[[], Outcome], closing: Closing, whose: Whose = None
+    ) -> Outcome:
         """Run what raises nothing in a daemon thread of its own: it holds up no pool, and no exit.
 
         Raises:
             ToolFailed: it was closed before the end, or too many calls hang.
         """
         self._check()
-        return await self._wait_for(_start_thread(step), closing)
+        return await self._wait_for(_start_thread(step), closing, whose)
 
-    async def in_loop(self, step: Coroutine[Any, Any, Outcome], closing: Closing) -> Outcome:
+    async def in_loop(
+        self, step: Coroutine[Any, Any, Outcome], closing: Closing, whose: Whose
+    ) -> Outcome:
         """Run it in a task of its own: what it cancels is not ours.
 
         Raises:
@@ -56,7 +62,11 @@ class Runner:
         except ToolFailed:
             step.close()
             raise
-        return await self._wait_for(self._tasks.spawn(step, name="tool"), closing)
+        return await self._wait_for(self._tasks.spawn(step, name="tool"), closing, whose)
+
+    def given_up(self, whose: Whose) -> list[Running]:
+        """What was given up of one function and has not ended."""
+        return [running for running, its in self._given_up.items() if its == whose]
 
     def _check(self) -> None:
         if len(self._given_up) >= MOST_GIVEN_UP:
@@ -64,21 +74,21 @@ class Runner:
                 f"{MOST_GIVEN_UP} calls of tools do not stop; none is started until one does."
             )
 
-    async def _wait_for(self, running: Running, closing: Closing) -> Outcome:
+    async def _wait_for(self, running: Running, closing: Closing, whose: Whose) -> Outcome:
         try:
             both: set[asyncio.Future[Any]] = {running, closing}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not running.done():
-                self._give_up(running)
+                self._give_up(running, whose)
         if not running.done():
             raise ToolFailed(CLOSED)
         return running.result()
 
-    def _give_up(self, running: Running) -> None:
+    def _give_up(self, running: Running, whose: Whose) -> None:
         """A task is cancelled; a thread cannot be stopped and is counted until it ends."""
-        self._given_up.add(running)
-        running.add_done_callback(self._given_up.discard)
+        self._given_up[running] = whose
+        running.add_done_callback(self._given_up.pop)
         if isinstance(running, asyncio.Task):
             running.cancel()
 
@@ -132,12 +142,21 @@ class ThreadFolder(LoadedFolder):
 
     async def call(self, name: str, arguments: JSONObject) -> str:
         """See the base class. A thread that is given up goes on until its function returns."""
-        tool = self._tool(name)
+        tool, whose = self._tool(name), self._whose(name)
         if tool.is_async:
-            outcome = await self._runner.in_loop(call_async(tool, arguments), self._closing)
+            step = call_async(tool, arguments)
+            outcome = await self._runner.in_loop(step, self._closing, whose)
         else:
-            outcome = await self._runner.in_thread(partial(call, tool, arguments), self._closing)
+            run = partial(call, tool, arguments)
+            outcome = await self._runner.in_thread(run, self._closing, whose)
         return cast("str", outcome.result(name))
+
+    def given_up(self, name: str) -> Collection[Running]:
+        """See the base class."""
+        return self._runner.given_up(self._whose(name))
+
+    def _whose(self, name: str) -> Whose:
+        return self.description.folder, name
 
     async def aclose(self) -> None:
         """See the base class."""

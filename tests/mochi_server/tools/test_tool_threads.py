@@ -10,8 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mochi_server.errors import JSONObject
 from mochi_server.tools import threads
-from mochi_server.tools.base import ToolFailed
+from mochi_server.tools.base import ToolContext, ToolFailed
+from mochi_server.tools.directory import FunctionTool
+from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
 from mochi_server.tools.threads import ThreadLoader
 from tests.support.tool_folders import tool_folder, until
 
@@ -173,3 +176,77 @@ async def test_modules_of_a_closed_folder_are_forgotten(tmp_path: Path):
 
     assert not set(sys.modules) - before
     await loader.aclose()
+
+
+ALONE = '''
+    import asyncio
+    import threading
+    from pathlib import Path
+
+    __all__ = ["work", "work_async"]
+    __sequential__ = ["work", "work_async"]
+    __timeouts__ = {"work": 1, "work_async": 1}
+
+    def work(folder: str, name: str) -> str:
+        """Wait until a file is there."""
+        Path(folder, name).touch()
+        while not Path(folder, "go").exists():
+            threading.Event().wait(0.01)
+        Path(folder, name).unlink()
+        return "went"
+
+    async def work_async(folder: str, name: str) -> str:
+        """Wait until a file is there, whatever happens."""
+        Path(folder, name).touch()
+        while not Path(folder, "go").exists():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                pass
+        Path(folder, name).unlink()
+        return "went"
+'''
+
+
+@pytest.mark.parametrize("name", ["work", "work_async"])
+async def test_a_sequential_call_waits_for_one_that_was_given_up_and_goes_on(
+    tmp_path: Path, name: str
+):
+    """Never twice at a time, also where the function has been loaded again meanwhile."""
+    loader, service = ThreadLoader(), ToolExecutionService()
+
+    async def tool() -> FunctionTool:
+        [folder] = await loader.load([tool_folder(tmp_path / "mine", ALONE)])
+        details = {each.name: each for each in folder.description.tools}[name]
+        return FunctionTool(details, folder, source="directory", default_timeout=5)
+
+    async def run(tool: FunctionTool, mark: str) -> ToolExecutionResult:
+        context = ToolContext(session_id="s", tool_call_id=mark)
+        arguments: JSONObject = {"folder": str(tmp_path), "name": mark}
+        [result] = [step async for step in service.execute(tool, arguments, context)]
+        assert isinstance(result, ToolExecutionResult)
+        return result
+
+    try:
+        with anyio.fail_after(20):
+            old = await tool()
+            first = await run(old, "first")
+            assert first.error_message == "it took longer than 1 second and was given up."
+            both = [run(old, "second"), run(await tool(), "third")]
+            for result in await asyncio.gather(*both):
+                assert result.error_message == (
+                    "an earlier call of it was given up and still runs; it must run alone, and had "
+                    "no turn within 1 second."
+                )
+                assert result.execution_time > 0.9
+            assert (tmp_path / "first").exists()
+            assert not (tmp_path / "second").exists()
+
+            fourth = asyncio.ensure_future(run(await tool(), "fourth"))
+            await asyncio.sleep(0)
+            (tmp_path / "go").touch()
+            assert (await fourth).result == "went"
+            assert not (tmp_path / "first").exists()
+    finally:
+        (tmp_path / "go").touch()
+        await loader.aclose()
