@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.errors import JSONObject
+from sessions_app.schemas import ModelName
 
 from .schemas import EVENTS
-from .wire.chunks import BATCH, whole_answer
+from .stream_schemas import DATA, event_stream, frames
+from .wire.chunks import BATCH, PASSED_ON, whole_answer
 
 SESSION = "0b6a8a5e-3f0c-4b1e-9d55-6f1c2a7e8d90"
 MODEL = "qwen3:14b"
@@ -67,9 +68,8 @@ class SimpleChatRequest(BaseModel):
         pattern=r"^[A-Za-z0-9_-]{1,64}$",
         description="A UUID, or any id. One that is not there is created; absent: a new one.",
     )
-    model: str | None = Field(
+    model: ModelName | None = Field(
         default=None,
-        min_length=1,
         description="The model of a new session, which needs one; of an old one for this message.",
     )
     selected_tools: list[str] | None = Field(
@@ -77,6 +77,13 @@ class SimpleChatRequest(BaseModel):
         description="Names of the tools of this message, in the place of the session's. Absent, "
         "null or empty: none. In one piece there are none.",
     )
+
+
+class BatchMetadata(BaseModel):
+    """How the answer came, and what a client may make of it."""
+
+    batch_mode: Literal[True]
+    fake_streaming_note: str
 
 
 class SimpleChatReply(BaseModel):
@@ -87,51 +94,76 @@ class SimpleChatReply(BaseModel):
     response: str
     session_id: str
     model: str
-    metadata: dict[str, Any] = Field(description="`batch_mode`, `fake_streaming_note`.")
+    metadata: BatchMetadata
 
 
 def _chunk(content: str, *, finished: bool) -> JSONObject:
     return {"content": content, "session_id": SESSION, "finished": finished}
 
 
-def _frames(*events: tuple[str, JSONObject]) -> str:
-    """Some events, as they are on the wire."""
-    lines = ["retry: 3000", ""]
-    for number, (name, data) in enumerate(events, start=1):
-        lines += [f"id: {number}", f"event: {name}", f"data: {orjson.dumps(data).decode()}", ""]
-    return "\n".join(lines) + "\n"
-
-
-STREAM: dict[str, Any] = {
-    "text/event-stream": {
-        "schema": {
-            "type": "object",
-            "description": "One of the server-sent events: without tools `chunk`, with tools "
-            "`message` and questions to a person. The last one is finished, or it is an `error`. "
-            "Comments (`: ping`) in silence.",
-            "required": ["id", "event", "data"],
-            "properties": {
-                "id": {"type": "string", "description": "Grows within the stream."},
-                "event": {"type": "string"},
-                "data": {"type": "string", "contentMediaType": "application/json"},
-            },
-        },
-        "examples": {
-            "without_tools": {
-                "value": _frames(
-                    ("chunk", _chunk("2 + 3", finished=False)),
-                    ("chunk", _chunk(" is 5.", finished=False)),
-                    ("chunk", _chunk("", finished=True)),
-                )
-            },
-            "with_tools": {
-                "value": _frames(("message", CALL), ("message", RESULT), ("message", FINAL))
-            },
-            "failure": {
-                "value": _frames(
-                    ("chunk", _chunk("2 + 3", finished=False)), ("error", EVENTS["error"])
-                )
-            },
-        },
+def _object(optional: Any = None, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON Schemas
+    """The JSON Schema of an object: what is always there, and what is there sometimes."""
+    return {
+        "type": "object",
+        "required": list(properties),
+        "properties": {**properties, **(optional or {})},
     }
+
+
+_TEXT = {"type": "string"}
+_TEXT_OR_NULL = {"type": ["string", "null"]}
+_COUNT = {"type": ["integer", "null"]}
+_FLAG = {"type": "boolean"}
+_CALL_SHAPE = _object(
+    id=_TEXT,
+    type={"const": "function"},
+    function=_object(name=_TEXT, arguments={**_TEXT, "contentMediaType": "application/json"}),
+)
+_USAGE = _object(prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens={"type": "integer"})
+_REPLY: dict[str, Any] = {
+    "role": {"const": "assistant"},
+    "content": _TEXT_OR_NULL,
+    "tool_calls": {"anyOf": [{"type": "array", "items": _CALL_SHAPE}, {"type": "null"}]},
+    "finish_reason": _TEXT_OR_NULL,
+    "usage": {"anyOf": [_USAGE, {"type": "null"}]},
 }
+_MORE: dict[str, Any] = {"session_id": _TEXT, "model": _TEXT, "finished": {"const": False}}
+_LAST: dict[str, Any] = {**_MORE, "finished": {"const": True}}
+
+STREAM = event_stream(
+    "Without tools `chunk`, with tools `message` and questions to a person. The last one is "
+    "finished, or it is an `error`.",
+    {
+        "chunk": _object(content=_TEXT, session_id=_TEXT, finished=_FLAG),
+        "message": {
+            "oneOf": [
+                _object({"interrupted": _FLAG}, **_REPLY, status=_TEXT_OR_NULL, **_MORE),
+                _object(
+                    role={"const": "tool"},
+                    content=_TEXT,
+                    tool_call_id=_TEXT,
+                    name=_TEXT,
+                    **_MORE,
+                ),
+                _object(
+                    {"tool_rounds_exhausted": _FLAG},
+                    **_REPLY,
+                    response=_TEXT,
+                    metadata={"$ref": "#/components/schemas/BatchMetadata"},
+                    **_LAST,
+                ),
+            ]
+        },
+        **{kind.type: DATA[kind.type] for kind in PASSED_ON},
+    },
+    {
+        "without_tools": frames(
+            ("chunk", _chunk("2 + 3", finished=False)),
+            ("chunk", _chunk(" is 5.", finished=False)),
+            ("chunk", _chunk("", finished=True)),
+        ),
+        "with_tools": frames(("message", CALL), ("message", RESULT), ("message", FINAL)),
+        "failure": frames(("chunk", _chunk("2 + 3", finished=False)), ("error", EVENTS["error"])),
+    },
+)
+"""What ``/chat/stream`` answers."""

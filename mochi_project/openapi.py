@@ -6,14 +6,27 @@ from typing import Any
 
 from mochi_server.errors import (
     AgentInvalid,
+    ContextOverflow,
     HostNotAllowed,
     InternalError,
     InvalidJSON,
     InvalidRequest,
     JSONObject,
     MochiError,
+    ModelNotFound,
+    OllamaError,
+    OllamaUnreachable,
     OriginNotAllowed,
     PayloadTooLarge,
+    ProviderBusy,
+    ProviderError,
+    ProviderNotConfigured,
+    ProviderUnreachable,
+    SessionBusy,
+    SessionNotFound,
+    SessionUnreadable,
+    ShuttingDown,
+    StorageError,
     Unauthorized,
 )
 
@@ -40,6 +53,23 @@ _EVERYWHERE: tuple[type[MochiError], ...] = (
     InternalError,
 )
 _WITH_BODY: tuple[type[MochiError], ...] = (InvalidJSON, InvalidRequest, PayloadTooLarge)
+
+WHERE_A_MODEL_IS_ASKED: tuple[type[MochiError], ...] = (
+    SessionNotFound,
+    ModelNotFound,
+    SessionBusy,
+    ContextOverflow,
+    ProviderNotConfigured,
+    SessionUnreadable,
+    OllamaUnreachable,
+    OllamaError,
+    ProviderUnreachable,
+    ProviderError,
+    ProviderBusy,
+    ShuttingDown,
+    StorageError,
+)
+"""What can go wrong with a session and its model."""
 
 _SAMPLES: dict[str, Any] = {
     "session_id": "a1b2c3d4e5",

@@ -6,24 +6,14 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 from pydantic import BaseModel, ConfigDict
 
-from mochi_project.openapi import documented
+from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
 from mochi_server.errors import (
-    ContextOverflow,
     EmptyHistory,
     JSONObject,
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
-    ProviderBusy,
-    ProviderError,
-    ProviderNotConfigured,
-    ProviderUnreachable,
-    SessionBusy,
     SessionNotFound,
     SessionUnreadable,
-    ShuttingDown,
     StorageError,
     SummaryModelRequired,
 )
@@ -39,16 +29,6 @@ WRITTEN: JSONObject = {
     "topics": ["python", "asyncio"],
     "model_used": "qwen3:14b",
 }
-OF_MODELS = (
-    ModelNotFound,
-    ContextOverflow,
-    ProviderNotConfigured,
-    OllamaUnreachable,
-    OllamaError,
-    ProviderUnreachable,
-    ProviderError,
-    ProviderBusy,
-)
 
 
 class SummaryWish(BaseModel):
@@ -97,12 +77,7 @@ def shown(summary: ConversationSummary | None) -> JSONObject:
     openapi_extra=documented(
         EmptyHistory,
         SummaryModelRequired,
-        SessionNotFound,
-        SessionBusy,
-        SessionUnreadable,
-        StorageError,
-        ShuttingDown,
-        *OF_MODELS,
+        *WHERE_A_MODEL_IS_ASKED,
         example=WRITTEN,
         body={"model": "qwen3:14b"},
         parameters=ONE,

@@ -24,48 +24,21 @@ from chat.dual_schemas import (
 )
 from chat.streaming import EventStreamResponse
 from chat.wire.chunks import Chunks, Iterations, whole_answer
-from mochi_project.openapi import documented
+from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
 from mochi_server.chat import Notes
 from mochi_server.errors import (
-    ContextOverflow,
     MochiError,
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
-    ProviderBusy,
-    ProviderError,
-    ProviderNotConfigured,
-    ProviderUnreachable,
     SessionBusy,
     SessionExists,
     SessionNotFound,
-    SessionUnreadable,
-    ShuttingDown,
-    StorageError,
     ToolNotFound,
     ToolsNotSupported,
 )
 from mochi_server.runtime import Runtime
 
 router = Router()
-
-ERRORS: tuple[type[MochiError], ...] = (
-    SessionNotFound,
-    ModelNotFound,
-    SessionBusy,
-    ContextOverflow,
-    ProviderNotConfigured,
-    SessionUnreadable,
-    OllamaUnreachable,
-    OllamaError,
-    ProviderUnreachable,
-    ProviderError,
-    ProviderBusy,
-    ShuttingDown,
-    StorageError,
-)
 
 
 @asynccontextmanager
@@ -78,7 +51,7 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
         SessionUnreadable, StorageError.
     """
     session_id = payload.session_id or str(uuid.uuid4())
-    made = await _make(runtime, session_id, payload.model)
+    made = await _make(runtime, session_id, payload)
     try:
         yield session_id
     except SessionBusy:  # by another first message: it is that one's session now
@@ -90,22 +63,19 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
         raise
 
 
-async def _make(runtime: Runtime, session_id: str, model: str | None) -> bool:
+async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -> bool:
     """Create the session if it is not there; whether it was not."""
-    try:
-        await runtime.sessions.get(session_id)
-    except SessionNotFound:
-        if model is None:
-            raise SessionNotFound(
-                "There is no such session, and a new one needs a model.",
-                details={"session_id": session_id},
-            ) from None
-    else:
+    with suppress(SessionNotFound):
+        await runtime.sessions.storage.signature(session_id)  # it may be long: not read twice
         return False
-    assert model is not None  # noqa: S101 - seen above
-    await runtime.providers.show_model(model)
+    if payload.model is None:
+        raise SessionNotFound(
+            "There is no such session, and a new one needs a model.",
+            details={"session_id": payload.session_id},
+        )
+    await runtime.providers.show_model(payload.model)
     try:
-        await runtime.sessions.create(model, session_id=session_id)
+        await runtime.sessions.create(payload.model, session_id=session_id)
     except SessionExists:  # two first messages at once: wait until the other one has made it
         async with runtime.sessions.edit(session_id):
             return False
@@ -116,7 +86,7 @@ async def _make(runtime: Runtime, session_id: str, model: str | None) -> bool:
     "",
     response=SimpleChatReply,
     summary="Send a message to a session by its id in the body, without tools",
-    openapi_extra=documented(*ERRORS, example=ANSWER, body=ASK),
+    openapi_extra=documented(*WHERE_A_MODEL_IS_ASKED, example=ANSWER, body=ASK),
 )
 async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> HttpResponse:
     """The whole reply in one piece. `selected_tools` changes nothing here: there are no tools."""
@@ -135,7 +105,11 @@ async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> HttpR
     response={200: None},
     summary="The same as server-sent events, with tools as well",
     openapi_extra=documented(
-        *ERRORS, ToolNotFound, ToolsNotSupported, content=STREAM, body=ASK_WITH_TOOLS
+        *WHERE_A_MODEL_IS_ASKED,
+        ToolNotFound,
+        ToolsNotSupported,
+        content=STREAM,
+        body=ASK_WITH_TOOLS,
     ),
 )
 async def simple_stream(request: HttpRequest, payload: SimpleChatRequest) -> EventStreamResponse:

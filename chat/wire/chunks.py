@@ -1,6 +1,7 @@
 """Frames of the simple routes: pieces of text, or whole messages (docs/reference/http-api.md).
 
-Both are encoders of the same events as every other wire. Each object serves one stream.
+Both are encoders of the same events as every other wire. Each object serves one stream. What is
+finished waits for ``done``: only then is the session free for the next message.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from mochi_server.events import (
     ConfirmationDecided,
     ConfirmationRequired,
     ContentDelta,
+    Done,
     ErrorEvent,
     Event,
     MessageComplete,
@@ -51,6 +53,7 @@ class Chunks:
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
+        self._complete = False
 
     def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
         """The frames of a batch; nothing for what is no text."""
@@ -60,12 +63,15 @@ class Chunks:
         match event:
             case ContentDelta():
                 return self._chunk(number, event.content, finished=False)
-            case MessageComplete():
-                return self._chunk(number, "", finished=True)
             case ErrorEvent():
                 return frame(number, event.type, event.payload())
+            case MessageComplete():
+                self._complete = True
+            case Done() if self._complete:
+                return self._chunk(number, "", finished=True)
             case _:
-                return b""
+                pass
+        return b""
 
     def _chunk(self, number: int, content: str, *, finished: bool) -> bytes:
         data: JSONObject = {
@@ -85,6 +91,7 @@ class Iterations:
     def __init__(self, session_id: str, model: str, notes: Notes) -> None:
         self._of: JSONObject = {"session_id": session_id, "model": model}
         self._notes = notes
+        self._final: JSONObject | None = None
         self._number = 0
 
     def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
@@ -99,7 +106,9 @@ class Iterations:
             case ToolContinuationStart():
                 parts = self._take(ToolMessage)
             case MessageComplete():
-                parts = self._final(event)
+                self._final = self._answer(event)
+            case Done() if self._final is not None:
+                parts = [self._frame("message", self._final)]
             case ErrorEvent():
                 parts = self._take(AssistantMessage, ToolMessage)
             case _:
@@ -125,7 +134,7 @@ class Iterations:
                 data["interrupted"] = True
         return self._frame("message", {**data, **self._of, "finished": False})
 
-    def _final(self, event: MessageComplete) -> list[bytes]:
+    def _answer(self, event: MessageComplete) -> JSONObject:
         """The last reply, both as a message and as the answer in one piece."""
         self._notes.clear()
         reply = LlmResponse.of(AssistantMessage.model_validate(event.message), event.finish_reason)
@@ -137,7 +146,9 @@ class Iterations:
             "metadata": dict(BATCH),
             "finished": True,
         }
-        return [self._frame("message", data)]
+        if event.tool_rounds_exhausted:
+            data["tool_rounds_exhausted"] = True
+        return data
 
     def _frame(self, event: str, data: JSONObject) -> bytes:
         self._number += 1

@@ -325,6 +325,32 @@ async def test_two_first_messages_at_once_make_one_session(server, session_id):
     assert len(await stored(server, session_id)) == 2 * statuses.count(200)
 
 
+@pytest.mark.parametrize("tools", [None, ["add"]])
+async def test_who_sees_the_finished_event_may_send_the_next_message(
+    server, ollama, session_id, tools
+):
+    body = {"message": "Hi", "session_id": session_id, "model": MODEL, "selected_tools": tools}
+    for _ in range(10):
+        async for event in server.stream("/chat/stream", body):
+            if event.data["finished"]:
+                status, answer = await server.post("/chat", body)
+                assert status == 200, answer
+
+
+async def test_an_answer_that_was_forced_by_the_limit_of_rounds_says_so(
+    server_of, ollama, session_id, tmp_path
+):
+    write_tools(tmp_path / "tools", init=TOOLS)
+    async with server_of(ollama=ollama, max_tool_rounds=1) as server:
+        await free_session(server, session_id)
+        ollama.reply(tool_calls=CALLS[:1])
+        ollama.reply(["Enough."])
+        body = {"message": "Add", "session_id": session_id, "selected_tools": ["add"]}
+        *others, final = await stream(server, body)
+    assert final.data["tool_rounds_exhausted"] is True
+    assert not any("tool_rounds_exhausted" in event.data for event in others)
+
+
 async def test_a_silent_stream_of_messages_sends_signs_of_life(server_of, ollama, session_id):
     gate = asyncio.Event()
     ollama.reply(["Hi."], thinking=["Hm"], gate=gate, pause_after=1)
