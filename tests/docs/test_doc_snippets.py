@@ -24,6 +24,7 @@ from tests.support.server import Server, environment, running_server
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 FRONT_END = ROOT / "docs" / "how-to" / "write-a-front-end.md"
+SIMPLE = ROOT / "docs" / "how-to" / "use-the-simple-routes.md"
 PROXY = ROOT / "docs" / "how-to" / "behind-a-proxy.md"
 WRITE_A_TOOL = ROOT / "docs" / "how-to" / "write-a-tool.md"
 ADD_A_PROVIDER = ROOT / "docs" / "how-to" / "add-a-provider.md"
@@ -177,6 +178,40 @@ async def test_the_javascript_reader_yields_every_event(tmp_path: Path) -> None:
         script.write_text(program)
         done = await anyio.run_process([node, str(script)], cwd=tmp_path)
     assert done.stdout.decode().splitlines() == ["Hel", "lo"]
+
+
+async def test_the_simple_routes_answer_as_shown_and_are_read_as_shown(tmp_path: Path) -> None:
+    initialise(tmp_path)
+    (program,) = [block.text for block in blocks(SIMPLE) if block.language == "javascript"]
+    exec(next(block.text for block in blocks(SIMPLE) if block.language == "python"), {})
+    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
+        ollama.reply(["Paris."])
+        ollama.reply(["Rome", "."])
+        ollama.reply(
+            tool_calls=[{"name": "calculate", "arguments": {"expression": "12 * 13"}}],
+            eval_count=9,
+            prompt_eval_count=90,
+        )
+        ollama.reply(["156."], eval_count=2, prompt_eval_count=99)
+        await run_page(SIMPLE, server, tmp_path)
+        if (node := shutil.which("node")) is None:
+            pytest.skip("node is not installed: the JavaScript of the page cannot be run")
+        ollama.reply(["Hel", "lo"], error="the runner has stopped")
+        script = tmp_path / "simple.mjs"
+        program = program.replace("http://localhost:8000", server.url)
+        again = "\nawait ask('SERVER', {}).next().catch((error) => console.log(error.code));"
+        script.write_text(
+            "const show = (text) => console.log(text);\n"
+            "process.on('uncaughtException', (error) => console.log(error.code));\n"
+            + again.replace("SERVER", server.url)
+            + program
+        )
+        with anyio.fail_after(30):
+            done = await anyio.run_process([node, str(script)], cwd=tmp_path)
+    lines = done.stdout.decode().splitlines()
+    assert lines[0] == "VALIDATION_ERROR"
+    assert "".join(lines[1:-1]) == "Hello"
+    assert lines[-1] == "OLLAMA_ERROR"
 
 
 async def test_the_three_answers_behind_a_proxy_are_as_told(tmp_path: Path) -> None:
