@@ -29,9 +29,9 @@ from mochi_server.errors import (
     ToolConfirmationTimeout,
 )
 
-from .asker import Asker, Waiting
+from .decision_listener import DecisionListener, WaitingQuestion
 from .layers import ChannelClosed
-from .questions import Question, Questions
+from .question_store import QuestionStore, StoredQuestion
 
 logger = logging.getLogger(__name__)
 
@@ -71,50 +71,54 @@ class ChannelLayerApprovals(ApprovalBroker):
         """
         self.timeout = timeout
         self._layer = layer
-        self._questions = Questions(cache)
+        self._store = QuestionStore(cache)
         self._threads: ThreadPoolExecutor | None = None
-        self._askers: WeakKeyDictionary[asyncio.AbstractEventLoop, Asker] = WeakKeyDictionary()
+        self._listeners: WeakKeyDictionary[asyncio.AbstractEventLoop, DecisionListener] = (
+            WeakKeyDictionary()
+        )
 
     @asynccontextmanager
     async def ask(self, request: ApprovalRequest) -> AsyncIterator[Pending]:
         """See the base class."""
-        waiting = Waiting(request, expires=time.time() + self.timeout)
-        asker = self._join(waiting)
-        pending = _Pending(self, asker, waiting)
+        waiting = WaitingQuestion(request, expires=time.time() + self.timeout)
+        listener = self._join(waiting)
+        pending = _Pending(self, listener, waiting)
         try:
-            await asker.open()
-            await finish(self.in_thread(self._questions.put, pending.question))
+            await listener.open()
+            await finish(self.in_thread(self._store.put, pending.question))
             yield pending
         finally:
-            await finish(self._leave(asker, pending))
+            await finish(self._leave(listener, pending))
 
-    def _join(self, waiting: Waiting) -> Asker:
+    def _join(self, waiting: WaitingQuestion) -> DecisionListener:
         """Have this process listen; without a pause, so that nobody else ends it meanwhile."""
         loop = asyncio.get_running_loop()
-        asker = self._askers.get(loop)
-        if asker is None:
-            for other in [other for other in self._askers if other.is_closed()]:
-                del self._askers[other]
-            asker = self._askers[loop] = Asker(self._get_layer, self._questions, self.in_thread)
-        asker.waiting[waiting.id] = waiting
-        return asker
+        listener = self._listeners.get(loop)
+        if listener is None:
+            for other in [other for other in self._listeners if other.is_closed()]:
+                del self._listeners[other]
+            listener = self._listeners[loop] = DecisionListener(
+                self._get_layer, self._store, self.in_thread
+            )
+        listener.waiting[waiting.id] = waiting
+        return listener
 
     def _get_layer(self) -> Any:  # noqa: ANN401 - of any class
         return channel_layers[self._layer]
 
-    async def _leave(self, asker: Asker, pending: _Pending) -> None:
-        del asker.waiting[pending.waiting.id]
-        last = not asker.waiting
+    async def _leave(self, listener: DecisionListener, pending: _Pending) -> None:
+        del listener.waiting[pending.waiting.id]
+        last = not listener.waiting
         if last:
-            self._askers.pop(asyncio.get_running_loop(), None)
-        if asker.channel is not None:
+            self._listeners.pop(asyncio.get_running_loop(), None)
+        if listener.channel is not None:
             try:
-                await self.in_thread(self._questions.forget, pending.question, last=last)
+                await self.in_thread(self._store.forget, pending.question, last=last)
             except ConfirmationUnavailable as error:
-                asker.left.append(pending.question)
+                listener.left.append(pending.question)
                 logger.warning("A question stays in the cache until its time is over: %s", error)
         if last:
-            await asker.close()
+            await listener.close()
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> None:
         """See the base class.
@@ -129,26 +133,26 @@ class ChannelLayerApprovals(ApprovalBroker):
         await finish(self._decide(session_id, confirmation_id, decision))
 
     async def _decide(self, session_id: str, confirmation_id: str, decision: Decision) -> None:
-        asker = self._askers.get(asyncio.get_running_loop())
-        waiting = asker.waiting.get(confirmation_id) if asker is not None else None
-        if asker is not None and waiting is not None:
-            await self.in_thread(self._questions.claim, session_id, confirmation_id)
+        listener = self._listeners.get(asyncio.get_running_loop())
+        waiting = listener.waiting.get(confirmation_id) if listener is not None else None
+        if listener is not None and waiting is not None:
+            await self.in_thread(self._store.claim, session_id, confirmation_id)
             waiting.settle(decision)
-            if confirmation_id not in asker.waiting:  # its turn has ended meanwhile
+            if confirmation_id not in listener.waiting:  # its turn has ended meanwhile
                 raise ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
             return
         question = await self.in_thread(
-            self._questions.claim_and_answer, session_id, confirmation_id, decision
+            self._store.claim_and_answer, session_id, confirmation_id, decision
         )
         try:
             await self._signal(question)
         except ChannelClosed as error:  # its process has died
-            await self.in_thread(self._questions.forget, question)
+            await self.in_thread(self._store.forget, question)
             raise ConfirmationNotFound(
                 confirmation_id=confirmation_id, session_id=session_id
             ) from error
 
-    async def _signal(self, question: Question) -> None:
+    async def _signal(self, question: StoredQuestion) -> None:
         """Wake the process that waits; it would look by itself, later."""
         message = {"type": "approval.decided", "confirmation_id": question.id}
         try:
@@ -167,21 +171,21 @@ class ChannelLayerApprovals(ApprovalBroker):
         """
         if not _ID.fullmatch(session_id):
             return []
-        return await self.in_thread(self._questions.of_session, session_id)
+        return await self.in_thread(self._store.of_session, session_id)
 
     async def check(self) -> bool:
         """Whether the cache answers."""
         try:
-            await self.in_thread(self._questions.check)
+            await self.in_thread(self._store.check)
         except ConfirmationUnavailable:
             return False
         return True
 
     async def aclose(self) -> None:
         """See the base class."""
-        asker = self._askers.pop(asyncio.get_running_loop(), None)
-        if asker is not None:
-            await asker.close()
+        listener = self._listeners.pop(asyncio.get_running_loop(), None)
+        if listener is not None:
+            await listener.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
             self._threads = None
@@ -201,14 +205,14 @@ class ChannelLayerApprovals(ApprovalBroker):
             raise ConfirmationUnavailable(reason=f"no answer within {CACHE_SECONDS:g} s")
         return step.result()
 
-    async def expired(self, asker: Asker, pending: _Pending) -> None:
+    async def expired(self, listener: DecisionListener, pending: _Pending) -> None:
         """Settle what nobody has decided in time.
 
         Raises:
             ToolConfirmationTimeout: nobody has, and nobody can any more.
         """
-        if not await finish(self.in_thread(self._questions.expire, pending.question)):
-            asker.look_soon()
+        if not await finish(self.in_thread(self._store.expire, pending.question)):
+            listener.look_soon()
             with anyio.move_on_after(CLAIMED_SECONDS):
                 await asyncio.wait({pending.waiting.future})
         if not pending.waiting.future.done():
@@ -216,19 +220,21 @@ class ChannelLayerApprovals(ApprovalBroker):
 
 
 class _Pending(Pending):
-    def __init__(self, broker: ChannelLayerApprovals, asker: Asker, waiting: Waiting) -> None:
+    def __init__(
+        self, broker: ChannelLayerApprovals, listener: DecisionListener, waiting: WaitingQuestion
+    ) -> None:
         self.waiting = waiting
         self._broker = broker
-        self._asker = asker
+        self._listener = listener
 
     @property
-    def question(self) -> Question:
-        return self._asker.question(self.waiting)
+    def question(self) -> StoredQuestion:
+        return self._listener.question(self.waiting)
 
     async def decision(self) -> Decision:
         future = self.waiting.future
         left = self.waiting.deadline - asyncio.get_running_loop().time()
         await asyncio.wait({future}, timeout=max(left, 0.0))
         if not future.done():
-            await self._broker.expired(self._asker, self)
+            await self._broker.expired(self._listener, self)
         return future.result()

@@ -18,7 +18,7 @@ from channels.exceptions import ChannelFull
 from django.core.cache import caches
 from django.core.cache.backends.filebased import FileBasedCache
 
-import chat.asker
+import chat.decision_listener
 from chat.approvals import ChannelLayerApprovals
 from chat.layers import FolderChannelLayer
 from mochi_project.shared import caches_of, channel_layers_of
@@ -48,7 +48,7 @@ def question(number: int = 0, session_id: str = "one") -> ApprovalRequest:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat.asker, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(chat.decision_listener, "LOOK_SECONDS", 0.1)
 
 
 @pytest_asyncio.fixture
@@ -138,7 +138,7 @@ async def test_a_turn_that_ends_without_redis_ends_and_leaves_nothing_for_long(
 
 async def test_a_redis_that_says_nothing_hangs_nobody(brokers: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("chat.approvals.CACHE_SECONDS", 0.5)
-    monkeypatch.setattr("chat.asker.OPEN_SECONDS", 0.5)
+    monkeypatch.setattr("chat.decision_listener.OPEN_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         asking, deciding = brokers(redis_url=f"redis://127.0.0.1:{silent.getsockname()[1]}")
         with anyio.fail_after(4):

@@ -14,7 +14,7 @@ from mochi_server.aio import BackgroundTasks, finish
 from mochi_server.chat.approvals import ApprovalRequest, Decision
 from mochi_server.errors import ConfirmationUnavailable
 
-from .questions import Question, Questions
+from .question_store import QuestionStore, StoredQuestion
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ InThread = Callable[..., Coroutine[Any, Any, Any]]
 GetLayer = Callable[[], Any]
 
 
-class Waiting:
+class WaitingQuestion:
     """A question that waits in this process."""
 
     def __init__(self, request: ApprovalRequest, *, expires: float) -> None:
@@ -59,26 +59,26 @@ class Waiting:
             self.future.set_result(decision)
 
 
-class Asker:
+class DecisionListener:
     """Listens for the decisions of a process's questions, from the first one to the last."""
 
-    def __init__(self, layer: GetLayer, questions: Questions, in_thread: InThread) -> None:
-        self.waiting: dict[str, Waiting] = {}
-        self.left: list[Question] = []
+    def __init__(self, layer: GetLayer, store: QuestionStore, in_thread: InThread) -> None:
+        self.waiting: dict[str, WaitingQuestion] = {}
+        self.left: list[StoredQuestion] = []
         """Questions that are over, and could not be taken out of the cache yet."""
         self.channel: str | None = None
         self._get_layer = layer
         self._layer: Any = None
-        self._questions = questions
+        self._store = store
         self._in_thread = in_thread
         self._tasks = BackgroundTasks()
         self._opening: asyncio.Task[ConfirmationUnavailable | None] | None = None
         self._running: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
 
-    def question(self, waiting: Waiting) -> Question:
+    def question(self, waiting: WaitingQuestion) -> StoredQuestion:
         """A question as the cache has it."""
-        return Question(waiting.request, self.channel or "", waiting.expires)
+        return StoredQuestion(waiting.request, self.channel or "", waiting.expires)
 
     async def open(self) -> None:
         """Have a channel and listen to it; may be called again.
@@ -143,7 +143,7 @@ class Asker:
     async def _look(self, channel: str) -> None:
         """Find decisions without a signal; open again what has vanished from the cache."""
         ids = [each for each, waiting in self.waiting.items() if not waiting.future.done()]
-        state = await self._in_thread(self._questions.look, channel, ids)
+        state = await self._in_thread(self._store.look, channel, ids)
         for each in state.answered:
             await self._fetch(each)
         missing = set(state.missing)
@@ -153,12 +153,12 @@ class Asker:
                 if waiting.missing > 1 and not waiting.future.done():
                     await self._open_again(waiting)
         while self.left:
-            await self._in_thread(self._questions.forget, self.left[-1])
+            await self._in_thread(self._store.forget, self.left[-1])
             self.left.pop()
 
-    async def _open_again(self, waiting: Waiting) -> None:
+    async def _open_again(self, waiting: WaitingQuestion) -> None:
         """Whoever claimed it has died before it could decide, or the cache was emptied."""
-        await finish(self._in_thread(self._questions.put, self.question(waiting)))
+        await finish(self._in_thread(self._store.put, self.question(waiting)))
         waiting.missing = 0
         if waiting.id not in self.waiting or waiting.future.done():
             self.left.append(self.question(waiting))
@@ -169,7 +169,7 @@ class Asker:
         if waiting is None or waiting.future.done():
             return
         try:
-            decision = await self._in_thread(self._questions.read_answer, confirmation_id)
+            decision = await self._in_thread(self._store.read_answer, confirmation_id)
         except ConfirmationUnavailable as error:
             logger.warning("%s", error)
             return

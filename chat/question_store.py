@@ -43,7 +43,7 @@ ALIVE_SECONDS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StoredQuestion:
     """An open question, as it is in the cache."""
 
     request: ApprovalRequest
@@ -72,7 +72,7 @@ class State:
     """Neither open nor answered."""
 
 
-class Questions:
+class QuestionStore:
     """The questions in one cache. Every failure of the cache is a ConfirmationUnavailable."""
 
     def __init__(self, alias: str) -> None:
@@ -87,7 +87,7 @@ class Questions:
         """For the list of a session: it is read and written. One process asks for a session."""
         return self._locks[hash(session_id) % len(self._locks)]
 
-    def put(self, question: Question) -> None:
+    def put(self, question: StoredQuestion) -> None:
         """Open a question, or open it again."""
         seconds = question.expires - time.time() + SPARE_SECONDS
         with _guarded():
@@ -99,7 +99,7 @@ class Questions:
                     until = max(until, question.expires)
                     self._set_open(question.session_id, until, [*ids, question.id])
 
-    def forget(self, question: Question, *, last: bool = False) -> None:
+    def forget(self, question: StoredQuestion, *, last: bool = False) -> None:
         """Take out everything about a question but that it has expired.
 
         ``last``: its process asks nothing else.
@@ -123,7 +123,7 @@ class Questions:
         with _guarded():
             self._cache.set(_key("asker", channel), "alive", ALIVE_SECONDS)
 
-    def claim(self, session_id: str, confirmation_id: str) -> Question:
+    def claim(self, session_id: str, confirmation_id: str) -> StoredQuestion:
         """Become the only one who decides this question.
 
         Raises:
@@ -145,7 +145,7 @@ class Questions:
 
     def claim_and_answer(
         self, session_id: str, confirmation_id: str, decision: Decision
-    ) -> Question:
+    ) -> StoredQuestion:
         """Decide a question of another process; where that fails, it is open again.
 
         Raises:
@@ -171,7 +171,7 @@ class Questions:
             approved, reason, arguments = found
             return Decision(approved=approved, reason=reason, arguments=arguments)
 
-    def expire(self, question: Question) -> bool:
+    def expire(self, question: StoredQuestion) -> bool:
         """End a question that nobody answered; false when somebody has claimed it just now."""
         key = _key("expired", question.id)
         with _guarded():
@@ -206,13 +206,15 @@ class Questions:
                 (state.answered if answered else state.missing).append(each)
         return state
 
-    def _question(self, confirmation_id: str) -> Question | None:
+    def _question(self, confirmation_id: str) -> StoredQuestion | None:
         found = self._cache.get(_key("question", confirmation_id))
         if found is None:
             return None
-        return Question(ApprovalRequest(**found["request"]), found["channel"], found["expires"])
+        return StoredQuestion(
+            ApprovalRequest(**found["request"]), found["channel"], found["expires"]
+        )
 
-    def _is_alive(self, question: Question) -> bool:
+    def _is_alive(self, question: StoredQuestion) -> bool:
         return _key("asker", question.channel) in self._cache
 
     def _why_not(self, session_id: str, confirmation_id: str) -> MochiError:
@@ -237,7 +239,7 @@ def _key(kind: str, name: str) -> str:
     return f"{PREFIX}{kind}:{name}"
 
 
-def _as_dict(question: Question) -> dict[str, Any]:
+def _as_dict(question: StoredQuestion) -> dict[str, Any]:
     return {
         "request": question.request.payload(),
         "channel": question.channel,
@@ -253,8 +255,4 @@ def _guarded() -> Iterator[None]:
     except MochiError:
         raise
     except Exception as error:  # any cache may be configured, and each fails in its own words
-        raise ConfirmationUnavailable(reason=_words(error)) from error
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+        raise ConfirmationUnavailable(reason=f"{type(error).__name__}: {error}") from error
