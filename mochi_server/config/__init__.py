@@ -1,0 +1,28 @@
+"""Every setting of the server, in one place: the environment is read here and nowhere else.
+
+Precedence: command line, environment, ``.env`` in the working directory, default.
+docs/reference/settings.md is the table of all of them.
+"""
+
+from .environment import (
+    SettingsError,
+    child_environment,
+    export,
+    load_settings,
+    server_processes,
+    tool_environment,
+    unknown_variables,
+)
+from .settings import MochiServerSettings, variable_of
+
+__all__ = [
+    "MochiServerSettings",
+    "SettingsError",
+    "child_environment",
+    "export",
+    "load_settings",
+    "server_processes",
+    "tool_environment",
+    "unknown_variables",
+    "variable_of",
+]

@@ -1,0 +1,153 @@
+"""Settings from the environment, and an environment for the processes that we start."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
+
+from .settings import PREFIX, MochiServerSettings, variable_of
+
+_SECRET = re.compile(
+    r"((^|_)(KEY|TOKEN)|SECRET|PASSWORD|PASSWD|^MOCHI_REDIS_URL|^MOCHI_OLLAMA_HOST)(_FILE)?$",
+    re.IGNORECASE,
+)
+_WITH_LOGIN = re.compile(r"://[^/]*@")
+
+
+class SettingsError(Exception):
+    """A setting has a value that is not allowed; the text is one line for each."""
+
+
+def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
+    """Values of ``NAME_FILE`` variables, for keys that are mounted as files.
+
+    Raises:
+        SettingsError: a named file cannot be read, or is no text.
+    """
+    found: dict[str, str] = {}
+    for field in ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key"):
+        for name in (variable_of(field), field.upper()):
+            path = environ.get(f"{name}_FILE")
+            if not path or environ.get(name):
+                continue
+            try:
+                found[field] = Path(path).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                raise SettingsError(f"{name}_FILE={path}: {error.strerror}") from error
+            except UnicodeDecodeError as error:
+                raise SettingsError(f"{name}_FILE={path} is not UTF-8 text.") from error
+            break
+    return found
+
+
+def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - checked by pydantic
+    """The settings of the environment, with the given values before everything else.
+
+    Raises:
+        SettingsError: some value is not allowed, one line names each variable; or a file that
+            holds settings cannot be read.
+    """
+    given = {**_secret_files(os.environ), **values}
+    try:
+        return MochiServerSettings(**given)
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{Path('.env').absolute()} is not UTF-8 text.") from error
+    except OSError as error:
+        raise SettingsError(f"{Path('.env').absolute()}: {error.strerror}") from error
+    except ValidationError as error:
+        lines = [_explain(problem) for problem in error.errors()]
+        raise SettingsError("\n".join(lines)) from error
+
+
+def _explain(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
+    """``MOCHI_PORT: input should be less than or equal to 65535``."""
+    name = str(problem["loc"][0]) if problem["loc"] else "settings"
+    variable = name if name.isupper() else variable_of(name)
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    given = os.environ.get(variable)
+    if given and "@" in given and name.endswith(("_host", "_url")):
+        given = f"…@{given.rpartition('@')[2]}"
+    shown = f"={given!r}" if given is not None and "key" not in name and "token" not in name else ""
+    return f"{variable}{shown}: {text[:1].lower()}{text[1:]}"
+
+
+def _as_text(value: object) -> str:
+    """A value as its variable would hold it."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
+def export(values: Mapping[str, object]) -> None:
+    """Put values into this process's environment, for the Django settings and the workers."""
+    for field, value in values.items():
+        if value is None:
+            os.environ.pop(variable_of(field), None)
+        else:
+            os.environ[variable_of(field)] = _as_text(value)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mochi_project.settings")
+
+
+def child_environment(**values: str) -> dict[str, str]:
+    """This process's environment with some values more, without keys, tokens and passwords."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not _SECRET.search(name) and not _WITH_LOGIN.search(value)
+    } | values
+
+
+_WORKERS = re.compile(r"(?:--workers|-w)(?:=|\s+|(?<=-w))(\d+)")
+
+
+def server_processes(settings: MochiServerSettings) -> int:
+    """How many processes serve, as far as one of them can know.
+
+    By the setting; else, in a process that another server's command has started, by the words of
+    that command. Other ways of starting several are not noticed.
+    """
+    started = multiprocessing.parent_process() is not None
+    if settings.workers > 1 or not (started or Path(sys.argv[0]).name == "gunicorn"):
+        return settings.workers
+    if found := _WORKERS.search(" ".join(sys.argv[1:])):
+        return int(found[1])
+    counts = (os.environ.get(name, "") for name in ("UVICORN_WORKERS", "WEB_CONCURRENCY"))
+    return next((int(count) for count in counts if count.isdigit()), 1)
+
+
+def tool_environment() -> dict[str, str]:
+    """This process's environment for the user's own code: whole, without the server's secrets."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _OWN_SECRETS
+        and not (name.endswith("_BASE_URL") and _WITH_LOGIN.search(value))
+    }
+
+
+def _own_secrets() -> frozenset[str]:
+    """Variables with keys, tokens and passwords that the server's settings read."""
+    fields = MochiServerSettings.model_fields
+    secret = [name for name, field in fields.items() if "SecretStr" in str(field.annotation)]
+    names = {variable_of(name) for name in [*secret, "redis_url", "ollama_host"]}
+    names |= {name.upper() for name in secret if fields[name].validation_alias is not None}
+    return frozenset(names | {f"{name}_FILE" for name in names})
+
+
+_OWN_SECRETS = _own_secrets()
+
+
+def unknown_variables() -> list[str]:
+    """``MOCHI_`` variables of the environment that no setting reads: most likely misspelt."""
+    known = {variable_of(field) for field in MochiServerSettings.model_fields}
+    known |= {f"{name}_FILE" for name in known}
+    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)

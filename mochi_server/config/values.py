@@ -1,0 +1,101 @@
+"""What the values of settings may look like."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic_settings import NoDecode
+
+_PORT = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
+"""Where a network location has a port or none; the standard library's error shows what else it
+has there, which may be a password with a slash in it."""
+
+_DURATION = re.compile(r"-?([0-9]+|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)")
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    return value
+
+
+def _are_origins(value: list[str]) -> list[str]:
+    for origin in value:
+        parts = urlsplit(origin)
+        if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path:
+            raise ValueError(f"{origin!r} is not an origin such as http://localhost:3000")
+    return value
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _complete(value: str) -> str:
+    text = value.rstrip("/")
+    if "//" not in text:
+        text = f"http://{text}"
+    parts = urlsplit(text)
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or not _PORT.fullmatch(parts.netloc)
+    ):
+        raise ValueError("must be an address such as http://localhost:11434")
+    if parts.port is None and parts.scheme == "http" and "//" not in value:
+        text = f"{text}:11434"
+    return text
+
+
+def _is_redis(value: str) -> str:
+    parts = urlsplit(value)
+    where = parts.path if parts.scheme == "unix" else parts.hostname
+    schemes = {"redis", "rediss", "unix"}
+    if parts.scheme not in schemes or not where or not _PORT.fullmatch(parts.netloc):
+        raise ValueError("must be an address such as redis://localhost:6379/0")
+    return value
+
+
+def _is_duration(value: str) -> str:
+    if _DURATION.fullmatch(value):
+        return value
+    raise ValueError("must be seconds (300), or a duration such as 5m, 1h, -1m")
+
+
+def _or_none(value: SecretStr | None) -> SecretStr | None:
+    if value is not None and not value.get_secret_value().strip():
+        return None
+    return value
+
+
+CommaList = Annotated[list[str], NoDecode, BeforeValidator(_split)]
+"""Texts, separated by commas."""
+
+Origins = Annotated[CommaList, AfterValidator(_are_origins)]
+"""Of web pages."""
+
+LogLevel = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
+]
+
+Environment = Annotated[Literal["production", "test"], BeforeValidator(_lower)]
+
+OllamaAddress = Annotated[str, Field(min_length=1), AfterValidator(_complete)]
+"""An address; scheme and port are added where they are missing."""
+
+RedisAddress = Annotated[str, AfterValidator(_is_redis)]
+
+Duration = Annotated[str, AfterValidator(_is_duration)]
+"""Whole seconds, or a duration as Go writes it."""
+
+Token = Annotated[SecretStr | None, AfterValidator(_or_none)]
+"""A secret; one of blanks is none."""
