@@ -144,7 +144,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         if not isinstance(error, self._sdk.APIStatusError):
             return None
         return Failure(
-            words=self._hide(str(error.api_message or error.message)),
+            words=str(error.api_message or error.message),
             status=error.status_code,
             codes=(error.type,),
             retry_after=seconds_of(error.response.headers.get("retry-after")),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -62,6 +62,11 @@ class Failure:
     retry_after: int | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     """``n_prompt_tokens`` and ``n_ctx``, where it tells them apart from its words."""
+
+    def without(self, hide: Callable[[str], str]) -> Failure:
+        """The same, its words and codes as ``hide`` shows them."""
+        codes = tuple(None if code is None else hide(str(code)) for code in self.codes)
+        return replace(self, words=hide(self.words), codes=codes)
 
     def as_error(self, alias: str, model: str | None) -> MochiError:
         """The error with our name, for a provider and the model that was asked."""

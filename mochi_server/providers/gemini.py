@@ -171,7 +171,7 @@ class GeminiProvider(VendorProvider["Client"]):
         if not isinstance(error, self._sdk.errors.APIError):
             return None
         return Failure(
-            words=self._hide(str(error.message or error)),
+            words=str(error.message or error),
             status=error.code if isinstance(error.code, int) else None,
             codes=(error.status,),
             retry_after=_retry_after(error),

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -19,7 +18,7 @@ from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, seconds_of
 from .openai_wire import LEGAL_NAME, NO_CHAT, Assembly, to_wire, tools_of
 from .steps import Names
-from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider
+from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider, parts_of
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI, AsyncStream
@@ -81,8 +80,8 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         self._headers = {} if keep_alive else {"Connection": "close"}
         self._http_client = http_client
         self._listed: tuple[float, list[ModelInfo] | None] | None = None
-        host = urlsplit(self._base_url or OPENAI_URL).hostname
-        self._is_openai = f".{host}".endswith(_OWN_HOSTS)
+        parts = parts_of(self._base_url or OPENAI_URL)
+        self._is_openai = parts is not None and f".{parts.hostname}".endswith(_OWN_HOSTS)
 
     @property
     def configured(self) -> bool:
@@ -231,7 +230,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         headers = error.response.headers if isinstance(error, self._sdk.APIStatusError) else {}
         counts = {name: body.get(name) for name in ("n_prompt_tokens", "n_ctx")}
         return Failure(
-            words=self._hide(_words(error)),
+            words=_words(error),
             status=getattr(error, "status_code", None),
             codes=(error.code, error.type),
             retry_after=seconds_of(headers.get("retry-after")),

@@ -8,7 +8,7 @@ from contextlib import aclosing, contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar, Final, Generic, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
@@ -28,6 +28,16 @@ MODEL_SECONDS: Final = 300.0
 HIDDEN: Final = "…"
 
 ClientT = TypeVar("ClientT")
+
+
+def parts_of(url: str) -> SplitResult | None:
+    """The parts of an address; None for what is none."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        return None
+    return parts if usable else None
 
 
 class VendorProvider(Provider, Generic[ClientT]):
@@ -84,6 +94,11 @@ class VendorProvider(Provider, Generic[ClientT]):
                 f"check {self.variable}.",
                 details={"provider": self.alias},
             )
+        if self._base_url and parts_of(self._base_url) is None:
+            raise ProviderNotConfigured(
+                f"The address of provider {self.alias!r} is none such as http://localhost:8000/v1.",
+                details={"provider": self.alias},
+            )
         try:
             self._sdk = self._load()
         except ImportError as error:
@@ -133,7 +148,9 @@ class VendorProvider(Provider, Generic[ClientT]):
         """The address, without what it has of logins."""
         if self._base_url is None:
             return self.service
-        parts = urlsplit(self._base_url)
+        parts = parts_of(self._base_url)
+        if parts is None:
+            return "its address"
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     @contextmanager
@@ -156,8 +173,9 @@ class VendorProvider(Provider, Generic[ClientT]):
                 f"Provider {self.alias!r} at {self.describe()} cannot be reached: {words}"
             )
         if (failure := self._failure_of(error)) is not None:
-            return failure.as_error(self.alias, model)
-        if isinstance(error, (self._any_error(), ValueError)):
+            return failure.without(self._hide).as_error(self.alias, model)
+        # What is not of the protocol's shape fails in the SDK, or where we read what it made of it.
+        if isinstance(error, (self._any_error(), ValueError, TypeError, AttributeError)):
             return ProviderError(f"Provider {self.alias!r}: {self._hide(str(error))}")
         return None
 

@@ -1,0 +1,273 @@
+"""What servers make of OpenAI's protocol: vLLM, LM Studio, OpenRouter, DeepSeek, Mistral."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from mochi_server.errors import ProviderBusy, ProviderError
+from mochi_server.messages import ToolCall
+from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
+from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from tests.support.fake_openai import (
+    JSON,
+    Answer,
+    FakeOpenAI,
+    call_delta,
+    delta,
+    error,
+    finished,
+    running_fake,
+    stream,
+    usage,
+)
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeOpenAI]:
+    async with running_fake() as server:
+        yield server
+
+
+@pytest.fixture
+async def provider(fake: FakeOpenAI) -> AsyncIterator[OpenAICompatibleProvider]:
+    provider = OpenAICompatibleProvider("it", base_url=fake.base_url, attempts=2)
+    yield provider
+    await provider.aclose()
+
+
+async def reply(provider: OpenAICompatibleProvider, **fields: Any) -> list[Chunk]:
+    request = ModelRequest(**{"model": "m", "messages": HELLO, **fields})
+    with anyio.fail_after(10):
+        return [chunk async for chunk in provider.stream(request)]
+
+
+def whole(index: int | None, name: str | None, arguments: Any, **fields: Any) -> dict[str, Any]:
+    """A call in one piece."""
+    call = {"index": index, "function": {"name": name, "arguments": arguments}, **fields}
+    return delta(tool_calls=[call])
+
+
+TWO = [("add", {"x": 1}), ("add", {"x": 2})]
+CALLS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]] = {
+    "all at index 0, each with its id": (
+        [whole(0, "add", '{"x": 1}', id="a"), whole(0, "add", '{"x": 2}', id="b")], TWO),
+    "all at index 0, in fragments": (
+        [call_delta(0, id="a", name="add", arguments=""), call_delta(0, arguments='{"x": 1}'),
+         call_delta(0, id="b", name="add", arguments=""), call_delta(0, arguments='{"x"'),
+         call_delta(0, arguments=": 2}")], TWO),
+    "all at index 0, without ids": (
+        [whole(0, "add", '{"x": 1}'), whole(0, "add", '{"x": 2}')], TWO),
+    "without index": (
+        [whole(None, "add", '{"x": 1}', id="a"), whole(None, "add", '{"x": 2}', id="b")], TWO),
+    "empty ids": (
+        [whole(0, "add", '{"x": 1}', id=""), whole(1, "add", '{"x": 2}', id="")], TWO),
+    "id and name in each fragment": (
+        [call_delta(0, id="a", name="add", arguments=part) for part in ('{"x"', ": ", "1}")],
+        TWO[:1]),
+    "another id in each fragment": (
+        [call_delta(0, id="a", name="add", arguments='{"x"'),
+         call_delta(0, id="b", arguments=": 1}")], TWO[:1]),
+    "empty strings in later fragments": (
+        [call_delta(0, id="a", name="add", arguments=""),
+         call_delta(0, id="", name="", arguments='{"x": 1}')], TWO[:1]),
+    "a name in two fragments": (
+        [call_delta(0, id="a", name="a"), call_delta(0, name="dd"),
+         call_delta(0, arguments='{"x": 1}')], TWO[:1]),
+    "arguments as an object": ([whole(0, "add", {"x": 1}, id="a")], TWO[:1]),
+    "null for no arguments": ([whole(0, "now", "null", id="a")], [("now", {})]),
+    "nothing for no arguments": ([whole(0, "now", None, id="a")], [("now", {})]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CALLS)
+@pytest.mark.parametrize("reason", ["tool_calls", "stop"])
+async def test_calls_are_put_together(provider, fake, case, reason):
+    deltas, wanted = CALLS[case]
+    fake.answers = [stream(*deltas, finished(reason))]
+    *calls, finish = await reply(provider)
+    assert [(call.name, call.arguments) for call in calls] == wanted
+    assert len({call.id for call in calls}) == len(wanted)
+    assert finish.reason == "tool_calls"
+
+
+async def test_a_call_that_the_limit_has_cut_is_told_apart(provider, fake):
+    fake.answers = [stream(call_delta(0, id="a", name="add", arguments='{"x'), finished("length"))]
+    with pytest.raises(ProviderError, match="limit within a call of 'add'"):
+        await reply(provider)
+
+
+TEXTS: dict[str, tuple[list[dict[str, Any]], list[Chunk]]] = {
+    "Mistral's parts": (
+        [delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]),
+         delta(content=[{"type": "text", "text": "Yes"}]), delta(content="."), finished()],
+        [ThinkingDelta("Hm."), ContentDelta("Yes"), ContentDelta("."), Finish(reason="stop")]),
+    "a refusal": (
+        [delta(content=None, refusal="I can"), delta(refusal="not."), finished()],
+        [ContentDelta("I can"), ContentDelta("not."), Finish(reason="refusal")]),
+    "a filter": ([delta(content="a"), finished("content_filter")],
+                 [ContentDelta("a"), Finish(reason="content_filter")]),
+    "capital letters": ([delta(content="a"), finished("STOP")],
+                        [ContentDelta("a"), Finish(reason="stop")]),
+    "calls announced and not made": ([delta(content="a"), finished("tool_calls")],
+                                     [ContentDelta("a"), Finish(reason="stop")]),
+    "an emoji in two halves": (
+        [delta(content="a\ud83d"), delta(content="\ude00b"), finished()],
+        [ContentDelta("a"), ContentDelta("😀b"), Finish(reason="stop")]),
+    "half an emoji": (
+        [delta(content="\ude00"), delta(content="\ud83d"), finished()],
+        [ContentDelta("\ufffd"), ContentDelta("\ufffd"), Finish(reason="stop")]),
+    "chunks that say nothing": (
+        [{"type": "ping"}, {**delta(), "choices": []}, {**delta(), "choices": None},
+         {**delta(), "choices": [{"index": 0}]}, delta(content="", tool_calls=[]),
+         delta(tool_calls=None), delta(content="a"), finished(), {**delta(), "usage": {}}],
+        [ContentDelta("a"), Finish(reason="stop")]),
+    "counts in each chunk": (
+        [{**delta(content="a"), "usage": {"prompt_tokens": 7, "completion_tokens": 1}},
+         {**finished(), "usage": {"prompt_tokens": 7, "completion_tokens": 2}}],
+        [ContentDelta("a"), Finish(reason="stop", eval_count=2, prompt_eval_count=7)]),
+    "only the prompt counted": (
+        [delta(content="a"), finished(), {**usage(7, 0), "usage": {"prompt_tokens": 7}}],
+        [ContentDelta("a"), Finish(reason="stop", prompt_eval_count=7)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TEXTS)
+async def test_texts_and_ends_are_understood(provider, fake, case):
+    chunks, wanted = TEXTS[case]
+    fake.answers = [stream(*chunks)]
+    assert await reply(provider) == wanted
+
+
+def stored(chunks: list[Chunk]) -> list[dict[str, Any]]:
+    """The reply in a session, with results for its calls."""
+    calls = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
+    finish = chunks[-1]
+    assert isinstance(finish, Finish)
+    message = {
+        "role": "assistant",
+        "content": "".join(c.content for c in chunks if isinstance(c, ContentDelta)),
+        "thinking": "".join(c.content for c in chunks if isinstance(c, ThinkingDelta)),
+        "model": "it/m",
+        "tool_calls": [call.as_stored() for call in calls],
+        "provider_data": finish.provider_data,
+    }
+    results = [
+        {"role": "tool", "tool_name": c.name, "tool_call_id": c.id, "content": "1"} for c in calls
+    ]
+    return [message, *results]
+
+
+NOW = {"index": 0, "id": "functions.now:0", "function": {"name": "now", "arguments": "{}"}}
+SIGNED = {"google": {"thought_signature": "c2ln"}}
+PARTS = [{"type": "reasoning.text", "text": "Hm", "index": 0},
+         {"type": "reasoning.text", "text": "m.", "index": 0, "signature": None},
+         {"type": "reasoning.text", "signature": "sig", "text": "", "index": 0},
+         {"type": "reasoning.encrypted", "data": "x", "index": 1}]  # fmt: skip
+JOINED = [{"type": "reasoning.text", "text": "Hmm.", "index": 0, "signature": "sig"}, PARTS[-1]]
+ECHOES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "DeepSeek": ([delta(reasoning_content="Hm"), delta(reasoning_content="m.")],
+                 {"reasoning_content": "Hmm."}),
+    "vLLM": ([delta(reasoning="Hmm.")], {"reasoning": "Hmm."}),
+    "OpenRouter": (
+        [delta(reasoning=part.get("text"), reasoning_details=[part]) for part in PARTS],
+        {"reasoning": "Hmm.", "reasoning_details": JOINED}),
+    "MiniMax": ([delta(reasoning_details=[part]) for part in PARTS[:2]], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ECHOES)
+async def test_thinking_goes_back_as_it_came(provider, fake, case):
+    thoughts, wanted = ECHOES[case]
+    fake.answers = [
+        stream(*thoughts, delta(tool_calls=[NOW]), finished("tool_calls")),
+        stream(delta(content="Noon."), finished()),
+        stream(delta(content="Noon."), finished()),
+    ]
+    first = await reply(provider)
+    assert "".join(c.content for c in first if isinstance(c, ThinkingDelta)) == "Hmm."
+    history = [*HELLO, *stored(first)]
+    await reply(provider, messages=history)
+    _, said, result = fake.bodies[1]["messages"]
+    function = {"name": "now", "arguments": "{}"}
+    call = {"id": "functions.now:0", "type": "function", "function": function}
+    assert said == {"role": "assistant", "content": "", **wanted, "tool_calls": [call]}
+    assert result["tool_call_id"] == "functions.now:0"
+    await reply(provider, model="other", messages=history)
+    assert fake.bodies[2]["messages"][1].keys() == {"role", "content", "tool_calls"}
+
+
+async def test_signatures_of_calls_go_back_with_them(provider, fake):
+    signed = {**NOW, "extra_content": SIGNED}
+    fake.answers = [
+        stream(delta(tool_calls=[signed, {**NOW, "index": 1, "id": "b"}]), finished("tool_calls")),
+        error(400, message="enough"),
+    ]
+    history = [*HELLO, *stored(await reply(provider))]
+    with pytest.raises(ProviderError):
+        await reply(provider, messages=history)
+    first, second = fake.bodies[1]["messages"][1]["tool_calls"]
+    assert first["extra_content"] == SIGNED
+    assert "extra_content" not in second
+
+
+BUSY = {"error": {"code": 429, "message": "Rate limit exceeded"}}
+
+
+async def test_a_busy_service_may_say_so_in_the_stream(provider, fake):
+    fake.answers = [stream(BUSY), stream(delta(content="a"), finished())]
+    assert (await reply(provider))[0] == ContentDelta("a")
+    fake.answers = [stream(delta(content="a"), BUSY)]
+    with pytest.raises(ProviderBusy):
+        await reply(provider)
+    assert len(fake.paths) == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        stream(delta(content="a"), {"object": "error", "message": "CUDA died", "code": 400}),
+        stream(delta(content="a"), {"error": {"code": {"odd": 1}, "message": "CUDA died"}}),
+        stream(delta(content="a"), {"error": "CUDA died"}),
+        stream(delta(content="a"), {"error": {"message": ["odd"]}}),
+        stream(delta(content="a"), finished("error")),
+        error(500, message={"odd": 1}, type=["odd"], code=["odd"]),
+        Answer(pieces=[b'{"detail": "CUDA died"}'], status=500, content_type=JSON),
+        Answer(pieces=[b'["odd"]'], status=400, content_type=JSON),
+        Answer(pieces=[b"data: 7\n\n"]),
+        Answer(pieces=[b'data: ["odd"]\n\n']),
+        Answer(pieces=[b"data: \xff\n\n"]),
+    ],
+)
+async def test_odd_errors_are_errors_with_a_name(provider, fake, answer):
+    fake.answers = [answer]
+    with pytest.raises(ProviderError):
+        await reply(provider)
+
+
+async def test_a_server_without_a_list_of_models_is_believed(provider, fake):
+    fake.answers = [
+        error(404, message="no such route"),
+        stream(delta(content="a"), finished()),
+        error(500, message="boom"),
+    ]
+    assert (await provider.show_model("gpt-x")).name == "gpt-x"
+    assert (await provider.show_model("gpt-y")).name == "gpt-y"
+    assert (await reply(provider, model="gpt-x"))[0] == ContentDelta("a")
+    other = OpenAICompatibleProvider("it", base_url=fake.base_url)
+    with pytest.raises(ProviderError, match="boom"):
+        await other.show_model("gpt-x")
+    await other.aclose()
+
+
+@pytest.mark.parametrize("data", [None, [], [{"object": "model"}], [{"id": None}]])
+async def test_a_list_may_be_empty(provider, fake, data):
+    body = json.dumps({"object": "list", "data": data}).encode()
+    fake.answers = [Answer(pieces=[body], content_type=JSON)]
+    assert await provider.list_models() == []

@@ -1,0 +1,202 @@
+"""What all vendors' adapters make of refusals, of keys and of addresses."""
+
+from __future__ import annotations
+
+import gc
+import json
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from mochi_server.errors import (
+    ContextOverflow,
+    MochiError,
+    ProviderBusy,
+    ProviderError,
+    ProviderNotConfigured,
+    ProviderUnreachable,
+)
+from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest, Provider
+from mochi_server.providers.gemini import GeminiProvider
+from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from tests.support.fake_openai import FakeOpenAI, delta, error, finished, running_fake, stream
+
+HELLO = [{"role": "user", "content": "Hello"}]
+KEY = "sk-very-secret-key"
+VENDORS: list[Any] = [OpenAICompatibleProvider, AnthropicProvider, GeminiProvider]
+
+
+async def reply(provider: Provider, **fields: Any) -> list[Chunk]:
+    request = ModelRequest(**{"model": "m", "messages": HELLO, **fields})
+    with anyio.fail_after(40):  # the import of an SDK may take long
+        return [chunk async for chunk in provider.stream(request)]
+
+
+async def failure_of(provider: Provider) -> MochiError:
+    with pytest.raises(MochiError) as caught:
+        await reply(provider)
+    await provider.aclose()
+    return caught.value
+
+
+async def failing(*answers: Any, attempts: int = 1) -> tuple[MochiError, FakeOpenAI]:
+    """The error of a server that answers so."""
+    async with running_fake() as fake:
+        fake.answers = list(answers)
+        url = fake.base_url
+        provider = OpenAICompatibleProvider("it", base_url=url, api_key=KEY, attempts=attempts)
+        return await failure_of(provider), fake
+
+
+BOTH = {"n_ctx": 4096, "n_prompt_tokens": 5000}
+TOO_LONG: list[tuple[str, dict[str, int]]] = [
+    # OpenAI, vLLM
+    (
+        "maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens.",
+        BOTH,
+    ),
+    ("maximum context length is 4096 tokens. However, you requested 5000 tokens (4979 in", BOTH),
+    # llama.cpp now and once, SGLang
+    ("request (5000 tokens) exceeds the available context size (4096 tokens), try", BOTH),
+    ("the request exceeds the available context size. try increasing the context size", {}),
+    ("The input (5000 tokens) is longer than the model's context length (4096 tokens).", BOTH),
+    # LM Studio, Mistral
+    ("Trying to keep the first 4215 tokens when context the overflows. However, the model", {}),
+    ("40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", {}),
+]
+
+
+@pytest.mark.parametrize(("words", "counts"), TOO_LONG)
+async def test_a_prompt_that_is_too_long_is_known_by_the_servers_words(words, counts):
+    found, _ = await failing(error(400, message=words, type="BadRequestError", code=400))
+    assert type(found) is ContextOverflow
+    assert found.details["upstream"] == words
+    assert counts.items() <= found.details.items()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (error(413, message="Request too large"), ContextOverflow),
+        (error(400, message="'max_tokens' is too large: 9000. This model's maximum context length "
+                            "is 8192 tokens"), ProviderError),
+        (error(429, message="tokens per minute: maximum context length"), ProviderBusy),
+        (error(429, message="You exceeded your current quota", code="insufficient_quota"),
+         ProviderError),
+        (error(400, message="The length of the context field is odd"), ProviderError),
+    ],
+)  # fmt: skip
+async def test_refusals_that_look_alike_are_told_apart(answer, kind):
+    found, fake = await failing(answer, answer)
+    assert type(found) is kind
+    assert len(fake.paths) == 1
+
+
+async def test_retry_after_may_name_the_instant():
+    until = datetime.now(timezone.utc) + timedelta(seconds=30)
+    header = {"Retry-After": format_datetime(until, usegmt=True)}
+    found, fake = await failing(error(429, headers=header, message="slow"), attempts=3)
+    assert isinstance(found, ProviderBusy)
+    assert found.retry_after is not None
+    assert 25 <= found.retry_after <= 31
+    assert len(fake.paths) == 1
+    past = {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}
+    odd = {"Retry-After": "soon"}
+    async with running_fake() as server:
+        provider = OpenAICompatibleProvider("it", base_url=server.base_url, attempts=3)
+        busy = [error(503, headers=each, message="slow") for each in (past, odd)]
+        server.answers = [*busy, stream(delta(content="a"), finished())]
+        assert (await reply(provider))[0] == ContentDelta("a")
+        await provider.aclose()
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("key", ["sk-very-secret\nkey", "sk-very-secret-ключ", "sk-very\x00secret"])
+async def test_a_key_that_no_header_may_carry_is_named_and_not_shown(vendor, key):
+    found = await failure_of(vendor("it", api_key=key, base_url="http://127.0.0.1:9"))
+    assert type(found) is ProviderNotConfigured
+    assert "_API_KEY" in found.message
+    assert "very" not in str(found.as_json())
+
+
+async def test_a_key_that_the_service_repeats_is_not_shown():
+    found, _ = await failing(error(401, message=f"Incorrect key: {KEY}.", code=KEY))
+    assert "Incorrect key: …." in found.message
+    assert KEY not in str(found.as_json())
+    found, _ = await failing(stream({"error": {"message": f"Bad {KEY}"}}))
+    assert KEY not in str(found.as_json())
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+async def test_blanks_are_no_key_and_no_address(vendor):
+    assert vendor("it", api_key=f" {KEY}\n", base_url=" ").configured
+    assert not vendor("it", api_key=" ", base_url="").configured
+    assert "127" not in vendor("it", api_key=KEY, base_url="").describe()
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+async def test_a_login_in_the_address_is_not_shown(vendor, unused_tcp_port_factory):
+    where = f"127.0.0.1:{unused_tcp_port_factory()}/v1"
+    url = f"http://me:pass-word@{where}?token=tok-en"
+    found = await failure_of(vendor("it", api_key=KEY, base_url=url))
+    assert type(found) is ProviderUnreachable
+    assert f"http://{where}" in found.message
+    assert "pass-word" not in str(found.as_json())
+    assert "tok-en" not in str(found.as_json())
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://host:port/v1", "localhost:9/v1", "nonsense"]
+)
+async def test_an_address_that_is_none_is_an_error_with_a_name(vendor, url):
+    found = await failure_of(vendor("it", api_key=KEY, base_url=url))
+    assert isinstance(found, (ProviderUnreachable, ProviderNotConfigured, ProviderError))
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "odd://127.0.0.1:9"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the SDKs' own
+async def test_a_proxy_that_cannot_be_used_is_an_error_with_a_name(vendor, proxy, monkeypatch):
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("no_proxy", "")
+    found = await failure_of(vendor("it", api_key=KEY, base_url="http://127.0.0.1:9"))
+    assert isinstance(found, (ProviderUnreachable, ProviderNotConfigured))
+    gc.collect()  # a client that was made by half complains about itself
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        (None, "max_completion_tokens"),
+        ("https://api.openai.com/v1", "max_completion_tokens"),
+        ("https://eu.api.openai.com/v1/", "max_completion_tokens"),
+        ("https://mine.openai.azure.com/openai/v1", "max_completion_tokens"),
+        ("https://openrouter.ai/api/v1", "max_tokens"),
+        ("http://openai.com.example/v1", "max_tokens"),
+    ],
+)
+async def test_the_limit_has_the_name_that_the_server_knows(url, name, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "")  # which the SDK would take for an address
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(400, json={"error": {"message": "enough"}})
+
+    client = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    provider = OpenAICompatibleProvider("it", base_url=url, api_key=KEY, http_client=client)
+    with pytest.raises(ProviderError, match="enough"):
+        await reply(provider, max_tokens=9)
+    assert json.loads(asked[0].content)[name] == 9
+    assert str(asked[0].url).startswith((url or "https://api.openai.com/v1").rstrip("/"))
+    with pytest.raises(ProviderError, match="enough"):
+        await reply(provider, max_tokens=9, schema={"type": "object"})
+    assert (name in json.loads(asked[1].content)) is (name == "max_tokens")
+    await provider.aclose()
