@@ -81,7 +81,7 @@ class ChatRequest(BaseModel):
         description="Not only white space. Absent: what follows the last user message is dropped, "
         "and that one is answered again.",
     )
-    think: StrictBool | Literal["low", "medium", "high"] = Field(
+    think: StrictBool | Literal["low", "medium", "high", "max"] = Field(
         default=False, description="Let the model think first."
     )
     confirmations: Literal["wait", "deny"] | None = Field(

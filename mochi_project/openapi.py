@@ -54,18 +54,23 @@ _EVERYWHERE: tuple[type[MochiError], ...] = (
 )
 _WITH_BODY: tuple[type[MochiError], ...] = (InvalidJSON, InvalidRequest, PayloadTooLarge)
 
-WHERE_A_MODEL_IS_ASKED: tuple[type[MochiError], ...] = (
-    SessionNotFound,
-    ModelNotFound,
-    SessionBusy,
-    ContextOverflow,
+OF_PROVIDERS: tuple[type[MochiError], ...] = (
     ProviderNotConfigured,
-    SessionUnreadable,
     OllamaUnreachable,
     OllamaError,
     ProviderUnreachable,
     ProviderError,
     ProviderBusy,
+)
+"""What can go wrong with any provider."""
+
+WHERE_A_MODEL_IS_ASKED: tuple[type[MochiError], ...] = (
+    SessionNotFound,
+    ModelNotFound,
+    SessionBusy,
+    ContextOverflow,
+    SessionUnreadable,
+    *OF_PROVIDERS,
     ShuttingDown,
     StorageError,
 )

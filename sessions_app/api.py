@@ -8,16 +8,15 @@ import orjson
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 
-from mochi_project.openapi import documented
+from mochi_project.openapi import OF_PROVIDERS, documented
 from mochi_project.responses import json_response, no_content, raw_json
 from mochi_project.runtime import get_runtime
 from mochi_server.errors import (
     InvalidMessageIndex,
     InvalidRequest,
+    MochiError,
     ModelNotFound,
-    OllamaUnreachable,
     PromptNotFound,
-    ProviderNotConfigured,
     SessionBusy,
     SessionNotFound,
     SessionUnreadable,
@@ -52,7 +51,7 @@ ONE = {"session_id": "a1b2c3d4e5"}
 READING = (SessionNotFound, SessionUnreadable, StorageError)
 WRITING = (*READING, SessionBusy)
 HEAD = tuple(name for name in SessionHead.model_fields if name not in LABELS)
-OF_MODELS = (ModelNotFound, ProviderNotConfigured, OllamaUnreachable)
+OF_MODELS: tuple[type[MochiError], ...] = (ModelNotFound, *OF_PROVIDERS)
 
 
 def head_of(session: ChatSession) -> dict[str, Any]:

@@ -11,15 +11,10 @@ from ninja import Router
 from chat.model_schemas import AVAILABLE, CHECK, AvailableModels, ModelCheck
 from chat.schemas import MODEL, PROBLEM, Model, ModelList
 from chat.survey import ProviderAnswer, survey_of
-from mochi_project.openapi import documented
+from mochi_project.openapi import OF_PROVIDERS, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
-from mochi_server.errors import (
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
-    ProviderNotConfigured,
-)
+from mochi_server.errors import ModelNotFound
 from mochi_server.providers.base import ModelInfo
 
 router = Router()
@@ -48,9 +43,7 @@ def checked(one: ProviderAnswer) -> dict[str, Any]:
     "",
     response=ModelList,
     summary="List the models",
-    openapi_extra=documented(
-        OllamaUnreachable, OllamaError, example={"models": [MODEL], "problems": [PROBLEM]}
-    ),
+    openapi_extra=documented(*OF_PROVIDERS, example={"models": [MODEL], "problems": [PROBLEM]}),
 )
 async def list_models(request: HttpRequest) -> HttpResponse:
     """Models that can chat. A provider that does not answer is named under `problems`."""
@@ -105,9 +98,7 @@ async def check_models(request: HttpRequest) -> HttpResponse:
     summary="Read one model",
     openapi_extra=documented(
         ModelNotFound,
-        ProviderNotConfigured,
-        OllamaUnreachable,
-        OllamaError,
+        *OF_PROVIDERS,
         example=MODEL,
         parameters={"model_name": "qwen3:14b"},
     ),

@@ -87,6 +87,14 @@ async def test_what_can_fail_before_the_first_byte_fails_as_json(api, route, bod
     assert stored == []
 
 
+@pytest.mark.parametrize("level", [True, False, "low", "medium", "high", "max"])
+async def test_each_level_of_thinking_is_passed_on(api, ollama, level):
+    session_id = await api.new_session()
+    response = await api.post(f"/chat/{session_id}", {"message": "Hello", "think": level})
+    assert response.status_code == 200, response.content
+    assert ollama.chats[-1]["think"] == level
+
+
 @pytest.mark.parametrize("route", ["", "/stream"])
 async def test_an_unknown_session_is_not_found(api, route):
     response = await api.post(f"/chat/0123456789{route}", {"message": "x"})

@@ -70,3 +70,22 @@ async def test_where_nobody_answers_the_list_is_an_error_that_names_every_proble
     assert [problem["provider"] for problem in problems] == ["ollama", "local"]
     assert problems[1] == NO_MODEL
     assert error_of(await api.get("/models/qwen3:14b")) == (502, "OLLAMA_UNREACHABLE")
+
+
+async def test_what_another_provider_fails_with_is_documented_at_each_route(api, settings):
+    settings.MOCHI_PROVIDERS["openai"]["OPTIONS"] |= {
+        "api_key": "sk-test",
+        "base_url": "http://127.0.0.1:9/v1",
+    }
+    session = await api.new_session()
+    document = (await api.get("/openapi.json")).json()
+    body = {"model": "openai/gpt"}
+    for method, path, route in (
+        ("GET", "/models/openai/gpt", "/models/{model_name}"),
+        ("POST", "/sessions", "/sessions"),
+        ("PATCH", f"/sessions/{session}", "/sessions/{session_id}"),
+    ):
+        response = await api(method, path, None if method == "GET" else body)
+        assert error_of(response) == (502, "PROVIDER_UNREACHABLE")
+        told = document["paths"][f"/api/v1{route}"][method.lower()]["responses"]
+        assert "PROVIDER_UNREACHABLE" in told["502"]["description"], route
