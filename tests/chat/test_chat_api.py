@@ -13,7 +13,7 @@ def error_of(response):
 
 
 async def read(response):
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         return [event async for event in events(response.streaming_content)]
 
 

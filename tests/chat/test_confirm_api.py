@@ -70,7 +70,7 @@ async def asking(api: Any, mochi: Any, ollama: Any) -> Any:
 
 
 async def finished(turn: Any) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await turn.running
 
 

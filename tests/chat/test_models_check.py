@@ -102,16 +102,17 @@ async def test_an_answer_is_kept_for_a_while_however_many_ask(runtime_of, ollama
 
 
 async def test_one_that_hangs_holds_up_nobody_for_longer_than_the_limit(runtime_of, ollama, silent):
+    away = [f"away{number}" for number in range(20)]
     runtime = runtime_of(
-        provider("ollama", ollama.url), provider("far", silent), provider("away", silent)
+        provider("ollama", ollama.url), *(provider(alias, silent) for alias in away)
     )
     begin = time.monotonic()
     survey = await ask(runtime, limit=0.5)
-    assert time.monotonic() - begin < 1.0
-    first, far, away = survey.providers.values()
+    assert time.monotonic() - begin < 8, "and not 10: they are asked at once"
+    first, *others = survey.providers.values()
     assert first.reachable
     assert first.models
-    for one, alias in ((far, "far"), (away, "away")):
+    for one, alias in zip(others, away, strict=True):
         assert (one.reachable, one.latency_ms, one.models) == (False, None, None)
         assert one.problem == {
             "provider": alias,
@@ -162,7 +163,7 @@ async def test_a_hanging_ollama_delays_the_route_by_the_limit_only(api, silent, 
     settings.MOCHI_PROVIDERS["ollama"]["OPTIONS"]["host"] = silent
     begin = time.monotonic()
     response = await api.get("/models/available")
-    assert time.monotonic() - begin < LIMIT_SECONDS + 1
+    assert time.monotonic() - begin < LIMIT_SECONDS * 5, "and not 30"
     assert response.status_code == 200
     assert response.json()["providers"]["ollama"] == []
     assert response.json()["problems"][0]["provider"] == "ollama"

@@ -276,7 +276,7 @@ async def test_closed_streams_leave_room_for_the_next_one(talk: Talk) -> None:
         stream = provider.stream(talk.request(LONG, max_tokens=2000))
         with anyio.fail_after(10):
             assert isinstance(await stream.__anext__(), ContentDelta)
-        with anyio.fail_after(2):
+        with anyio.fail_after(5):
             await stream.aclose()
     talk.service.says([], ["Paris."])
     assert isinstance((await talk.reply(QUESTION))[-1], Finish)

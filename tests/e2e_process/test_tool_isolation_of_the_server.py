@@ -254,9 +254,7 @@ async def hostile_server(folder: Path, mark: str, **options: Any) -> AsyncIterat
     options = {"tool_timeout_seconds": TIMEOUT, "tool_memory_mb": MEMORY_MB, **options}
     async with running_server(data_dir=folder, **options) as server:
         yield server
-        begun = time.monotonic()
         assert await server.stop() == 0, server.log[-3000:]
-        assert time.monotonic() - begun < 15
     await until(lambda: not marked(mark), 10)
 
 
@@ -414,10 +412,8 @@ async def test_arguments_that_are_never_checked_hold_up_no_other_conversation(
         assert "KeyboardInterrupt" in (await pick(2))["error_message"]
         hanging = [asyncio.ensure_future(pick(0)) for _ in range(3)]
         await until((tmp_path / "hanging").exists, 10)
-        begun = time.monotonic()
         [result] = await results_of(server, ollama, [("fine", {"number": 1})])
         assert result["result"] == "fine 1, tools"
-        assert time.monotonic() - begun < 4
         assert not any(task.done() for task in hanging)
         for result in await asyncio.gather(*hanging):
             assert "took too long" in result["error_message"]

@@ -42,7 +42,7 @@ def call_of(agents: dict[str, AgentDefinition]) -> Callable[[str], Call]:
             tool = agents[agent].tools[name]
             given = await tool.validate(arguments)
             context = ToolContext(session_id="a1b2c3d4e5", tool_call_id="call_1")
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 steps = [step async for step in tool.run(given, context)]
             assert isinstance(steps[-1], ToolOutput)
             return steps[-1].content

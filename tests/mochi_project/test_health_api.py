@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import anyio
 import pytest
 
+from mochi_project import health
 from mochi_project.api import without_password
 from mochi_project.health import health_of
 from mochi_project.runtime import get_runtime
@@ -38,8 +38,14 @@ async def test_without_ollama_the_server_is_still_healthy(api, ollama):
     assert (body["status"], body["ollama_connected"]) == ("ok", False)
 
 
-async def test_an_ollama_that_hangs_does_not_hang_health(api, settings, mochi, tmp_path):
+async def test_an_ollama_that_hangs_does_not_hang_health(
+    api, settings, mochi, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(health, "FRESH_SECONDS", 60)
+    asked = []
+
     async def silent(reader, writer):
+        asked.append(writer)
         await reader.read()
         writer.close()
 
@@ -49,14 +55,13 @@ async def test_an_ollama_that_hangs_does_not_hang_health(api, settings, mochi, t
             ollama_host=f"http://127.0.0.1:{port}", data_dir=tmp_path, models_dir=tmp_path
         )
         settings.MOCHI_PROVIDERS = default_providers(settings.MOCHI)
-        start = time.monotonic()
-        with anyio.fail_after(5):
+        with anyio.fail_after(15):
             body = (await api.get("/health")).json()
         assert body["ollama_connected"] is False
-        assert time.monotonic() - start < 3
-        start = time.monotonic()
-        await api.get("/health")
-        assert time.monotonic() - start < 0.5
+        before = len(asked)
+        with anyio.fail_after(15):
+            await api.get("/health")
+        assert len(asked) == before, "the answer is kept for a while"
         await get_runtime().providers.aclose()
 
 

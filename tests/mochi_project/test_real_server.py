@@ -21,7 +21,7 @@ ORIGIN = "http://localhost:3000"
 async def raw(server, data):
     """The answer to some bytes."""
     host, port = server.url.removeprefix("http://").split(":")
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(data)
         await writer.drain()

@@ -30,7 +30,7 @@ def folder_with_model(parent: Path) -> Path:
     return folder
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     """Wait until it holds; TimeoutError when it does not in time."""
     with anyio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - other processes set no events

@@ -55,7 +55,7 @@ class RawClient:
 
     async def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers, names in lower case."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             text = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = text.split("\r\n")[:-2]
         pairs = (line.split(":", 1) for line in lines)

@@ -55,7 +55,7 @@ class Redis:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(f"{line}\r\n".encode())
-            with anyio.fail_after(5):
+            with anyio.fail_after(30):
                 return await reader.read(1 << 20)
         finally:
             writer.close()

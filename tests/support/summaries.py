@@ -35,7 +35,7 @@ def exchange(question: str, answer: str) -> tuple[UserMessage, AssistantMessage]
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait until it holds."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while not condition():  # noqa: ASYNC110 - a file is no event
             await anyio.sleep(0.005)
 

@@ -31,7 +31,7 @@ def is_gone(pid: int) -> bool:
         return Path("/proc/self").exists()
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     """Wait until it holds."""
     with anyio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - nobody tells us

@@ -56,7 +56,7 @@ class Bench:
 
     async def ended(self) -> None:
         """Wait until no turn runs."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while len(self.turns):
                 await self.turns.wait_closed(5)
                 await anyio.lowlevel.checkpoint()
@@ -83,7 +83,7 @@ async def bench(folder: Path, ollama: FakeOllama, **settings: Any) -> AsyncItera
     try:
         yield found
     finally:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await found.runtime.aclose()
 
 
@@ -91,7 +91,7 @@ async def read_all(source: TurnLog | LogReader) -> list[Event]:
     """Every event up to the end of the turn."""
     reader = source.reader() if isinstance(source, TurnLog) else source
     found: list[Event] = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while (batch := await reader.next()) is not None:
             found.extend(event for _, event in batch)
     reader.leave()
@@ -101,7 +101,7 @@ async def read_all(source: TurnLog | LogReader) -> list[Event]:
 async def read_until(reader: LogReader, kind: str) -> list[Event]:
     """Events up to the first batch that has one of this kind."""
     found: list[Event] = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while (batch := await reader.next()) is not None:
             found.extend(event for _, event in batch)
             if any(event.type == kind for event in found):

@@ -79,7 +79,7 @@ async def agents(tmp_path) -> AsyncIterator[Agents]:
 
 async def result_of(tool: Tool, **arguments: object) -> str:
     given = await tool.validate(dict(arguments))
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         steps = [step async for step in tool.run(given, CONTEXT)]
     assert isinstance(steps[-1], ToolOutput)
     return steps[-1].content

@@ -98,7 +98,7 @@ def context(depth: int = 0) -> CallContext:
 
 
 async def steps_of(tool: Tool, arguments, who: ToolContext | None = None):
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         return [step async for step in tool.run(arguments, who or context())]
 
 

@@ -30,7 +30,7 @@ async def call(folder: Path, name: str, **arguments: Any) -> str:
     tool = next(tool for tool in own_file_tools(folder, source="x") if tool.name == name)
     given = await tool.validate(arguments)
     context = ToolContext(session_id="a1b2c3d4e5", tool_call_id="call_1")
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         steps = [step async for step in tool.run(given, context)]
     assert isinstance(steps[-1], ToolOutput)
     return steps[-1].content

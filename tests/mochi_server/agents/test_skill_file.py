@@ -203,9 +203,9 @@ def test_names_that_are_allowed(name):
 
 def test_aliases_that_would_blow_up_cost_nothing():
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 200)]
-    started = time.perf_counter()
+    started = time.process_time()
     assert "aliases" in refusal(front(*lines))[1]
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_deep_value_within_the_limit_is_read():

@@ -164,7 +164,7 @@ def of_kind(events: list[Event], kind: str) -> list[dict[str, Any]]:
 
 async def question(engine: Bench, session: str) -> str:
     """The id of the one open question of a session."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while True:
             found = await engine.chat.confirmations(session)
             if found:
@@ -549,7 +549,7 @@ async def test_a_reply_in_one_piece_that_waits_tells_what_was_decided(
         asked = await question(threads, session)
         await threads.chat.confirm(session, asked, approved=True, arguments={"a": 5})
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         _, answer = await asyncio.gather(
             decide(), threads.chat.complete(session, message="Add.", wait=True)
         )

@@ -344,9 +344,7 @@ async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
     async def look(_: Runtime) -> list[Finding]:
         return [note("one more thing")]
 
-    began = time.monotonic()
     report = await diagnose(runtime, (Check(topic="security", look=look),))
     topics = [finding.topic for finding in report.findings]
     assert topics == sorted(topics, key=list(dict.fromkeys(topics)).index)
     assert note("one more thing").of("security") in report.findings
-    assert time.monotonic() - began < 6

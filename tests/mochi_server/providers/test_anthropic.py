@@ -58,7 +58,7 @@ async def provider(fake: FakeAnthropic) -> AsyncIterator[AnthropicProvider]:
 
 async def reply(provider: AnthropicProvider, **fields: Any) -> list[Chunk]:
     request = ModelRequest(**{"model": MODEL, "messages": HELLO, **fields})
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with aclosing(provider.stream(request)) as chunks:
             return [chunk async for chunk in chunks]
 
@@ -264,7 +264,7 @@ async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
     fake.scripts = [said(text(0, "a"), then="hold")]
     chunks = provider.stream(ModelRequest(model=MODEL, messages=HELLO))
     assert await chunks.__anext__() == ContentDelta("a")
-    with anyio.fail_after(2):
+    with anyio.fail_after(20):
         await chunks.aclose()
         await fake.left.wait()
 

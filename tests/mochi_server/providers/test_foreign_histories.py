@@ -42,7 +42,7 @@ async def service(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
 
 async def reply(service: Service, messages: list[dict[str, Any]], **fields: Any) -> list[Chunk]:
     request = ModelRequest(model=service.model, messages=messages, **fields)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with aclosing(service.provider.stream(request)) as chunks:
             return [chunk async for chunk in chunks]
 

@@ -44,7 +44,7 @@ async def provider(fake: FakeOpenAI) -> AsyncIterator[OpenAICompatibleProvider]:
 
 async def reply(provider: OpenAICompatibleProvider, **fields: Any) -> list[Chunk]:
     request = ModelRequest(**{"model": "m", "messages": HELLO, **fields})
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         return [chunk async for chunk in provider.stream(request)]
 
 

@@ -59,15 +59,15 @@ async def test_a_summary_is_no_change_of_the_conversation(tmp_path, ollama):
 
 
 async def test_the_quiet_time_begins_anew_with_each_turn(tmp_path, ollama):
-    async with summarising(tmp_path, ollama, summarization_interval_seconds=0.3) as engine:
+    async with summarising(tmp_path, ollama, summarization_interval_seconds=1) as engine:
         session_id = await engine.session()
         for number in range(3):
             await engine.turn(session_id, f"Message {number}")
-            await anyio.sleep(0.15)
+            await anyio.sleep(0.4)
             assert summaries(ollama) == []
         ended = time.monotonic()
         await until(lambda: summaries(ollama))
-        assert time.monotonic() - ended > 0.1
+        assert time.monotonic() - ended > 0.3
         await idle(engine)
     assert len(summaries(ollama)) == 1
 

@@ -127,9 +127,9 @@ def test_chunk_sizes_vary():
 
 
 def test_a_long_run_of_spaces_is_split_in_no_time():
-    began = time.monotonic()
+    began = time.process_time()
     assert "".join(words_of(" " * 1_000_000)) == " " * 1_000_000
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 async def test_two_requests_give_the_same_bytes():

@@ -45,7 +45,7 @@ def source_of(folder: Path, loader: ToolLoader) -> DirectorySource:
 
 
 async def names(source: DirectorySource) -> list[str]:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         return [tool.name for tool in await source.tools()]
 
 

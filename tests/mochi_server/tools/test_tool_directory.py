@@ -47,7 +47,7 @@ async def source_of(folder, loader=None, **options):
         with anyio.fail_after(30):
             yield source
     finally:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await source.aclose()
             await loader.aclose()
 
@@ -76,7 +76,7 @@ async def found(source, name="add"):
 
 
 async def until(condition, *, collect=True):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while not condition():
             if collect:
                 gc.collect()
@@ -422,9 +422,9 @@ def test_a_look_goes_round_in_no_circle(tmp_path):
     for name in ("one", "two"):
         (folder / name).symlink_to(folder)
     (folder / "nowhere.py").symlink_to(folder / "missing")
-    begun = time.monotonic()
+    begun = time.process_time()
     assert look_at(folder) == look_at(folder)
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_look_is_bounded_in_depth_and_number(tmp_path):
@@ -440,9 +440,9 @@ def test_a_look_is_bounded_in_depth_and_number(tmp_path):
     many = write_tools(tmp_path / "many")
     for number in range(MOST_ENTRIES + 500):
         (many / f"m{number}.py").touch()
-    begun = time.monotonic()
+    begun = time.process_time()
     look_at(many)
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_file_instead_of_a_folder_is_left_to_the_loader(tmp_path):
