@@ -94,11 +94,10 @@ class DirectorySource(ToolSource):
         default_timeout: float | None,
         stamp: Path | None = None,
         name: str = "directory",
-        subfolders: bool = True,
     ) -> None:
         """``stamp`` is a file whose change means: load again, whatever the folder looks like."""
         self.name = name
-        self._spec = FolderSpec(path=folder, subfolders=subfolders)
+        self._spec = FolderSpec(path=folder)
         self._loader = loader
         self._stamp = stamp
         self._default_timeout = default_timeout
@@ -122,7 +121,7 @@ class DirectorySource(ToolSource):
 
     def problems(self) -> Sequence[Problem]:
         """See the base class."""
-        return [*self._loads.problems(), *self._now.description.problems]
+        return (*self._loads.problems(), *self._now.description.problems)
 
     async def reload(self) -> None:
         """See the base class; callers at one time share a load that begins after they called."""

@@ -18,8 +18,8 @@ class ToolDiscoveryService:
     while it loads; a server has :class:`mochi_server.tools.directory.DirectorySource`.
     """
 
-    def __init__(self, tools_dir: str | Path, *, subfolders: bool = True) -> None:
-        self._spec = FolderSpec(path=Path(tools_dir).expanduser(), subfolders=subfolders)
+    def __init__(self, tools_dir: str | Path) -> None:
+        self._spec = FolderSpec(path=Path(tools_dir).expanduser())
         self._loaded: LoadedPackage | None = None
 
     def discover(self) -> FolderDescription:
