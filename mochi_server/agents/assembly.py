@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from ..tools.base import LoadedFolder, Problem, Tool
 from ..tools.directory import FunctionTool
-from .definition import AGENT_TOOL, SOURCE, AgentDefinition
+from .definition import SOURCE, AgentDefinition
 from .folders import AgentFolder
 from .own_files import own_file_tools
 from .skill_file import SkillFile, SkillFileError
@@ -33,7 +33,7 @@ def assemble(
         return _broken(folder, skill)
     draft = _Draft(folder, skill)
     tools = draft.tools(loaded, default_timeout)
-    draft.check_agents(names, tools)
+    draft.check_agents(names)
     return AgentDefinition(
         name=folder.name,
         path=folder.path,
@@ -123,15 +123,12 @@ class _Draft:
                 self._problem(f"allowed-tools names {name!r}, which is no tool of it", line)
         return kept
 
-    def check_agents(self, names: Collection[str], tools: Collection[str]) -> None:
-        """Note agents that are not there; and a tool in the place of the one that calls them."""
+    def check_agents(self, names: Collection[str]) -> None:
+        """Note agents that are not there."""
         line = self.skill.agents_line
         for name in self.skill.agents:
             if name not in names:
                 self._problem(f"agents names {name!r}, and there is no agent of this name", line)
-        if self.skill.agents and AGENT_TOOL in tools:
-            reason = f"a tool is named {AGENT_TOOL!r}, as the one that calls its agents; rename it"
-            self._problem(reason, line, fatal=True)
 
     def _problem(self, reason: str, line: int | None, *, fatal: bool = False) -> None:
         problem = Problem(file=str(self.folder.skill_file), line=line, reason=reason)

@@ -15,7 +15,7 @@ from ..tools.keeper import FolderKeeper
 from ..tools.shared_loads import SharedLoads
 from .assembly import assemble
 from .definition import AgentDefinition
-from .folders import AgentFolder, AgentsLook, Facts, look_at_agents
+from .folders import TAKEN, AgentFolder, AgentsLook, Facts, look_at_agents
 from .skill_file import SkillFile, SkillFileError, read_skill_file
 
 logger = logging.getLogger(__name__)
@@ -192,6 +192,9 @@ def _skills(
 def _skill(folder: AgentFolder, known: _Agent | None) -> SkillFile | SkillFileError | None:
     if folder.skill_file is None:
         return None
+    if folder.name in TAKEN:
+        reason = f"{folder.name!r} is a name that the server uses itself; rename the folder"
+        return SkillFileError(reason, 1)
     if known is not None and _skill_key(known.folder) == _skill_key(folder):
         return known.skill
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..tools.base import FolderSpec
+from ..tools.base import TAKEN_IN_TURNS, FolderSpec
 from ..tools.fingerprint import Look, look_at
 from .own_files import is_hidden
 from .skill_file import SKILL_FILES
@@ -17,6 +17,8 @@ RELOAD_STAMP = "reload-agents"
 """The stamp's name below ``MochiServerSettings.state_path``."""
 
 AGENT_CHATS = "agent_chats"
+TAKEN = frozenset({"chats", "reload"})
+"""``/agents/chats`` and ``/agents/reload`` are no agents."""
 TOOLS = "tools"
 INIT = "__init__.py"
 
@@ -59,8 +61,8 @@ class AgentFolder:
     def spec(self) -> FolderSpec:
         """What is loaded for its tools."""
         if self.has_tools:
-            return FolderSpec(path=self.path / TOOLS)
-        return FolderSpec(path=self.path, subfolders=False)
+            return FolderSpec(path=self.path / TOOLS, taken=TAKEN_IN_TURNS)
+        return FolderSpec(path=self.path, subfolders=False, taken=TAKEN_IN_TURNS)
 
     def missing_file(self) -> str | None:
         """Why its Python files cannot be its tools; null where all are there that must be."""

@@ -114,6 +114,12 @@ class LoadedFolder(ABC):
         """Give back threads or processes; running calls fail. May be called again."""
 
 
+TAKEN_IN_TURNS = frozenset({"agent"})
+"""The tool that calls agents is offered beside others."""
+TAKEN = TAKEN_IN_TURNS | {"reload", "stats"}
+"""``/tools/reload`` and ``/tools/stats`` are no tools."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderSpec:
     """A folder to load."""
@@ -121,6 +127,8 @@ class FolderSpec:
     path: Path
     subfolders: bool = True
     """Whether each sub-folder with an ``__init__.py`` is a package of tools as well."""
+    taken: frozenset[str] = TAKEN
+    """Names that no tool of it may have."""
 
 
 class ToolLoader(ABC):

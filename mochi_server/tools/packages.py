@@ -94,7 +94,7 @@ def load_package(spec: FolderSpec, *, generation: str) -> LoadedPackage:
         return LoadedPackage(FolderDescription(folder=str(path)), {})
     path = path.resolve()
     folder = ImportedFolder(path, generation)
-    found = _Found()
+    found = _Found(spec.taken)
     try:
         _load(folder, found, subfolders=spec.subfolders)
     except BaseException as error:  # noqa: BLE001 - modules of the user's can raise anywhere
@@ -106,6 +106,8 @@ def load_package(spec: FolderSpec, *, generation: str) -> LoadedPackage:
 class _Found:
     """What has been found so far."""
 
+    taken: frozenset[str]
+    """Names that no tool may have."""
     tools: dict[str, PythonTool] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -260,6 +262,8 @@ class _Package:
         check_kind(function)
         if not NAME.fullmatch(name):
             raise Unsupported("is no name that models can call: letters of ASCII, digits, _ and -")
+        if name in self.found.taken:
+            raise Unsupported("is a name that the server uses itself; choose another one")
         schema = self.found.schemas.describe(function, name)
         file, line, source = where(function, self.file)
         description = ToolDescription(

@@ -239,7 +239,11 @@ async def load_into(child: Child, spec: FolderSpec, generation: str, limits: Lim
     try:
         with anyio.move_on_after(limits.start_seconds):
             answer = await child.ask(
-                "load", path=str(spec.path), subfolders=spec.subfolders, generation=generation
+                "load",
+                path=str(spec.path),
+                subfolders=spec.subfolders,
+                taken=sorted(spec.taken),
+                generation=generation,
             )
             outcome = Outcome(**answer)
     except ChildGone as error:

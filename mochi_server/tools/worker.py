@@ -186,7 +186,11 @@ class Worker:
 
         self._folder = Path(request["path"])
         self._tidy()
-        spec = FolderSpec(path=self._folder, subfolders=request["subfolders"])
+        spec = FolderSpec(
+            path=self._folder,
+            subfolders=request["subfolders"],
+            taken=frozenset(request["taken"]),
+        )
         gc.disable()  # looking for garbage among what is imported takes an eighth of the time
         try:
             self._package = load_package(spec, generation=request["generation"])

@@ -187,10 +187,11 @@ async def test_a_torn_conversation_hides_no_other(api, mochi):
     assert torn.json()["error"]["code"] == "SESSION_UNREADABLE"
 
 
-async def test_an_agent_named_like_a_route_is_in_the_list(api, mochi):
-    for name in ("chats", "reload"):
-        write_skill(mochi.agents_path / name)
-    assert list((await api.get("/agents")).json()["agents"]) == ["chats", "reload"]
+async def test_an_agent_named_like_a_route_is_a_problem(api, mochi):
+    write_skill(mochi.agents_path / "chats")
+    listed = (await api.get("/agents")).json()
+    assert not listed["agents"]["chats"]["valid"]
+    assert "rename the folder" in listed["problems"][0]["reason"]
     assert (await api.get("/agents/chats")).json()["sessions"] == []
 
 

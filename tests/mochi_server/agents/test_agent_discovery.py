@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -67,6 +68,18 @@ class Agents:
     async def one(self) -> AgentDefinition:
         [agent] = (await self.all()).values()
         return agent
+
+
+@asynccontextmanager
+async def discovery_of(folder: Path) -> AsyncIterator[AgentDiscoveryService]:
+    """Of a folder alone, without stamp or chats."""
+    loader = ThreadLoader()
+    discovery = AgentDiscoveryService(folder, loader=loader, default_timeout=60)
+    try:
+        yield discovery
+    finally:
+        await discovery.aclose()
+        await loader.aclose()
 
 
 @pytest_asyncio.fixture
@@ -305,10 +318,23 @@ async def test_only_agents_that_are_there_may_be_called(agents):
 
 
 async def test_a_tool_cannot_stand_in_the_place_of_the_one_that_calls_agents(agents):
-    write_agent(agents.folder / "coder", "description: x", "agents: coder", tools=["agent"])
-    assert "rename it" in (await agents.one()).error_message
+    write_agent(agents.folder / "coder", tools=["agent", "stats"])
+    coder = await agents.one()
+    assert (coder.valid, list(coder.tools)) == (True, ["stats"])
+    [problem] = coder.problems
+    assert (problem.tool, "the server uses itself" in problem.reason) == ("agent", True)
     write_agent(agents.folder / "coder", tools=["agent"])
-    assert (await agents.one()).valid
+    assert (await agents.one()).error_message.startswith("coder/coder.py:2: 'agent' is a name")
+
+
+@pytest.mark.parametrize("name", ["chats", "reload"])
+async def test_an_agent_cannot_have_the_name_of_a_route(tmp_path, name):
+    write_agent(tmp_path / "agents" / name)
+    async with discovery_of(tmp_path / "agents") as discovery:
+        with pytest.raises(AgentInvalid, match=f"{name}/SKILL.md:1: .*rename the folder"):
+            await discovery.get(name)
+        [problem] = discovery.problems()
+        assert problem.file == str(tmp_path / "agents" / name / "SKILL.md")
 
 
 # Changes

@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mochi_server.agents.definition import AGENT_TOOL
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import ToolBegun, ToolContext, ToolFailed, ToolLoader, ToolOutput
 from mochi_server.tools.directory import DirectorySource
@@ -121,6 +122,17 @@ __timeouts__ = {"wipe": 2.5}
         assert await add.validate({"a": "2"}) == {"a": 2}
         assert await call(add, a="2") == "3"
         assert await call(wipe) == "gone"
+
+
+async def test_names_that_the_server_uses_itself_are_problems(tmp_path, loader):
+    """A tool in the place of another, or one that no route leads to, would only be missed."""
+    taken = [AGENT_TOOL, "reload", "stats"]
+    folder = write_tools(tmp_path / "tools", init=package("add", *taken))
+    async with source_of(folder, loader) as source:
+        assert await names(source) == ["add"]
+        assert [problem.tool for problem in source.problems()] == taken
+        assert all("the server uses itself" in each.reason for each in source.problems())
+        assert {each.line for each in source.problems()} == {6, 10, 14}
 
 
 async def test_a_folder_without_python_is_never_loaded(tmp_path):
