@@ -169,7 +169,7 @@ def _init(name: str | None, settings: MochiServerSettings) -> int:
 
 
 def _fake_ollama(settings: MochiServerSettings) -> int:
-    from .testmode.ollama_server import PORT, FakeOllama, serve  # noqa: PLC0415 - only here
+    from .testmode.ollama.server import PORT, FakeOllama, serve  # noqa: PLC0415 - only here
 
     port = settings.port if "port" in settings.model_fields_set else PORT
     fake = FakeOllama(

@@ -114,7 +114,7 @@ def _failure(
     kind = str(fields.get("type"))
     if any(known in text or known == kind for known in OVERFLOW_TEXTS):
         return ContextOverflow(text, details={"model": model, **fields})
-    if status == HTTPStatus.NOT_FOUND and "model" in text:
+    if (status == HTTPStatus.NOT_FOUND and "model" in text) or text == "invalid model name":
         return ModelNotFound(text, details={"model": model, **fields})
     if "does not support thinking" in text:
         return ThinkingNotSupported(text, details={"model": model, **fields})

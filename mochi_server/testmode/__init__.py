@@ -2,5 +2,5 @@
 
 What a reply says is composed once (``reply``), and then sent in the words of a wire: OpenAI's
 stream through the transport of that provider (``transport``), Ollama's by a server of its own
-(``ollama_server``). docs/reference/test-mode.md is the reference.
+(``ollama``). docs/reference/test-mode.md is the reference.
 """

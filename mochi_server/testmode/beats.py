@@ -81,6 +81,41 @@ def inserted(beats: Iterable[Beat], at: int, extra: Beat) -> Iterator[Beat]:
         yield beat
 
 
+def limited(beats: Iterable[Beat], characters: int, tokens: int) -> Iterator[Beat]:
+    """The beats up to so many characters, which are said to be so many tokens.
+
+    A call that is not whole by then is none.
+    """
+    left, call = characters, list[Beat]()
+    rest = iter(beats)
+    for beat in rest:
+        size = size_of(beat)
+        if isinstance(beat, End):
+            yield beat
+        elif size <= left:
+            left -= size
+            call.append(beat)
+            if not isinstance(beat, CallPiece) or beat.last:
+                yield from call
+                call.clear()
+        else:
+            if isinstance(beat, Said) and left:
+                text = beat.text[:left]
+                yield replace(beat, text=text, words=len(words_of(text)))
+            break
+    for beat in rest:
+        if isinstance(beat, End):
+            reasons = tuple((choice, "length") for choice, _ in beat.reasons)
+            yield replace(beat, reasons=reasons, completion_tokens=tokens)
+
+
+def size_of(beat: Beat) -> int:
+    """How many characters a model has to write for it."""
+    if isinstance(beat, Said):
+        return len(beat.text)
+    return len(beat.name or "") + len(beat.arguments) if isinstance(beat, CallPiece) else 0
+
+
 def _split(beat: Said, at: int) -> tuple[Said, Said]:
     words = words_of(beat.text)
     first, rest = "".join(words[:at]), "".join(words[at:])

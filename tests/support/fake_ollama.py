@@ -1,5 +1,6 @@
-"""A server that behaves like Ollama on the socket.
+"""An Ollama for tests: what it must say and do is queued, and what it was asked can be seen.
 
+What Ollama refuses, and the words of its answers, are those of ``mochi_server.testmode.ollama``.
 In tests::
 
     async with FakeOllama() as ollama:
@@ -18,8 +19,8 @@ import asyncio
 import json
 import secrets
 import signal
-from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,22 +28,32 @@ from typing import Any
 
 import anyio
 
-from .http_wire import Connection, Request, go_json
-from .ollama_rules import (
-    Answer,
-    FakeModel,
-    check_chat,
-    default_models,
-    example_of,
-    overflow,
+from mochi_server.testmode.example import example_of
+from mochi_server.testmode.ollama.answers import NDJSON, Answer, Body, encoded
+from mochi_server.testmode.ollama.models import Model, Models
+from mochi_server.testmode.ollama.rules import (
+    VERSION,
+    chat_of,
+    check_fits,
+    check_host,
+    check_origin,
+    check_route,
+    limit_of,
+    shown_model,
+    unloads,
+    window_of,
 )
+from mochi_server.testmode.ollama.words import called, last_line, line, metrics_of
+from mochi_server.testmode.reply import prompt_tokens
+
+from .http_wire import Connection, Request
 
 FIXTURES: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "data" / "ollama-fixtures.json").read_text("utf-8")
 )
-CREATED = "2026-11-21T20:31:05.031456789Z"
-NDJSON = {"Content-Type": "application/x-ndjson"}
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
+STREAM = {"Content-Type": NDJSON}
+LOADED_NS = 1_334_875
+"""What it takes to find that a model is loaded."""
 
 
 @dataclass
@@ -51,7 +62,7 @@ class Reply:
 
     tokens: Sequence[str] = ()
     thinking: Sequence[str] = ()
-    tool_calls: Sequence[dict[str, Any]] = ()
+    tool_calls: Sequence[Body] = ()
     calls_in_final: bool = False
     """As the native path and gpt-oss do."""
     delay: float = 0.0
@@ -68,7 +79,7 @@ class Reply:
     match: str | None = None
     """Only to a request that has this text in one of its messages; others pass it over."""
 
-    def suits(self, body: dict[str, Any]) -> bool:
+    def suits(self, body: Body) -> bool:
         """Whether it may answer this request."""
         texts = (message.get("content") or "" for message in body["messages"])
         return self.match is None or any(self.match in text for text in texts)
@@ -86,16 +97,15 @@ class FakeOllama:
         any_model: bool = False,
         old: bool = False,
     ) -> None:
+        """Open nothing; with ``any_model`` every name is a model that can everything."""
         self._port = port
         self.one_at_a_time = one_at_a_time
         self.load_delay = load_delay
         """Seconds that loading and reloading a model takes."""
-        self.any_model = any_model
-        """Every name is a model that can everything."""
         self.old = old
         """``/api/tags`` as before 0.30."""
-        self.version = "0.24.0" if old else "0.33.0"
-        self.models: dict[str, FakeModel] = default_models()
+        self.version = "0.24.0" if old else VERSION
+        self.models = Models(default_models(), others=Model if any_model else None)
         self.requests: list[Request] = []
         self.loads = 0
         self.reloads = 0
@@ -107,7 +117,11 @@ class FakeOllama:
         self.default_reply: Reply | None = None
         """Instead of the echo."""
         self.url = ""
-        self._scripts: dict[str, deque[Reply | dict[str, Any]]] = defaultdict(deque)
+        self._busy: Counter[str] = Counter()
+        """Generations under way, for each model."""
+        self.count: Callable[[Sequence[Any], Sequence[Any]], int] = prompt_tokens
+        """Tokens of messages and tools."""
+        self._scripts: dict[str, deque[Reply | Body]] = defaultdict(deque)
         self._changed = asyncio.Event()
         self._connections: set[Connection] = set()
         self._framed: dict[tuple[str, tuple[str, ...]], list[bytes]] = {}
@@ -115,13 +129,13 @@ class FakeOllama:
     # -- for tests
 
     @property
-    def chats(self) -> list[dict[str, Any]]:
+    def chats(self) -> list[Body]:
         """The bodies that came to ``/api/chat``."""
         return [request.body for request in self.requests if request.path == "/api/chat"]
 
-    def add_model(self, name: str, **fields: Any) -> FakeModel:
+    def add_model(self, name: str, **fields: Any) -> Model:
         """Pull a model."""
-        self.models[name] = FakeModel(name, **fields)
+        self.models[name] = Model(name, **fields)
         return self.models[name]
 
     def reply(self, tokens: Sequence[str] = (), **fields: Any) -> Reply:
@@ -155,7 +169,7 @@ class FakeOllama:
             {
                 "kind": "stream",
                 "status": status,
-                "headers": NDJSON if headers is None else headers,
+                "headers": STREAM if headers is None else headers,
                 "segments": [{"data_hex": part.hex(), "delay_ms": delay_ms} for part in segments],
                 "first_byte_ms": first_byte_ms,
                 "end": end,
@@ -225,78 +239,40 @@ class FakeOllama:
     async def _answer(self, request: Request, connection: Connection) -> None:
         self.requests.append(request)
         self._notify()
-        head = request.method == "HEAD"
         try:
             await self._route(request, connection)
         except Answer as answer:
-            kind = answer.content_type if answer.body else None
-            connection.send(answer.status, answer.body, kind, head=head)
+            head = request.method == "HEAD"
+            connection.send(answer.status, answer.body, answer.content_type, head=head)
 
     async def _route(self, request: Request, connection: Connection) -> None:
-        host = request.headers.get("host", "").rpartition(":")[0]
-        if "origin" in request.headers or host not in LOCAL:
-            raise Answer(403, b"")
-        routes: dict[str, tuple[str, Callable[..., Awaitable[None]]]] = {
-            "/api/chat": ("POST", self._chat),
-            "/api/show": ("POST", self._show),
-            "/api/tags": ("GET", self._tags),
-            "/api/ps": ("GET", self._ps),
-            "/api/version": ("GET", self._about),
-            "/": ("GET", self._about),
-        }
-        if request.path not in routes:
-            raise Answer(404, b"404 page not found", "text/plain")
-        method, handler = routes[request.path]
-        if request.method not in (method, "HEAD"):
-            raise Answer(405, b"405 method not allowed", "text/plain")
+        host = request.headers.get("host", "")
+        check_origin(request.headers.get("origin"), host)
+        check_host(host)
+        check_route(request.method, request.path)
         scripts = self._scripts[request.path]
-        if handler != self._chat and scripts:
+        if request.path == "/api/chat":
+            await self._chat(request, connection)
+        elif scripts:
             await self._perform(scripts.popleft(), connection)  # type: ignore[arg-type]
         else:
-            await handler(request, connection)
+            raise self._about(request)
 
-    async def _about(self, request: Request, connection: Connection) -> None:
-        if request.path == "/":
-            text = b"Ollama is running"
-            connection.send(200, text, "text/plain; charset=utf-8", head=request.method == "HEAD")
-        else:
-            raise Answer(200, {"version": self.version})
-
-    async def _tags(self, _: Request, __: Connection) -> None:
-        raise Answer(200, {"models": [m.listed(new=not self.old) for m in self.models.values()]})
-
-    async def _ps(self, _: Request, __: Connection) -> None:
-        loaded = [model for model in self.models.values() if model.loaded]
-        raise Answer(200, {"models": [model.running() for model in loaded]})
-
-    async def _show(self, request: Request, _: Connection) -> None:
-        raise Answer(200, self._model(self._body(request), normalised=True).shown())
-
-    def _body(self, request: Request) -> dict[str, Any]:
-        if not request.raw:
-            raise Answer(400, "missing request body")
-        try:
-            body = request.body
-        except ValueError as error:
-            text = "invalid character '}' looking for beginning of value"
-            raise Answer(400, text) from error
-        if not body.get("model"):
-            raise Answer(400, "model is required")
-        return body
-
-    def _model(self, body: dict[str, Any], *, normalised: bool = False) -> FakeModel:
-        name = body["model"]
-        full = name if ":" in name else f"{name}:latest"
-        if full not in self.models and self.any_model:
-            self.add_model(full)
-        if full not in self.models:
-            raise Answer(404, f"model '{full if normalised else name}' not found")
-        return self.models[full]
+    def _about(self, request: Request) -> Answer:
+        match request.path:
+            case "/":
+                return Answer(200, b"Ollama is running", "text/plain; charset=utf-8")
+            case "/api/tags":
+                return Answer(200, self.models.tags(new=not self.old))
+            case "/api/ps":
+                return Answer(200, self.models.ps())
+            case "/api/show":
+                return Answer(200, shown_model(request.raw, self.models).shown())
+            case _:
+                return Answer(200, {"version": self.version})
 
     async def _chat(self, request: Request, connection: Connection) -> None:
-        body = self._body(request)
-        model = self._model(body)
-        check_chat(body, model)
+        body, model = chat_of(request.raw, self.models)
         if not body.get("messages"):
             return await self._load_only(body, model)
         script = self._next(body) or self._default(body)
@@ -305,13 +281,14 @@ class FakeOllama:
         async with self._slot(model, body) as load_ns:
             if isinstance(script, dict):
                 return await self._perform(script, connection)
-            self._check_fits(body, model)
-            metrics = self._metrics(body, script, load_ns)
+            tokens = self.count(body["messages"], body.get("tools") or ())
+            check_fits(body, tokens, model.loaded or tokens)
+            metrics = self._metrics(tokens, script, load_ns)
             if body.get("stream", True):
                 return await self._stream(body, script, metrics, connection)
             return await self._whole(body, script, metrics)
 
-    def _next(self, body: dict[str, Any]) -> Reply | dict[str, Any] | None:
+    def _next(self, body: Body) -> Reply | Body | None:
         """Take what was queued first of all that may answer this request."""
         scripts = self._scripts["/api/chat"]
         for number, script in enumerate(scripts):
@@ -320,24 +297,23 @@ class FakeOllama:
                 return script
         return None
 
-    async def _load_only(self, body: dict[str, Any], model: FakeModel) -> None:
-        reason = "unload" if body.get("keep_alive") == 0 else "load"
-        if reason == "load":
+    async def _load_only(self, body: Body, model: Model) -> None:
+        if unloads(body):
+            model.loaded = None
+        else:
             async with self._slot(model, body):
                 pass
-        else:
-            model.loaded = None
-        raise Answer(200, {**_line(body, {"content": ""}), "done": True, "done_reason": reason})
+        reason = "load" if model.loaded else "unload"
+        raise Answer(200, last_line(body["model"], {"content": ""}, reason))
 
     @asynccontextmanager
-    async def _slot(self, model: FakeModel, body: dict[str, Any]) -> AsyncIterator[int]:
+    async def _slot(self, model: Model, body: Body) -> AsyncIterator[int]:
         """The runner, loaded with the window that is wanted; nanoseconds of loading."""
-        wanted = (body.get("options") or {}).get("num_ctx") or model.default_num_ctx
-        wanted = min(max(wanted, 4), model.context_length or wanted)
-        while model.busy and (self.one_at_a_time or model.loaded != wanted):
+        wanted = window_of(body, model)
+        while self._busy[model.name] and (self.one_at_a_time or model.loaded != wanted):
             await self._changed.wait()
-        model.busy += 1
-        load_ns = 1_334_875
+        self._busy[model.name] += 1
+        load_ns = LOADED_NS
         try:
             if model.loaded != wanted:
                 self.loads += 1
@@ -347,15 +323,10 @@ class FakeOllama:
                 load_ns += int(self.load_delay * 1e9)
             yield load_ns
         finally:
-            model.busy -= 1
+            self._busy[model.name] -= 1
             self._notify()
 
-    def _check_fits(self, body: dict[str, Any], model: FakeModel) -> None:
-        tokens = _prompt_tokens(body)
-        if body.get("truncate") is False and model.loaded and tokens > model.loaded:
-            raise overflow(tokens, model.loaded)
-
-    def _default(self, body: dict[str, Any]) -> Reply:
+    def _default(self, body: Body) -> Reply:
         if self.default_reply is not None:
             return self.default_reply
         if isinstance(body.get("format"), dict):
@@ -364,56 +335,45 @@ class FakeOllama:
         words = f"You said: {said[-1] if said else ''}".split(" ")
         return Reply([words[0], *(f" {word}" for word in words[1:])])
 
-    def _metrics(self, body: dict[str, Any], reply: Reply, load_ns: int) -> dict[str, Any]:
+    def _metrics(self, tokens: int, reply: Reply, load_ns: int) -> Body:
         said = len(reply.tokens) + len(reply.thinking) + 12 * len(reply.tool_calls)
-        prompt = reply.prompt_eval_count
-        found = {
-            "total_duration": 4_883_583_458,
-            "load_duration": load_ns,
-            "prompt_eval_count": _prompt_tokens(body) if prompt is None else prompt,
-            "prompt_eval_duration": 342_546_000,
-            "eval_count": said + 1 if reply.eval_count is None else reply.eval_count,
-            "eval_duration": 4_535_599_000,
-        }
-        return {key: value for key, value in found.items() if value}
-
-    def _parts(self, body: dict[str, Any], reply: Reply) -> tuple[list[bytes], str | None]:
-        """The framed lines before the last one, and why it ends."""
-        limit = (body.get("options") or {}).get("num_predict", -1)
-        tokens, reason = tuple(reply.tokens), reply.done_reason
-        if 0 <= limit < len(tokens):
-            tokens, reason = tokens[:limit], "length"
-        key = (body["model"], tokens)
-        if key not in self._framed:
-            lines = [{**_line(body, {"content": text}), "done": False} for text in tokens]
-            self._framed[key] = [_frame(line) for line in lines]
-        early = [{"content": "", "thinking": text} for text in reply.thinking]
-        late = (
-            []
-            if reply.calls_in_final
-            else [{"content": "", "tool_calls": [call]} for call in _calls(reply)]
+        prompt, generated = reply.prompt_eval_count, reply.eval_count
+        return metrics_of(
+            tokens if prompt is None else prompt,
+            said + 1 if generated is None else generated,
+            load=load_ns,
         )
-        wrap = [[_frame({**_line(body, m), "done": False}) for m in part] for part in (early, late)]
+
+    def _parts(self, model: str, limit: int | None, reply: Reply) -> tuple[list[bytes], str | None]:
+        """The framed lines before the last one, and why it ends."""
+        tokens, reason = tuple(reply.tokens), reply.done_reason
+        if limit is not None and limit < len(tokens):
+            tokens, reason = tokens[:limit], "length"
+        key = (model, tokens)
+        if key not in self._framed:
+            self._framed[key] = [_frame(line(model, {"content": text})) for text in tokens]
+        early = [{"content": "", "thinking": text} for text in reply.thinking]
+        calls = [] if reply.calls_in_final else _calls(reply)
+        late = [{"content": "", "tool_calls": [call]} for call in calls]
+        wrap = [[_frame(line(model, message)) for message in part] for part in (early, late)]
         return wrap[0] + self._framed[key] + wrap[1], reason
 
     async def _stream(
-        self, body: dict[str, Any], reply: Reply, metrics: dict[str, Any], connection: Connection
+        self, body: Body, reply: Reply, metrics: Body, connection: Connection
     ) -> None:
-        parts, reason = self._parts(body, reply)
+        parts, reason = self._parts(body["model"], limit_of(body), reply)
         wait_at = reply.pause_after or 0
         if reply.gate is not None and not wait_at:
             await reply.gate.wait()
-        connection.start(200, NDJSON)
+        connection.start(200, STREAM)
         await self._send_parts(parts, reply, wait_at, connection)
         if reply.error is not None:
-            connection.chunk(go_json({"error": reply.error}) + b"\n")
+            connection.chunk(encoded({"error": reply.error}))
         else:
-            message: dict[str, Any] = {"content": ""}
+            message: Body = {"content": ""}
             if reply.calls_in_final:
                 message["tool_calls"] = _calls(reply)
-            final = {**_line(body, message), "done": True}
-            final |= {"done_reason": reason} if reason else {}
-            connection.transport.write(_frame({**final, **metrics}))
+            connection.transport.write(_frame(last_line(body["model"], message, reason, metrics)))
         connection.finish()
 
     async def _send_parts(
@@ -431,25 +391,24 @@ class FakeOllama:
             write(part)
             await connection.drain()
 
-    async def _whole(self, body: dict[str, Any], reply: Reply, metrics: dict[str, Any]) -> None:
+    async def _whole(self, body: Body, reply: Reply, metrics: Body) -> None:
         if reply.gate is not None:
             await reply.gate.wait()
         await asyncio.sleep(reply.delay * len(reply.tokens))
         if reply.error is not None:
             raise Answer(500, reply.error)
-        message: dict[str, Any] = {"content": "".join(reply.tokens)}
+        message: Body = {"content": "".join(reply.tokens)}
         if reply.thinking:
             message["thinking"] = "".join(reply.thinking)
         if reply.tool_calls:
             message["tool_calls"] = _calls(reply)
-        final = {**_line(body, message), "done": True, "done_reason": reply.done_reason}
-        raise Answer(200, {**final, **metrics})
+        raise Answer(200, last_line(body["model"], message, reply.done_reason, metrics))
 
-    async def _perform(self, script: dict[str, Any], connection: Connection) -> None:
+    async def _perform(self, script: Body, connection: Connection) -> None:
         """Play a recorded exchange."""
         if script["kind"] == "body":
             kind = script["headers"].get("Content-Type")
-            connection.send(script["status"], script["body"].encode(), kind, head=False)
+            connection.send(script["status"], script["body"].encode(), kind)
             return
         speed = script.get("speed", 1.0)
         await asyncio.sleep(script.get("first_byte_ms", 0) / 1000 / speed)
@@ -479,32 +438,47 @@ async def _a_few_rounds() -> None:
         await asyncio.sleep(0)
 
 
-def _line(body: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "model": body["model"],
-        "created_at": CREATED,
-        "message": {"role": "assistant", **message},
-    }
-
-
-def _frame(line: dict[str, Any]) -> bytes:
-    data = go_json(line) + b"\n"
+def _frame(found: Body) -> bytes:
+    data = encoded(found)
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def _calls(reply: Reply) -> list[dict[str, Any]]:
-    found = []
-    for index, call in enumerate(reply.tool_calls):
-        function = {"index": index, "name": call["name"], "arguments": call.get("arguments", {})}
-        identity = call.get("id", f"call_{secrets.token_hex(4)}")
-        found.append({"id": identity, "function": function} if identity else {"function": function})
-    return found
+def _calls(reply: Reply) -> list[Body]:
+    return [
+        called(
+            index,
+            call["name"],
+            call.get("arguments", {}),
+            call.get("id", f"call_{secrets.token_hex(4)}"),
+        )
+        for index, call in enumerate(reply.tool_calls)
+    ]
 
 
-def _prompt_tokens(body: dict[str, Any]) -> int:
-    said = sum(len(m.get("content") or "") + len(m.get("thinking") or "") for m in body["messages"])
-    tools = len(json.dumps(body["tools"])) if body.get("tools") else 0
-    return (said + tools) // 4 + 4 * len(body["messages"])
+def default_models() -> list[Model]:
+    """One that can everything, one that cannot think or call, one that only embeds."""
+    return [
+        Model("qwen3:14b"),
+        Model(
+            "gemma3:4b",
+            capabilities=["completion", "vision"],
+            context_length=131_072,
+            embedding_length=2560,
+            family="gemma3",
+            parameter_size="4.3B",
+            size=3_338_801_804,
+        ),
+        Model(
+            "nomic-embed-text:latest",
+            capabilities=["embedding"],
+            context_length=2048,
+            embedding_length=768,
+            family="nomic-bert",
+            parameter_size="137M",
+            quantization="F16",
+            size=274_302_450,
+        ),
+    ]
 
 
 async def _serve(options: argparse.Namespace) -> None:

@@ -112,14 +112,13 @@ class Connection(asyncio.Protocol):
             await self._writable.wait()
 
     def send(
-        self, status: int, body: bytes | dict[str, Any], content_type: str | None, *, head: bool
+        self, status: int, body: bytes, content_type: str | None, *, head: bool = False
     ) -> None:
-        """A whole answer with its length."""
-        data = body if isinstance(body, bytes) else go_json(body)
+        """A whole answer with its length; to a ``HEAD`` without the body."""
         headers = {"Content-Type": content_type} if content_type else {}
-        self._head(status, headers | {"Content-Length": str(len(data))})
+        self._head(status, headers | {"Content-Length": str(len(body))})
         if not head:
-            self.transport.write(data)
+            self.transport.write(body)
 
     def start(self, status: int, headers: dict[str, str]) -> None:
         """The head of a chunked answer."""
@@ -152,14 +151,6 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
         else:
             self.transport.close()
-
-
-def go_json(value: Any) -> bytes:
-    """JSON as Go writes it: compact, with <, > and & escaped."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text.encode()
 
 
 def _dechunk(data: bytes) -> tuple[bytes, int] | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -14,11 +14,19 @@ from mochi_server.providers.base import ModelRequest
 from mochi_server.providers.local import LocalProvider
 from mochi_server.providers.ollama import OllamaProvider
 from mochi_server.testmode import blocks
-from mochi_server.testmode.ollama_server import FakeOllama
+from mochi_server.testmode.ollama.server import FakeOllama
 from mochi_server.testmode.provider import ScriptedProvider
 
 from .local_model import MODEL, folder_with_model
 from .model_services import Calls, Service
+
+
+@asynccontextmanager
+async def standing_in() -> AsyncIterator[str]:
+    """The address of the product's stand-in for Ollama, without pace."""
+    application = FakeOllama(words_per_second=0).application()
+    async with TestServer(application) as server:
+        yield str(server.make_url("")).rstrip("/")
 
 
 class TestMode(Service):
@@ -58,9 +66,8 @@ class StandInForOllama(TestMode):
     """``mochi-server fake-ollama`` on a socket, behind the provider for Ollama."""
 
     async def open(self, stack: AsyncExitStack) -> None:
-        application = FakeOllama(words_per_second=0).application()
-        server = await stack.enter_async_context(TestServer(application))
-        self.provider = OllamaProvider("it", host=str(server.make_url("/")).rstrip("/"))
+        url = await stack.enter_async_context(standing_in())
+        self.provider = OllamaProvider("it", host=url)
 
 
 class BuiltIn(Service):

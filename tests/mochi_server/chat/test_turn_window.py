@@ -190,13 +190,10 @@ async def test_an_overflow_is_tried_once_more_with_more_room(
 
 
 async def test_a_text_that_is_far_denser_than_estimated_is_cut_by_what_ollama_counts(
-    engine: Bench, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """With one token a character our first estimate is four times too low."""
-    monkeypatch.setattr(
-        "tests.support.fake_ollama._prompt_tokens",
-        lambda body: sum(len(message["content"]) for message in body["messages"]),
-    )
+    ollama.count = lambda messages, tools: sum(len(message["content"]) for message in messages)
     session = await filled(engine, 30)  # 66,000 tokens for a model of 40,960
     for text, most in (("Next.", 2), ("And next.", 2), ("And once more.", 2)):
         before = len(ollama.chats)

@@ -195,8 +195,10 @@ class Answer(BaseModel):
 async def test_a_structured_response_has_valid_content(ollama):
     client = AsyncInstructorOllamaClient(ollama.url, keep_alive="300")
     response = await client.structured_response(MODEL, MESSAGES, Answer)
-    assert response.message.content == '{"word": "text"}'
-    assert await client.structured_result(MODEL, MESSAGES, format=Answer) == Answer(word="text")
+    assert response.message.content == '{"word": "Lorem ipsum"}'
+    assert await client.structured_result(MODEL, MESSAGES, format=Answer) == Answer(
+        word="Lorem ipsum"
+    )
     assert ollama.chats[0]["keep_alive"] == 300
     await client.aclose()
 

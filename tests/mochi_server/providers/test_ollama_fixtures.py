@@ -77,7 +77,7 @@ ERRORS = {
     "show_missing": ("MODEL_NOT_FOUND", "model 'nope:latest' not found"),
     "err_model_required": ("OLLAMA_ERROR", "model is required"),
     "show_no_name": ("OLLAMA_ERROR", "model is required"),
-    "err_invalid_model_name": ("OLLAMA_ERROR", "invalid model name"),
+    "err_invalid_model_name": ("MODEL_NOT_FOUND", "invalid model name"),
     "err_no_tools": ("OLLAMA_ERROR", "gemma3:4b does not support tools"),
     "err_no_thinking": ("THINKING_NOT_SUPPORTED", '"gemma3:4b" does not support thinking'),
     "err_no_chat": ("OLLAMA_ERROR", '"nomic-embed-text" does not support chat'),

@@ -296,7 +296,7 @@ async def test_a_structured_reply_is_an_instance(ollama, provider):
 async def test_a_structured_reply_has_a_second_chance(ollama, provider):
     ollama.reply(["I think"])
     result = await provider.structured(ask(), Summary)
-    assert result == Summary(summary="text", topics=["text"])
+    assert result == Summary(summary="Lorem ipsum", topics=["Lorem ipsum"])
     assert ["think" in body for body in ollama.chats] == [True, False]
 
 

@@ -13,7 +13,6 @@ import aiohttp
 import anyio
 import ollama
 import pytest
-from aiohttp.test_utils import TestServer
 
 from mochi_server.errors import MochiError, ProviderUnreachable
 from mochi_server.messages import ToolCall
@@ -37,15 +36,15 @@ from mochi_server.testing import (
     text,
     usage,
 )
-from mochi_server.testmode.ollama_server import FakeOllama
+from tests.support.own_services import standing_in
 from tests.support.server import run_command, running_server
 
 
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
     """Where a stand-in without pace listens."""
-    async with TestServer(FakeOllama(words_per_second=0).application()) as server:
-        yield str(server.make_url("/")).rstrip("/")
+    async with standing_in() as found:
+        yield found
 
 
 @pytest.fixture
@@ -220,45 +219,86 @@ async def test_a_model_is_loaded_and_unloaded_without_messages(library):
     assert (await library.ps()).models == []
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({}, "model is required"),
-        ([], "no JSON object"),
-        ({"model": "m", "think": "a lot", "messages": user("x")}, "invalid think value"),
-        ({"model": "lorem-plain", "think": True, "messages": user("x")}, "support thinking"),
-        ({"model": "lorem-plain", "tools": [{}], "messages": user("x")}, "support tools"),
-        (
-            {
-                "model": "m",
-                "messages": [
-                    {"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}
-                ],
-            },
-            "must be an object",
-        ),
-        (
-            {"model": "m", "messages": user("<|instruction_start|>{}<|instruction_end|>")},
-            "no script",
-        ),
-    ],
-)
-async def test_a_wrong_request_is_refused_in_words(http, body, words):
+async def test_a_block_that_is_no_script_is_a_bad_request(library):
+    with pytest.raises(ollama.ResponseError, match="no script") as raised:
+        await library.chat("lorem", user("<|instruction_start|>{}<|instruction_end|>"))
+    assert raised.value.status_code == 400
+
+
+async def test_a_head_has_no_body_and_only_some_may_be_asked_for(http):
+    for path, status in (("/", 200), ("/api/version", 200), ("/api/tags", 200), ("/api/ps", 405)):
+        async with http.head(path) as response:
+            assert (response.status, await response.read()) == (status, b"")
+            assert int(response.headers["Content-Length"]) > 0
+
+
+async def test_a_page_of_this_machine_may_ask_from_a_browser(http):
+    page = {"Origin": "http://localhost:3000"}
+    asks = {**page, "Access-Control-Request-Method": "POST"}
+    async with http.options("/api/chat", headers=asks) as response:
+        assert response.status == 204
+        assert "POST" in response.headers["Access-Control-Allow-Methods"]
+        assert "Content-Type" in response.headers["Access-Control-Allow-Headers"]
+        assert response.headers["Access-Control-Allow-Origin"] == page["Origin"]
+    body = {"model": "lorem", "messages": user("Hi")}
+    async with http.post("/api/chat", json=body, headers=page) as response:
+        assert response.headers["Access-Control-Allow-Origin"] == page["Origin"]
+        await response.read()
+    async with http.post("/api/chat", json=body, headers={"Origin": "http://evil.org"}) as response:
+        assert (response.status, await response.read()) == (403, b"")
+        assert "Access-Control-Allow-Origin" not in response.headers
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_reply_ends_where_num_predict_says(library, stream):
+    message = user(instructions(text(exactly="Four and four are eight.", reasoning="Hmm?")))
+    for limit, thought, said in ((0, "", ""), (1, "Hmm?", ""), (3, "Hmm?", "Four and")):
+        options = {"num_predict": limit}
+        found = await library.chat("lorem", message, options=options, think=True, stream=stream)
+        parts = [part async for part in found] if stream else [found]
+        assert "".join(part.message.thinking or "" for part in parts) == thought
+        assert "".join(part.message.content or "" for part in parts) == said
+        assert (parts[-1].done_reason, parts[-1].eval_count or 0) == ("length", limit)
+    for limit in (-1, 100):
+        found = await library.chat("lorem", message, options={"num_predict": limit})
+        assert (found.done_reason, found.eval_count) == ("stop", 7)
+
+
+async def test_a_call_that_is_not_whole_at_the_limit_is_none(library):
+    message = user(instructions(text(exactly="Let me see."), call("add", a=1, b=2)))
+    options = {"num_predict": 4}
+    found = await library.chat("lorem", message, options=options)
+    assert (found.message.content, found.message.tool_calls) == ("Let me see.", None)
+    assert (found.done_reason, found.eval_count) == ("length", 4)
+
+
+async def test_a_prompt_that_does_not_fit_is_cut_or_refused(library, http):
+    message, options = user("long " * 1000), {"num_ctx": 512}
+    found = await library.chat("lorem", message, options=options)
+    assert found.prompt_eval_count == 512
+    body = {"model": "lorem", "messages": message, "options": options, "truncate": False}
     async with http.post("/api/chat", json=body) as response:
         assert response.status == 400
-        assert words in (await response.json())["error"]
+        told = json.loads((await response.json())["error"])["error"]
+    assert (told["type"], told["n_prompt_tokens"], told["n_ctx"]) == (
+        "exceed_context_size_error",
+        1254,
+        512,
+    )
+    found = await library.chat("lorem", message, options={"num_ctx": 2048})
+    assert found.prompt_eval_count == 1254
 
 
-async def test_what_is_no_request_is_refused(http):
-    for data in (b"", b"{"):
-        async with http.post("/api/chat", data=data) as response:
-            assert response.status == 400
-    async with http.get("/api/embed") as response:
-        assert (response.status, await response.text()) == (404, "404 not found")
-    async with http.get("/") as response:
-        assert await response.text() == "Ollama is running"
-    async with http.get("/api/version") as response:
-        assert await response.json() == {"version": "0.33.0"}
+async def test_thinking_that_is_not_sent_is_not_counted(library):
+    message = user(instructions(text(exactly="Yes.", reasoning=100)))
+    assert (await library.chat("lorem", message, think=False)).eval_count == 1
+
+
+async def test_a_model_that_only_embeds_cannot_chat(library):
+    shown = await library.show("lorem-embed")
+    assert shown.capabilities == ["embedding"]
+    with pytest.raises(ollama.ResponseError, match="does not support chat"):
+        await library.chat("lorem-embed", user("Hi"))
 
 
 async def served(folder: Any, message: str) -> bytes:

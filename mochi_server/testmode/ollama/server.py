@@ -1,0 +1,228 @@
+"""A stand-in for Ollama: its wire, without a model, for other people's clients."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from ipaddress import ip_address
+from typing import Any, Final
+
+from aiohttp import web
+
+from ..beats import Beat, Cut, first_sound, paced
+from ..models import listed_models, model_info
+from ..reply import composed, prompt_tokens
+from ..script import BadScript
+from .answers import NDJSON, Answer, Body, encoded
+from .models import Model, Models
+from .rules import (
+    VERSION,
+    chat_of,
+    check_fits,
+    check_host,
+    check_origin,
+    check_route,
+    may_come_from,
+    shown_model,
+    thinks,
+    unloads,
+    window_of,
+)
+from .words import OllamaWords, asked_by, joined, last_line
+
+PORT: Final = 11434
+"""Ollama's own."""
+
+MOST_BYTES: Final = 64 * 2**20
+EMBEDS: Final = "lorem-embed:latest"
+"""A model that cannot chat."""
+
+PREFLIGHT: Final = {
+    "Access-Control-Allow-Methods": "GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS",
+    "Access-Control-Allow-Headers": "Authorization,Content-Type,User-Agent,Accept,X-Requested-With",
+    "Access-Control-Max-Age": "43200",
+}
+
+
+def _model(name: str) -> Model:
+    info = model_info(name.removesuffix(":latest"))
+    return Model(
+        name,
+        capabilities=["embedding"] if name == EMBEDS else list(info.capabilities),
+        context_length=info.context_length,
+        embedding_length=64,
+        family=info.family or "",
+        parameter_size=info.parameter_size or "",
+        parameter_count=0,
+        block_count=1,
+        quantization=info.quantization_level or "",
+        size=1_000_000,
+    )
+
+
+class FakeOllama:
+    """The routes that a chat needs: ``/``, version, tags, ps, show, chat."""
+
+    def __init__(
+        self, *, words_per_second: float = 50, cancel_after_words: int | None = None
+    ) -> None:
+        """Open nothing.
+
+        Args:
+            words_per_second: pace of the replies; 0 for none.
+            cancel_after_words: where every reply is cut.
+        """
+        self._pace = words_per_second
+        self._cancel = cancel_after_words
+        listed = [*(Models.full(model.name) for model in listed_models()), EMBEDS]
+        self._models = Models(map(_model, listed), others=_model)
+
+    def application(self, *, on_loopback: bool = True) -> web.Application:
+        """An application to serve.
+
+        Args:
+            on_loopback: whether it listens there, and so must look at ``Host``.
+        """
+
+        @web.middleware
+        async def answering(request: web.Request, handler: Any) -> web.StreamResponse:  # noqa: ANN401
+            try:
+                _admit(request, on_loopback=on_loopback)
+                if request.method == "OPTIONS":
+                    return web.Response(status=204, headers=PREFLIGHT)
+                check_route(request.method, request.path)
+                response: web.StreamResponse = await handler(request)
+            except Answer as answer:
+                headers = {"Content-Type": answer.content_type} if answer.content_type else {}
+                return web.Response(status=answer.status, body=answer.body, headers=headers)
+            return response
+
+        app = web.Application(client_max_size=MOST_BYTES, middlewares=[answering])
+        app.router.add_get("/", _root)
+        app.router.add_get("/api/version", _version)
+        app.router.add_get("/api/tags", self._tags)
+        app.router.add_get("/api/ps", self._ps)
+        app.router.add_post("/api/show", self._show)
+        app.router.add_post("/api/chat", self._chat)
+        app.on_response_prepare.append(_as_go_does)
+        return app
+
+    async def _tags(self, request: web.Request) -> web.Response:
+        del request
+        raise Answer(200, self._models.tags())
+
+    async def _ps(self, request: web.Request) -> web.Response:
+        del request
+        raise Answer(200, self._models.ps())
+
+    async def _show(self, request: web.Request) -> web.Response:
+        raise Answer(200, shown_model(await request.read(), self._models).shown())
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        body, model = chat_of(raw, self._models)
+        window = window_of(body, model)
+        model.loaded = None if unloads(body) else window
+        if not body.get("messages"):
+            reason = "load" if model.loaded else "unload"
+            raise Answer(200, last_line(body["model"], {"content": ""}, reason))
+        check_fits(body, prompt_tokens(body["messages"], body.get("tools") or ()), window)
+        asked = asked_by(body, thinks=thinks(body, model), window=window)
+        try:
+            beats = await composed(asked, self._cancel, size=len(raw))
+        except BadScript as problem:
+            raise Answer(400, str(problem)) from problem
+        words = OllamaWords(body["model"])
+        async with aclosing(paced(beats, self._pace)) as said:
+            first = await first_sound(said)
+            if isinstance(first, Cut) and first.failure is not None:
+                raise Answer(first.failure.status, first.failure.message)
+            if body.get("stream", True):
+                return await _stream(request, first, said, words)
+            return await _whole(request, first, said, words)
+
+
+def _admit(request: web.Request, *, on_loopback: bool) -> None:
+    host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+    check_origin(origin, host)
+    if on_loopback:
+        check_host(host)
+
+
+async def _as_go_does(request: web.Request, response: web.StreamResponse) -> None:
+    """The headers that Ollama sends, and none that it does not."""
+    response.headers.pop("Server", None)
+    if response.content_length == 0:
+        response.headers.pop("Content-Type", None)
+    origin = request.headers.get("Origin")
+    if origin and may_come_from(origin, request.headers.get("Host", "")):
+        response.headers["Access-Control-Allow-Origin"] = origin
+        response.headers["Vary"] = "Origin"
+
+
+async def _stream(
+    request: web.Request, first: Beat, rest: AsyncGenerator[Beat, None], words: OllamaWords
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": NDJSON})
+    if _hangs_up(request, first):
+        return response
+    await response.prepare(request)
+    async for beat in _from(first, rest):
+        if _hangs_up(request, beat):
+            break
+        for line in words.say(beat):
+            await response.write(encoded(line))
+            if "error" in line:
+                return response
+    return response
+
+
+async def _whole(
+    request: web.Request, first: Beat, rest: AsyncGenerator[Beat, None], words: OllamaWords
+) -> web.Response:
+    lines: list[Body] = []
+    async for beat in _from(first, rest):
+        if isinstance(beat, Cut) and beat.kind != "error":
+            _hangs_up(request, Cut(kind="disconnect"))  # half an answer in one piece is none
+            break
+        lines += words.say(beat)
+        if lines and "error" in lines[-1]:
+            raise Answer(500, lines[-1]["error"])
+    raise Answer(200, joined(lines) if lines else {})
+
+
+async def _from(first: Beat, rest: AsyncGenerator[Beat, None]) -> AsyncGenerator[Beat, None]:
+    yield first
+    async for beat in rest:
+        yield beat
+
+
+def _hangs_up(request: web.Request, beat: Beat) -> bool:
+    """Break the connection where the beat says so."""
+    if not (isinstance(beat, Cut) and beat.kind == "disconnect"):
+        return False
+    if request.transport is not None:
+        request.transport.abort()
+    return True
+
+
+async def _root(request: web.Request) -> web.Response:
+    del request
+    raise Answer(200, b"Ollama is running", "text/plain; charset=utf-8")
+
+
+async def _version(request: web.Request) -> web.Response:
+    del request
+    raise Answer(200, {"version": VERSION})
+
+
+def serve(sock: socket.socket, fake: FakeOllama, ready: Callable[[], object]) -> None:
+    """Serve on a listening socket until SIGTERM or SIGINT."""
+    app = fake.application(on_loopback=ip_address(sock.getsockname()[0]).is_loopback)
+
+    async def announce(app: web.Application) -> None:  # noqa: ARG001 - a signal of aiohttp's
+        ready()
+
+    app.on_startup.append(announce)
+    web.run_app(app, sock=sock, print=None, shutdown_timeout=1.0, access_log=None)
