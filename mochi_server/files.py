@@ -20,6 +20,8 @@ NOT_PLAIN = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 """What file systems answer that cannot flush a folder; they have nothing better to offer."""
 
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What file systems answer that have no hard links."""
 
 MOST_FILES = 1_048_576
 """More are never asked for: some programs look at every number up to the limit."""
@@ -95,7 +97,7 @@ def replace_file(path: Path, parts: Iterable[bytes], *, new: bool = False) -> os
     try:
         status = _write(temporary, parts, old)
         if new:
-            path.hardlink_to(temporary)
+            _enter(temporary, path)
         else:
             temporary.replace(path)
         flush_folder(path.parent)
@@ -103,6 +105,24 @@ def replace_file(path: Path, parts: Iterable[bytes], *, new: bool = False) -> os
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     return status
+
+
+def _enter(temporary: Path, path: Path) -> None:
+    """Give the file this name, where nothing has it."""
+    try:
+        path.hardlink_to(temporary)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    else:
+        return
+    # A crash just now leaves an empty file, which is the best that such a disk allows.
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        temporary.replace(path)
+    except OSError:
+        path.unlink()
+        raise
 
 
 def _write(path: Path, parts: Iterable[bytes], old: os.stat_result | None) -> os.stat_result:
@@ -172,7 +192,7 @@ def _is_new(status: os.stat_result) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """The folder and those above it, each for the owner of the one around it.
+    """The folder and those above it, durably, each for the owner of the one around it.
 
     Raises:
         OSError: it cannot be made.
@@ -187,6 +207,8 @@ def make_folder(path: Path) -> None:
             raise
         return
     hand_over(path)
+    with contextlib.suppress(PermissionError):  # one that may be written and not listed
+        flush_folder(path.parent)
 
 
 def flush_folder(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.files import flush_folder, replace_file
+from mochi_server.files import flush_folder, make_folder, replace_file
 
 
 def test_a_new_file_never_replaces_one(tmp_path: Path):
@@ -64,3 +64,43 @@ def test_a_folder_that_the_disk_fails_to_flush_is_an_error(
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="Input/output"):
         flush_folder(tmp_path)
+
+
+def test_a_disk_without_hard_links_takes_a_new_file_and_replaces_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As FAT, and some network drives."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    replace_file(tmp_path / "a.md", [b"mine"], new=True)
+    with pytest.raises(FileExistsError):
+        replace_file(tmp_path / "a.md", [b"yours"], new=True)
+    assert (tmp_path / "a.md").read_bytes() == b"mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.md"]
+
+
+def test_folders_that_are_made_for_a_file_are_as_durable_as_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    flushed, flush = set(), os.fsync
+
+    def note(handle: int) -> None:
+        flushed.add(os.fstat(handle).st_ino)
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    file = tmp_path / "data" / "chats" / "one.json"
+    replace_file(file, [b"new"])
+    assert {path.stat().st_ino for path in (file, *file.parents[:3])} <= flushed
+
+
+def test_a_folder_is_made_in_one_that_may_not_be_listed(tmp_path: Path):
+    tmp_path.chmod(0o300)
+    try:
+        make_folder(tmp_path / "new")
+        assert (tmp_path / "new").is_dir()
+    finally:
+        tmp_path.chmod(0o700)
