@@ -19,6 +19,7 @@ from typing import Any
 from . import __version__
 from .config import MochiServerSettings, SettingsError
 from .errors import ProviderNotConfigured
+from .files import make_folder
 from .processes import redis_package_problem, sessions_problem
 from .progress import counted
 
@@ -97,7 +98,7 @@ def prepare_folder(settings: MochiServerSettings) -> None:
         return
     folder = settings.sessions_path
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:

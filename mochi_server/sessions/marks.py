@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import StorageError
+from ..files import hand_over, make_folder
 from .storage.base import SESSION_ID, check_session_id
 from .storage.locks import remove, take
 
@@ -104,7 +105,9 @@ class FileMarks(Marks):
 
     def set(self, name: str) -> None:
         """See the base class."""
-        self._in_folder(self._path(name).touch)
+        path = self._path(name)
+        self._in_folder(path.touch)
+        hand_over(path)
 
     def take(self, name: str) -> Held | None:
         """See the base class."""
@@ -117,7 +120,7 @@ class FileMarks(Marks):
             try:
                 return step()
             except FileNotFoundError:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                make_folder(self._folder)
                 return step()
         except OSError as error:
             text = f"The folder {self._folder} cannot be used: {error.strerror}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -94,3 +95,14 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
             work("one")
     marks.ask_for("one")
     assert marks.names() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_marks_that_root_makes_belong_to_the_owner_of_the_data(tmp_path):
+    """Else a server that is no root could ask for nothing that a command of root's holds."""
+    os.chown(tmp_path, 12345, 12345)
+    marks = FileMarks(tmp_path / "a" / "b")
+    marks.set("one")
+    held = marks.take("two")
+    assert {path.stat().st_uid for path in tmp_path.rglob("*")} == {12345}
+    held.let_go(done=True)
