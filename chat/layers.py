@@ -26,7 +26,7 @@ import orjson
 from channels.exceptions import ChannelFull
 from channels.layers import BaseChannelLayer
 
-from mochi_server.aio import finish_in_thread, in_thread
+from mochi_server.aio import finish_in_thread
 
 OWNER = "owner"
 SUFFIX = ".json"
@@ -50,7 +50,8 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
     """Channels as folders, messages as files.
 
     Whoever waits looks at the folder's time of change, and at nothing while nobody waits. A channel
-    ends when its ``receive`` is cancelled.
+    ends when its ``receive`` is cancelled, and by nothing else: a folder that somebody removes is
+    made again.
     """
 
     extensions = ("flush",)
@@ -82,7 +83,7 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         self.require_valid_channel_name(name)
         made: list[_Owned] = []
         try:
-            await finish_in_thread(_make, self.folder, name, made)
+            await finish_in_thread(_open, self.folder / name, made)
         except BaseException:
             for owned in made:
                 owned.end()
@@ -106,6 +107,7 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
 
         Raises:
             ChannelClosed: it has ended, or is none of this process.
+            OSError: its folder cannot be read now; the channel is there all the same.
         """
         owned = self._owned.get(channel)
         if owned is None:
@@ -113,10 +115,10 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         try:
             while not owned.messages:
                 if owned.may_have_changed():
-                    owned.messages += await in_thread(_take_all, owned.path, self.expiry)
+                    await finish_in_thread(owned.take_all, self.expiry)
                 if not owned.messages:
                     await asyncio.sleep(self.poll)
-        except BaseException:
+        except (asyncio.CancelledError, GeneratorExit):
             self._drop(channel)
             raise
         return owned.messages.popleft()
@@ -154,19 +156,48 @@ class _Owned:
         try:
             changed = os.stat(self.path).st_mtime_ns  # noqa: PTH116 - many times a second
         except OSError:
-            return False
+            return True
         if changed == self._seen:
             return False
         if time.time() - changed / 1e9 > SETTLED_SECONDS:
             self._seen = changed
         return True
 
+    def take_all(self, expiry: float) -> None:
+        """Add every message that is there, oldest first; blocks."""
+        try:
+            names = sorted(os.listdir(self.path))  # noqa: PTH208 - of one channel
+        except FileNotFoundError:
+            names = []
+        if OWNER not in names:
+            self._make_again()
+            return
+        oldest = time.time_ns() - int(expiry * 1e9)
+        for name in names:
+            if name.endswith(SUFFIX):
+                content = (self.path / name).read_bytes()
+                (self.path / name).unlink()
+                if int(name.partition("-")[0]) >= oldest:
+                    self.messages.append(orjson.loads(content))
 
-def _make(folder: Path, name: str, made: list[_Owned]) -> None:
-    """The lock is taken before the channel has its name: nobody sees it without."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _sweep(folder)
-    path, new = folder / name, folder / f"{NEW}{name}"
+    def _make_again(self) -> None:
+        """Somebody has removed the folder, or what is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        lock = _make(self.path)
+        os.close(self.lock)
+        self.lock = lock
+
+
+def _open(path: Path, made: list[_Owned]) -> None:
+    """Make a channel; the list has it even if nobody waits for it any more."""
+    made.append(_Owned(path, _make(path)))
+    _sweep(path.parent)
+
+
+def _make(path: Path) -> int:
+    """Make the folder of a channel, and its lock before it has its name: none is seen without."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = path.with_name(f"{NEW}{path.name}")
     new.mkdir(mode=0o700)
     lock = os.open(new / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -175,7 +206,7 @@ def _make(folder: Path, name: str, made: list[_Owned]) -> None:
     except BaseException:
         os.close(lock)
         raise
-    made.append(_Owned(path, lock))
+    return lock
 
 
 def _sweep(folder: Path) -> None:
@@ -227,18 +258,3 @@ def _write(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _take_all(path: Path, expiry: float) -> list[Message]:
-    """Every message of the channel, oldest first; they are gone from it."""
-    found: list[Message] = []
-    oldest = time.time_ns() - int(expiry * 1e9)
-    with suppress(FileNotFoundError):
-        for name in sorted(os.listdir(path)):  # noqa: PTH208 - of one channel
-            if not name.endswith(SUFFIX):
-                continue
-            content = (path / name).read_bytes()
-            (path / name).unlink()
-            if int(name.partition("-")[0]) >= oldest:
-                found.append(orjson.loads(content))
-    return found

@@ -126,6 +126,29 @@ async def test_nobody_else_may_look(layer: FolderChannelLayer):
     assert names(layer.folder) == set()
 
 
+async def test_a_channel_outlives_a_failure_of_its_folder(layer: FolderChannelLayer):
+    channel = await layer.new_channel()
+    (layer.folder / channel / "0.json").mkdir()  # what cannot be read, as when no file is left
+    with anyio.fail_after(2), pytest.raises(IsADirectoryError):
+        await layer.receive(channel)
+    (layer.folder / channel / "0.json").rmdir()
+    await layer.send(channel, {"number": 1})
+    with anyio.fail_after(2):
+        assert await layer.receive(channel) == {"number": 1}
+
+
+async def test_a_channel_whose_folder_somebody_removes_is_made_again(layer: FolderChannelLayer):
+    channel = await layer.new_channel()
+    waiting = asyncio.ensure_future(layer.receive(channel))
+    await asyncio.sleep(0)
+    shutil.rmtree(layer.folder)
+    with anyio.fail_after(5):
+        while not (layer.folder / channel).exists():  # noqa: ASYNC110 - nobody tells
+            await anyio.sleep(0.01)
+        await layer.send(channel, {"number": 1})
+        assert await waiting == {"number": 1}
+
+
 async def test_a_full_channel_says_so(tmp_path: Path):
     layer = FolderChannelLayer(tmp_path, capacity=3)
     channel = await layer.new_channel()

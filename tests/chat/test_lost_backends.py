@@ -171,10 +171,13 @@ async def test_a_folder_that_cannot_be_written_denies_the_call_with_the_reason(
         await deciding.decide("one", "conf_0", YES)
 
 
-async def test_a_folder_that_somebody_empties_is_filled_again(tmp_path: Path, brokers: Any) -> None:
+@pytest.mark.parametrize("folder", [".mochi", ".mochi/cache", ".mochi/channels"])
+async def test_a_folder_that_somebody_empties_is_filled_again(
+    tmp_path: Path, brokers: Any, folder: str
+) -> None:
     asking, deciding = brokers()
     async with asking.ask(question()) as pending:
-        shutil.rmtree(tmp_path / ".mochi" / "cache")
+        shutil.rmtree(tmp_path / folder)
         await eventually(lambda: deciding.decide("one", "conf_0", YES))
         with anyio.fail_after(5):
             assert await pending.decision() == YES
