@@ -123,8 +123,8 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
                         yield chunk
             finally:
                 await response.close()
-        for chunk in assembly.finish():
-            yield chunk
+            for chunk in assembly.finish():
+                yield chunk
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import JSONObject, ProviderError
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
-from .calls import Fragments
+from .calls import Fragments, count_of
 from .outline import Outline, cut
 from .steps import NO_RESULT, Answer, Call, Names, Question, steps_of
 
@@ -166,9 +166,10 @@ class Assembly:
 
     def _count(self, usage: Any) -> None:  # noqa: ANN401 - two classes with the same fields
         names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        if (usage.input_tokens or 0) > 0 or self._prompt is None:
-            self._prompt = sum(getattr(usage, name, None) or 0 for name in names)
-        self._generated = usage.output_tokens
+        counts = [count_of(getattr(usage, name, None)) for name in names]
+        if counts[0] or (self._prompt is None and any(counts)):
+            self._prompt = sum(count or 0 for count in counts)
+        self._generated = count_of(getattr(usage, "output_tokens", None)) or self._generated
 
     def _begin(self, index: int, block: Any) -> Iterator[Chunk]:  # noqa: ANN401 - many classes
         self._fresh = True
@@ -199,13 +200,15 @@ class Assembly:
     def _is_reply(self, call: Fragments) -> bool:
         return self.forced and call.name == REPLY_TOOL
 
-    def _say(self, text: str) -> Iterator[Chunk]:
+    def _say(self, text: str | None) -> Iterator[Chunk]:
+        text = text if isinstance(text, str) else ""
         self._outline.grow("text", text, new=self._fresh)
         self._fresh = False
         if text:
             yield ContentDelta(text)
 
-    def _think(self, text: str, signature: str | None = None) -> Iterator[Chunk]:
+    def _think(self, text: str | None, signature: str | None = None) -> Iterator[Chunk]:
+        text = text if isinstance(text, str) else ""
         self._outline.grow("thinking", text, signature, new=self._fresh)
         self._fresh = False
         if text:

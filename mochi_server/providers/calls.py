@@ -1,17 +1,19 @@
-"""Calls of tools, as every adapter needs them: read from stored messages, put together."""
+"""What every adapter reads: calls of tools, stored or in fragments, texts and counts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from ..errors import ProviderError
 from ..messages import ToolCall, new_call_id
 from ..nesting import CALL_LEVELS, is_too_deep
+
+_MOST: Final = 2**53
 
 
 def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -32,9 +34,9 @@ class Fragments:
 
     def add(self, call_id: str | None, name: str | None, arguments: object) -> None:
         """One more piece of it. Some servers repeat the id and the name in each."""
-        self.id = self.id or call_id or ""
+        self.id = self.id or plain_text(call_id or "")
         if name and name != self.name and not self.arguments:
-            self.name += name
+            self.name += plain_text(name)
         if arguments:
             self.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
@@ -51,7 +53,7 @@ class Fragments:
                 f"The model's reply reached its limit within a call of {self.name!r}."
                 if reason == "length"
                 else f"The model called {self.name!r} with arguments that are not a JSON object.",
-                details={"arguments": self.arguments[:1000], "finish_reason": reason},
+                details={"arguments": plain_text(self.arguments[:1000]), "finish_reason": reason},
             )
         return ToolCall(id=self.id or new_call_id(), name=self.name, arguments=arguments)
 
@@ -89,6 +91,16 @@ def _begins(last: Fragments, call_id: str | None, name: str | None) -> bool:
     if call_id and last.id:
         return call_id != last.id
     return bool(last.arguments) and isinstance(parsed(last.arguments), dict)
+
+
+def plain_text(text: object) -> str:
+    """What a service calls a text, as one that can be stored: halves of characters become ``?``."""
+    return str(text).encode("utf-8", "replace").decode()
+
+
+def count_of(value: object) -> int | None:
+    """A number of tokens that a service tells; None for what is no such number."""
+    return value if isinstance(value, int) and 0 <= value < _MOST else None
 
 
 def parsed(text: str) -> Any:  # noqa: ANN401 - any JSON

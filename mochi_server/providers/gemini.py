@@ -135,8 +135,8 @@ class GeminiProvider(VendorProvider["Client"]):
                 for response in responses:
                     await response.aclose()
                 await answers.aclose()
-        for chunk in assembly.finish():
-            yield chunk
+            for chunk in assembly.finish():
+                yield chunk
 
     async def _known_of(self, name: str) -> tuple[ModelInfo | None, int | None]:
         """What is known of a model, and its longest reply; a gateway may tell nothing."""

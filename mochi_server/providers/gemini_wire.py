@@ -15,7 +15,7 @@ from ..errors import JSONObject, ProviderError
 from ..messages import ToolCall, new_call_id
 from ..nesting import CALL_LEVELS, is_too_deep
 from .base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, ThinkingDelta
-from .calls import parsed
+from .calls import count_of, parsed
 from .outline import Outline, cut
 from .steps import NO_RESULT, Answer, Call, Names, Question, steps_of, system_of
 
@@ -183,8 +183,8 @@ class Assembly:
         usage = answer.usage_metadata
         if usage is None:
             return
-        self._prompt = usage.prompt_token_count or self._prompt
-        counts = (usage.candidates_token_count, usage.thoughts_token_count)
+        self._prompt = count_of(usage.prompt_token_count) or self._prompt
+        counts = [count_of(usage.candidates_token_count), count_of(usage.thoughts_token_count)]
         if any(counts):
             self._generated = sum(count or 0 for count in counts)
 

@@ -150,8 +150,8 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
                         yield chunk
             finally:
                 await response.close()
-        for chunk in assembly.finish():
-            yield chunk
+            for chunk in assembly.finish():
+                yield chunk
 
     async def _send(
         self, client: AsyncOpenAI, payload: dict[str, Any]

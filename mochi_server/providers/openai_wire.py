@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import JSONObject, ProviderError
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
-from .calls import CallAssembly, Fragments, parsed
+from .calls import CallAssembly, Fragments, count_of, parsed
 from .steps import NO_RESULT, Answer, Call, Names, Question, short_id, steps_of, system_of
 
 if TYPE_CHECKING:
@@ -231,8 +231,8 @@ class Assembly:
         usage = self._usage
         yield Finish(
             reason=reason,
-            eval_count=_count(usage.completion_tokens) if usage else None,
-            prompt_eval_count=_count(usage.prompt_tokens) if usage else None,
+            eval_count=count_of(usage.completion_tokens) if usage else None,
+            prompt_eval_count=count_of(usage.prompt_tokens) if usage else None,
             provider_data=self._echo(calls),
         )
 
@@ -261,7 +261,3 @@ def _texts(content: object) -> Iterator[tuple[bool, str]]:
             yield from ((True, text) for _, text in _texts(part.get("thinking")))
         elif isinstance(part, dict):
             yield from _texts(part.get("text"))
-
-
-def _count(tokens: object) -> int | None:
-    return tokens if isinstance(tokens, int) else None

@@ -16,6 +16,7 @@ from ..aio import in_thread
 from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
 from .attempts import ATTEMPTS, WholeCharacters, lists_models, patiently, structured_reply
 from .base import Chunk, ModelRequest, Provider, T
+from .calls import plain_text
 from .failures import Failure, http_errors, not_configured, not_installed
 
 CONNECT_SECONDS: Final = 10.0
@@ -192,5 +193,6 @@ class VendorProvider(Provider, Generic[ClientT]):
         """The base class of the SDK's errors."""
 
     def _hide(self, words: str) -> str:
-        """The words without the key, which some services repeat."""
+        """The words, in whole characters, without the key, which some services repeat."""
+        words = plain_text(words)
         return words.replace(self._api_key, HIDDEN) if self._api_key else words

@@ -140,7 +140,8 @@ def _check_tools(body: dict[str, Any]) -> None:
 
 
 def _check_thinking(body: dict[str, Any], model: dict[str, Any]) -> None:
-    thinking = body.get("thinking", {"type": "disabled"})
+    if (thinking := body.get("thinking")) is None:
+        return
     if not model["capabilities"]["thinking"]["types"][thinking["type"]]["supported"]:
         raise Refused(f"thinking.type: {thinking['type']} is not supported on this model")
     if thinking["type"] == "disabled":

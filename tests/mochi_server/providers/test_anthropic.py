@@ -170,6 +170,58 @@ async def test_too_little_room_to_think_in_is_named(fake):
     await provider.aclose()
 
 
+async def test_thinking_that_the_limit_has_cut_is_not_sent_back(provider, fake):
+    """The API refuses a reply that ends with it."""
+    fake.scripts = [
+        said(thinking(0, "Hm."), text(1, "So"), thinking(2, "And."), end("max_tokens")),
+        said(thinking(0, "Hm."), end("max_tokens")),
+        said(text(0, "a"), end()),
+    ]
+    history = [*HELLO, *stored(await reply(provider, think=True)), *HELLO]
+    history += [*stored(await reply(provider, messages=history, think=True)), *HELLO]
+    await reply(provider, messages=history, think=True)
+    assistants = [m["content"] for m in fake.chats[2]["messages"] if m["role"] == "assistant"]
+    assert [[block["type"] for block in blocks] for blocks in assistants] == [["thinking", "text"]]
+
+
+async def test_a_model_that_cannot_be_kept_from_thinking_gets_the_room(provider, fake):
+    kinds = fake.models[MODEL]["capabilities"]["thinking"]["types"]
+    kinds["disabled"] = {"supported": False}
+    fake.scripts = [said(text(0, "a"), end()), said(text(0, "a"), end())]
+    await reply(provider)
+    await reply(provider, max_tokens=100)
+    assert "thinking" not in fake.chats[0]
+    assert [chat["max_tokens"] for chat in fake.chats] == [8192 + 8192, 100 + 8192]
+
+
+ODD_EVENTS: list[list[bytes]] = [
+    [*text(0, "a"), event({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, "x")],
+    [event({"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}, "x"),
+     event({"type": "content_block_delta", "index": 0,
+            "delta": {"type": "text_delta", "text": "a"}}, "x"), *end()],
+    [*block(0, {"type": "new_block", "odd": 1}, {"type": "new_delta"}), *text(1, "a"), *end()],
+    [*block(0, {"type": "thinking", "thinking": ""}), *text(1, "a"), *end()],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("events", ODD_EVENTS)
+async def test_services_that_leave_fields_out_are_understood(provider, fake, events):
+    begin = {"type": "message_start", "message": {"type": "message", "role": "assistant"}}
+    fake.scripts = [Script(pieces=[event(begin, "message_start"), *events])]
+    first, finish = await reply(provider)
+    assert first == ContentDelta("a")
+    assert isinstance(finish, Finish)
+    assert finish.reason == "stop"
+
+
+@pytest.mark.parametrize("reason", ["refusal", "pause_turn", "model_context_window_exceeded"])
+async def test_other_ends_are_told(provider, fake, reason):
+    fake.scripts = [said(text(0, "a"), end(reason))]
+    finish = (await reply(provider))[-1]
+    assert isinstance(finish, Finish)
+    assert finish.reason == ("length" if "window" in reason else reason)
+
+
 ODD_HISTORIES: list[list[dict[str, Any]]] = [
     [{"role": "assistant", "content": "Hi."}, *HELLO],
     [*HELLO, {"role": "assistant", "content": " "}, *HELLO],
@@ -267,6 +319,20 @@ async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
     with anyio.fail_after(20):
         await chunks.aclose()
         await fake.left.wait()
+
+
+async def test_cancelling_the_reader_closes_the_connection(provider, fake):
+    fake.scripts = [said(text(0, "a"), then="hold")]
+    await provider.list_models()  # and the SDK is there
+    with anyio.move_on_after(0.5):
+        await reply(provider)
+    with anyio.fail_after(2):
+        await fake.left.wait()
+
+
+async def test_retired_models_are_not_listed(provider, fake):
+    fake.models[PLAIN_MODEL]["lifecycle"] = "retired"
+    assert [model.name for model in await provider.list_models()] == [MODEL]
 
 
 async def test_models_come_with_what_they_can_and_how_much_they_read(provider, fake):

@@ -24,7 +24,7 @@ from mochi_server.errors import (
 from mochi_server.messages import ToolCall
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.gemini import GeminiProvider
-from tests.support.fake_gemini import KEY, MODEL, FakeGemini, call, piece, signature
+from tests.support.fake_gemini import KEY, MODEL, FakeGemini, call, listed, piece, signature
 from tests.support.sse_vendor import Script, event
 from tests.support.tool_folders import until
 
@@ -32,6 +32,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 ADD = {"type": "function", "function": {"name": "add", "description": "Adds.",
        "parameters": SCHEMA}}  # fmt: skip
+A = piece({"text": "a"})
 END = piece(reason="STOP", generated=5)
 
 
@@ -137,6 +138,44 @@ async def test_signatures_go_back_where_they_were(provider, fake):
     ]
 
 
+async def test_the_limit_leaves_room_for_thinking_that_nobody_asked_for(provider, fake):
+    small = listed("gemini-2.5-flash-test")
+    plain = listed("gemini-2.0-test", thinking=None)
+    fake.models |= {"gemini-2.5-flash-test": small, "gemini-2.0-test": plain}
+    fake.scripts = [Script(pieces=[A, END]) for _ in range(5)]
+    await reply(provider, max_tokens=1024, schema={"type": "object"})
+    await reply(provider, model="gemini-2.5-flash-test", max_tokens=1024)
+    await reply(provider, model="gemini-2.0-test", max_tokens=1024)
+    await reply(provider, max_tokens=1024, think=True)
+    configs = [chat["generationConfig"] for chat in fake.chats]
+    assert [config["maxOutputTokens"] for config in configs] == [1024 + 24576, 1024, 1024, 1024]
+    assert [config.get("thinkingConfig") for config in configs] == [
+        None,
+        {"thinking_budget": 0},
+        None,
+        {"include_thoughts": True},
+    ]
+    limited = GeminiProvider("gemini", api_key=KEY, base_url=fake.url, max_output_tokens=500)
+    await reply(limited, max_tokens=1024)
+    assert fake.chats[-1]["generationConfig"]["maxOutputTokens"] == 500
+    await limited.aclose()
+
+
+@pytest.mark.parametrize("name", ["a..b", "a?b", "a&b", "models/nobody", "../x"])
+async def test_no_name_is_more_than_an_unknown_model(provider, fake, name):
+    with pytest.raises(ModelNotFound):
+        await provider.show_model(name)
+
+
+@pytest.mark.parametrize("reason", ["SAFETY", "RECITATION", "QUITE_NEW"])
+@pytest.mark.filterwarnings("ignore:QUITE_NEW is not a valid")
+async def test_other_ends_are_told_in_lower_case(provider, fake, reason):
+    fake.scripts = [Script(pieces=[A, piece(reason=reason)])]
+    finish = (await reply(provider))[-1]
+    assert isinstance(finish, Finish)
+    assert finish.reason == reason.lower()
+
+
 ODD_HISTORIES: list[list[dict[str, Any]]] = [
     [{"role": "assistant", "content": "Hi."}, *HELLO],
     [*HELLO, {"role": "assistant", "content": ""}, *HELLO],
@@ -177,7 +216,6 @@ def failure(status: int, words: str, *details: dict[str, Any], **headers: str) -
     return Script(status=status, body=body, headers=headers)
 
 
-A = piece({"text": "a"})
 TOO_LONG = "The input token count (210) exceeds the maximum number of tokens allowed (200)."
 BLOCKED = event({"promptFeedback": {"blockReason": "SAFETY"}})
 FULL = event({"error": {"code": 503, "message": "Full", "status": "UNAVAILABLE"}})
