@@ -60,7 +60,10 @@ async def list_models(request: HttpRequest) -> HttpResponse:
     openapi_extra=documented(example=AVAILABLE),
 )
 async def available_models(request: HttpRequest) -> HttpResponse:
-    """Of at most a minute ago, and never later than three seconds, also when a provider hangs."""
+    """Of at most a minute ago, and never later than three seconds, also when a provider hangs.
+
+    `/api/models/available` is the same.
+    """
     runtime = get_runtime()
     survey = await survey_of(runtime).read()
     known = {alias: one for alias, one in survey.providers.items() if one.configured}
@@ -82,7 +85,10 @@ async def available_models(request: HttpRequest) -> HttpResponse:
     openapi_extra=documented(example=CHECK),
 )
 async def check_models(request: HttpRequest) -> HttpResponse:
-    """Every provider, asked side by side; the same minute and the same three seconds."""
+    """Every provider, asked side by side; the same minute and the same three seconds.
+
+    `/api/models/check` is the same.
+    """
     survey = await survey_of(get_runtime()).read()
     return json_response(
         {

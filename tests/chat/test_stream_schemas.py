@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from chat.dual_schemas import CALL as SAID
+from chat.dual_schemas import FINAL, RESULT
+from tests.docs.pages import REFERENCE, blocks
 from tests.support.sse import events, parse
 from tests.support.tools import write_tools
 
@@ -105,3 +108,9 @@ async def test_what_is_sent_has_the_shapes_that_are_told(service, route, error, 
     assert len(found) >= 2
     for event in found:
         assert fits(event.data, schemas[event.event], document), json.dumps(event.data)
+
+
+def test_the_messages_of_the_reference_are_those_of_the_document():
+    shown = [block.text for block in blocks(REFERENCE / "http-api.md") if block.language == "json"]
+    messages = [json.loads(text) for text in shown if '"finished"' in text]
+    assert messages == [SAID, RESULT, FINAL]
