@@ -153,8 +153,9 @@ class DecisionListener:
                 if waiting.missing > 1 and not waiting.future.done():
                     await self._open_again(waiting)
         while self.left:
-            await self._in_thread(self._store.forget, self.left[-1])
-            self.left.pop()
+            question = self.left[-1]
+            await self._in_thread(self._store.forget, question)
+            self.left.remove(question)  # another one may be the last by now
 
     async def _open_again(self, waiting: WaitingQuestion) -> None:
         """Whoever claimed it has died before it could decide, or the cache was emptied."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -225,6 +226,38 @@ async def test_a_decision_that_cannot_be_stored_leaves_the_question_open(
         await deciding.decide("one", "conf_0", YES)
         with anyio.fail_after(5):
             assert await pending.decision() == YES
+
+
+async def test_each_question_that_could_not_be_taken_out_is_taken_out_later(
+    brokers: Any, monkeypatch: Any
+) -> None:
+    """Also one that is left behind while another one goes."""
+    delete = FileBasedCache.delete
+    broken = {"conf_1", "conf_2"}
+    begun, go_on = threading.Event(), threading.Event()
+
+    def deleted(self: Any, key: str, *args: Any, **kwargs: Any) -> Any:
+        if key.rpartition(":")[2] in broken:
+            raise OSError(5, "Input/output error")
+        if key.endswith("question:conf_1"):
+            begun.set()
+            go_on.wait(5)
+        return delete(self, key, *args, **kwargs)
+
+    monkeypatch.setattr(FileBasedCache, "delete", deleted)
+    asking, deciding = brokers()
+    async with asking.ask(question(0)):
+        async with asking.ask(question(1)):
+            pass
+        broken.remove("conf_1")
+        assert await asyncio.to_thread(begun.wait, 5)
+        async with asking.ask(question(2)):
+            pass
+        broken.clear()
+        go_on.set()
+        with anyio.fail_after(5):
+            while await deciding.pending("one") != [question(0)]:  # noqa: ASYNC110 - as clients do
+                await anyio.sleep(0.05)
 
 
 async def test_who_hangs_up_while_deciding_leaves_no_question_claimed(brokers: Any) -> None:
