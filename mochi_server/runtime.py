@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 
 from .agents import AgentDiscoveryService, AgentSource, PromptLoader
 from .agents.execution import AgentExecutionService
@@ -178,15 +179,13 @@ class Runtime:
 
     async def aclose(self) -> None:
         """End the turns, keep what they have so far, finish background work, close everything."""
-        self.stop()
-        await self.turns.wait_closed(self.settings.shutdown_seconds)
-        await self.summaries.aclose()
-        await self.background.drain(DRAIN_SECONDS)
-        await self.approvals.aclose()
-        await self.tools.aclose()
-        await self.agents.aclose()
-        await self.tool_loader.aclose()
-        await self.providers.aclose()
-        await self.search.aclose()
-        for storage in self._storages.values():
-            await storage.aclose()
+        closers = [storage.aclose for storage in self._storages.values()]
+        closers += [self.search.aclose, self.providers.aclose, self.tool_loader.aclose]
+        closers += [self.agents.aclose, self.tools.aclose, self.approvals.aclose]
+        async with AsyncExitStack() as closing:  # the last one first, and all whatever one raises
+            for close in closers:
+                closing.push_async_callback(close)
+            self.stop()
+            await self.turns.wait_closed(self.settings.shutdown_seconds)
+            await self.summaries.aclose()
+            await self.background.drain(DRAIN_SECONDS)

@@ -17,6 +17,7 @@ from mochi_server.backends import (
 )
 from mochi_server.config import load_settings
 from mochi_server.sessions import JSONFileStorage, MemoryStorage
+from mochi_server.testmode.provider import ScriptedProvider
 
 MEMORY = {"BACKEND": "mochi_server.sessions.storage.memory.MemoryStorage"}
 
@@ -65,3 +66,33 @@ def test_options_are_optional(tmp_path: Path) -> None:
     built = build_storage(files)
     assert isinstance(built, JSONFileStorage)
     assert built.folder == tmp_path
+
+
+class FailingProvider(ScriptedProvider):
+    """A provider of somebody's that cannot even end."""
+
+    async def aclose(self) -> None:
+        """Fail."""
+        raise OSError("It broke.")
+
+
+class NotingStorage(MemoryStorage):
+    """A storage of somebody's that knows whether it was closed."""
+
+    closed = False
+
+    async def aclose(self) -> None:
+        """Note it."""
+        self.closed = True
+
+
+async def test_a_part_that_cannot_be_closed_keeps_no_other_open(tmp_path: Path) -> None:
+    storages = {"default": NotingStorage(), "agent_chats": NotingStorage()}
+    runtime = Runtime(
+        load_settings(data_dir=tmp_path, session_storage="memory"),
+        providers={"test": FailingProvider("test")},
+        storages=storages,
+    )
+    with pytest.raises(OSError, match=r"It broke\."):
+        await runtime.aclose()
+    assert [storage.closed for storage in storages.values()] == [True, True]
