@@ -9,8 +9,10 @@ import re
 import sys
 import unicodedata
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, TextIO
+
+from django.core.management.base import CommandError
 
 from mochi_server.diagnosis.threads import in_daemon_thread
 from mochi_server.progress import StreamProgress
@@ -121,6 +123,18 @@ def progress(
         patience: seconds after which a person begins to wonder; before that, nothing is shown.
     """
     return StreamProgress(stream, lambda total: f"{total:,} {unit}", patience)
+
+
+def moment_before(age: timedelta | None) -> datetime | None:
+    """So long ago, in UTC; None where no age was named.
+
+    Raises:
+        CommandError: it is longer ago than any calendar begins.
+    """
+    try:
+        return None if age is None else datetime.now(timezone.utc) - age
+    except OverflowError as error:
+        raise CommandError("--older-than is longer ago than any calendar begins.") from error
 
 
 def duration(text: str) -> timedelta:

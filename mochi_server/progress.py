@@ -13,6 +13,10 @@ LINE_PERCENT: Final = 10
 """Without a terminal, a line for each tenth."""
 
 
+Advance = Callable[[int, int], object]
+"""Is told how many are done, of how many."""
+
+
 class Progress(Protocol):
     """What long work reports to."""
 

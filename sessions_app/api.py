@@ -29,7 +29,7 @@ from mochi_server.sessions.types import LABELS
 
 from . import schemas
 from .changes import agents_of, apply_patch, prompt_text, tools_of
-from .labels import MOST_TAGS
+from .labels import ARCHIVED, MOST_TAGS
 from .list_schemas import FOUND, SessionList
 from .schemas import (
     MessageEdit,
@@ -44,8 +44,6 @@ from .search_api import search_json
 from .status import STATUS, SessionStatus
 
 router = Router()
-
-ARCHIVED = {"true": True, "false": False, "all": None}
 
 ONE = {"session_id": "a1b2c3d4e5"}
 READING = (SessionNotFound, SessionUnreadable, StorageError)

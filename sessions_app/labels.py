@@ -10,6 +10,9 @@ from mochi_server.errors import JSONObject
 
 TITLE_LENGTH, TAG_LENGTH, MOST_TAGS = 200, 50, 50
 
+ARCHIVED = {"true": True, "false": False, "all": None}
+"""What of the sessions a list shows, and what a filter says then."""
+
 NO_LABELS: JSONObject = {"title": None, "tags": [], "pinned": False, "archived": False}
 LABELS: JSONObject = {
     "title": "Learning asyncio",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from ..aio import in_thread
 from ..errors import MochiError, SessionNotFound
+from ..progress import Advance
 from ..sessions import ChatSession, SessionManager
-from ..sessions.timestamps import instant
+from ..sessions.timestamps import is_before
 from .summarization import Outcome, SummarizationService, has_news
 from .summary_text import is_finished
-
-Advance = Callable[[int, int], object]
-"""Is told how many are done, of how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +77,8 @@ async def _ids(sessions: SessionManager, wanted: Wanted) -> list[str]:
     return [
         str(line["session_id"])
         for line in lines
-        if wanted.before is None or _is_older(line["updated_at"], wanted.before)
+        if wanted.before is None or is_before(line["updated_at"], wanted.before)
     ]
-
-
-def _is_older(updated_at: object, moment: datetime) -> bool:
-    try:
-        return instant(updated_at) < moment
-    except ValueError:
-        return False
 
 
 async def _look(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from ..errors import JSONObject, MochiError, SessionNotFound
+from ..progress import Advance
 from .manager import SessionManager
 from .session import ChatSession
-from .timestamps import instant
-
-Advance = Callable[[int, int], object]
-"""Is told how many are done, of how many."""
+from .timestamps import is_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +50,7 @@ class PruneRule:
         return self._is_old(metadata.updated_at)
 
     def _is_old(self, updated_at: object) -> bool:
-        if self.before is None:
-            return True
-        try:
-            return instant(updated_at) < self.before
-        except ValueError:
-            return False
+        return self.before is None or is_before(updated_at, self.before)
 
 
 @dataclass(slots=True)

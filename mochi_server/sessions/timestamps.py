@@ -36,6 +36,14 @@ def instant(text: object) -> datetime:
         raise ValueError(f"not a time on this machine: {text!r}") from error
 
 
+def is_before(text: object, moment: datetime) -> bool:
+    """Whether a stored time is earlier; no for what is no time."""
+    try:
+        return instant(text) < moment
+    except ValueError:
+        return False
+
+
 def microseconds(text: object, *, otherwise: int) -> int:
     """The same as microseconds since 1970, to sort by; ``otherwise`` for what is no time."""
     try:

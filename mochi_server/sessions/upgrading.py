@@ -12,9 +12,9 @@ import orjson
 
 from ..aio import in_thread
 from ..errors import MochiError, SessionBusy, SessionNotFound
+from ..progress import Advance
 from .codec import NotASession, assemble, disassemble
 from .migration import OLD_VERSIONS, version_of
-from .pruning import Advance
 from .session import ChatSession
 from .storage.base import Entry
 from .storage.json_files import JSONFileStorage

@@ -10,10 +10,10 @@ from mochi_server.errors import JSONObject
 from mochi_server.sessions import SessionFilter
 from mochi_server.sessions.manager import SessionManager
 
+from ..labels import ARCHIVED
 from .action import Action, Console, Options, add_json
 
 COLUMNS = ("ID", "CHANGED", "MESSAGES", "MODEL", "TITLE", "TAGS", "FLAGS")
-ARCHIVED = {"true": True, "false": False, "all": None}
 TITLE_COLUMNS = 50
 MINUTE = 16
 """Characters of a time up to the minute."""
@@ -21,12 +21,22 @@ MINUTE = 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """``list [--archived true|false|all] [--tag TAG] [--limit N] [--json]``."""
+    add_filter(parser)
+    parser.add_argument("--limit", type=at_least_one, help="The first so many.")
+    add_json(parser)
+
+
+def add_filter(parser: argparse.ArgumentParser) -> None:
+    """``--archived`` and ``--tag``."""
     parser.add_argument("--archived", choices=ARCHIVED, default="all", help="Only (not) archived.")
     parser.add_argument(
         "--tag", action="append", default=[], help="Only with this tag; may be given again."
     )
-    parser.add_argument("--limit", type=at_least_one, help="The first so many.")
-    add_json(parser)
+
+
+def filter_of(options: Options) -> SessionFilter:
+    """The sessions that these options want."""
+    return SessionFilter(ARCHIVED[options["archived"]], tuple(options["tag"]))
 
 
 def at_least_one(text: str) -> int:
@@ -42,8 +52,7 @@ def at_least_one(text: str) -> int:
 
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
     """Print them, the one changed last first, and then the files that cannot be read."""
-    wanted = SessionFilter(ARCHIVED[options["archived"]], tuple(options["tag"]))
-    found = await sessions.list(options["limit"], wanted=wanted)
+    found = await sessions.list(options["limit"], wanted=filter_of(options))
     if options["json"]:
         console.out.write(as_json({"sessions": found.entries, "problems": found.problems}))
         return 0
@@ -58,13 +67,18 @@ def lines_table(lines: Iterable[JSONObject]) -> str:
     return table([row(line) for line in lines], COLUMNS)
 
 
+def changed(line: JSONObject) -> str:
+    """When a session was changed last, up to the minute."""
+    return str(line["updated_at"])[:MINUTE].replace("T", " ")
+
+
 def row(line: JSONObject) -> list[object]:
     """The cells of one session."""
     flags = [flag for flag in ("pinned", "archived") if line[flag]]
     tags = line["tags"]
     return [
         line["session_id"],
-        str(line["updated_at"])[:MINUTE].replace("T", " "),
+        changed(line),
         line["message_count"],
         line["model"],
         cut(str(line["title"] or line["preview"]), TITLE_COLUMNS) or None,

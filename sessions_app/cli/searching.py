@@ -9,11 +9,10 @@ from django.conf import settings
 
 from mochi_project.console import as_json, plain, progress
 from mochi_server.search import INDEX, PAGE, SearchResult, SessionSearch
-from mochi_server.sessions import SessionFilter
 from mochi_server.sessions.manager import SessionManager
 
 from .action import Action, Console, Options, add_json
-from .listing import ARCHIVED, MINUTE, at_least_one
+from .listing import add_filter, at_least_one, changed, filter_of
 
 MARK, UNMARK = "\x1b[1m", "\x1b[0m"
 
@@ -23,10 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "query", nargs="+", metavar="WORD", help='Words, "a phrase", begin*; after -- also -not.'
     )
-    parser.add_argument("--archived", choices=ARCHIVED, default="all", help="Only (not) archived.")
-    parser.add_argument(
-        "--tag", action="append", default=[], help="Only with this tag; may be given again."
-    )
+    add_filter(parser)
     parser.add_argument("--limit", type=at_least_one, default=PAGE, help="The best so many.")
     add_json(parser)
 
@@ -34,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
     """Print them, the best first. Where the index is far behind, a bar shows how far it is."""
     search = SessionSearch(sessions, settings.MOCHI.sessions_state_path / INDEX)
-    wanted = SessionFilter(ARCHIVED[options["archived"]], tuple(options["tag"]))
+    wanted = filter_of(options)
     try:
         await search.update(progress("sessions"))
         found = await search.search(
@@ -60,9 +56,8 @@ def show(found: SearchResult, console: Console) -> None:
     """Two lines for each session, then the files that cannot be read."""
     marks = (MARK, UNMARK) if console.out.isatty() else ("[", "]")
     for line in found.sessions:
-        changed = str(line["updated_at"])[:MINUTE].replace("T", " ")
         title = plain(str(line["title"] or line["preview"]))
-        console.out.write(f"{line['session_id']}  {changed}  {title}".rstrip())
+        console.out.write(f"{line['session_id']}  {changed(line)}  {title}".rstrip())
         console.out.write(f"    {marked(line['snippet'], *marks)}".rstrip())
     if not found.sessions:
         console.out.write("No sessions found.")

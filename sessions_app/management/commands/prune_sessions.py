@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from mochi_project.commands import with_sessions
-from mochi_project.console import as_json, can_ask, confirmed, duration, progress
+from mochi_project.console import as_json, can_ask, confirmed, duration, moment_before, progress
 from mochi_server.errors import JSONObject
 from mochi_server.progress import counted
 from mochi_server.sessions.manager import SessionManager
@@ -98,14 +97,11 @@ def rule_of(options: Options) -> PruneRule:
     """The rule that the options name.
 
     Raises:
-        CommandError: they name none.
+        CommandError: they name none, or a time before all calendars.
     """
-    age = options["older_than"]
+    before = moment_before(options["older_than"])
     try:
-        before = None if age is None else datetime.now(timezone.utc) - age
         return PruneRule(before, empty=options["empty"], archived=options["archived"])
-    except OverflowError as error:
-        raise CommandError("--older-than is longer ago than any calendar begins.") from error
     except ValueError as error:
         raise CommandError(
             "Say what is to go: --older-than 30d, --empty, --archived, or several.", returncode=2

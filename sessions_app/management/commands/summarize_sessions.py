@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
 from mochi_project.commands import run_on_stored
-from mochi_project.console import as_json, duration, progress, table
+from mochi_project.console import as_json, duration, moment_before, progress, table
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.runtime import Runtime
 from mochi_server.services.summarization import Outcome
@@ -101,12 +100,8 @@ def wanted_of(options: Options) -> Wanted:
     Raises:
         CommandError: a time before all calendars.
     """
-    age = options["older_than"]
-    try:
-        before = None if age is None else datetime.now(timezone.utc) - age
-    except OverflowError as error:
-        raise CommandError("--older-than is longer ago than any calendar begins.") from error
     anew = bool(options["all"] or options["id"])
+    before = moment_before(options["older_than"])
     return Wanted(session_ids=options["id"], before=before, anew=anew)
 
 
