@@ -126,12 +126,6 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             for chunk in assembly.finish():
                 yield chunk
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        client, self._opened = self._opened, None
-        if client is not None:
-            await client.close()
-
     def _no_connection(self) -> tuple[type[Exception], ...]:
         return (self._sdk.APIConnectionError,)
 

@@ -152,12 +152,9 @@ class GeminiProvider(VendorProvider["Client"]):
         bounds = (self._max_output or DEFAULT_MAX_TOKENS + thinking, wanted, most)
         return min(bound for bound in bounds if bound)
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        client, self._opened = self._opened, None
-        if client is not None:
-            await self._http.aclose()
-            client.close()
+    async def _close(self, client: Client) -> None:
+        await self._http.aclose()
+        client.close()
 
     def _no_connection(self) -> tuple[type[Exception], ...]:
         return ()

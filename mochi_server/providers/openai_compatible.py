@@ -209,12 +209,6 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         """Fields beyond OpenAI's own; for servers that know some."""
         return {}
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        client, self._opened = self._opened, None
-        if client is not None:
-            await client.close()
-
     def _no_connection(self) -> tuple[type[Exception], ...]:
         return (self._sdk.APIConnectionError,)
 
@@ -243,4 +237,6 @@ def _words(error: APIError) -> str:
     body = error.body
     if isinstance(body, dict) and isinstance(body.get("message"), str):
         return str(body["message"])
-    return error.message
+    status = getattr(error, "status_code", None)
+    text = error.message[:500]  # it may be a page for browsers
+    return text if status is None or str(status) in text else f"HTTP {status}: {text}"

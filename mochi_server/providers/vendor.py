@@ -154,6 +154,15 @@ class VendorProvider(Provider, Generic[ClientT]):
             return "its address"
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
+    async def aclose(self) -> None:
+        """Close the connections."""
+        client, self._opened = self._opened, None
+        if client is not None:
+            await self._close(client)
+
+    async def _close(self, client: Any) -> None:  # noqa: ANN401 - most SDKs call it so
+        await client.close()
+
     @contextmanager
     def _translated(self, model: str | None) -> Iterator[None]:
         """The SDK's errors as ours."""
