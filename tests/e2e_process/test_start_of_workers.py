@@ -46,7 +46,7 @@ async def ended(*command: str, cwd: Path, **settings: Any) -> tuple[int | None, 
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        with anyio.fail_after(40):
+        with anyio.fail_after(100):
             said, _ = await process.communicate()
     finally:
         if process.returncode is None:
@@ -160,7 +160,7 @@ async def test_health_shows_a_redis_that_has_gone_and_come_back(tmp_path: Path) 
     ):
 
         async def becomes(wanted: bool) -> None:
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 while True:
                     status, body = await server.get("/health")
                     assert status == 200

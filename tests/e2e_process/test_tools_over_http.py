@@ -22,7 +22,7 @@ from tests.support.server import ROOT, Server, environment, running_server
 from tests.support.tool_folders import is_gone, until
 from tests.support.tools import function, write_tools
 
-SECONDS = 20
+SECONDS = 60
 PARIS = {"city": "Paris"}
 LONDON = {"city": "London", "unit": "C"}
 CONTINUE = ("tool_continuation_start", {"message": "Processing tool results..."})

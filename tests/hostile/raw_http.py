@@ -13,7 +13,7 @@ import anyio
 
 from tests.support.server import Server
 
-ANSWER_SECONDS = 10
+ANSWER_SECONDS = 30
 PATIENCE_SECONDS = 0.15
 """How long a connection that may be waiting for more stays open before we close our half."""
 AT_ONCE = 16

