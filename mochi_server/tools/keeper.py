@@ -54,9 +54,8 @@ class FolderKeeper:
 
     async def aclose(self) -> None:
         """Close all of them, held or not; may be called again."""
-        while self._open:
-            _, folder = self._open.popitem()
-            await folder.aclose()
+        folders, self._open = list(self._open.values()), {}
+        await asyncio.gather(*(folder.aclose() for folder in folders))
         await self._tasks.drain(CLOSE_SECONDS)
 
 
