@@ -44,7 +44,7 @@ class Runner:
         """Run what raises nothing in a daemon thread of its own: it holds up no pool, and no exit.
 
         Raises:
-            ToolFailed: it was closed before the end, or too many calls hang.
+            ToolFailed: it was closed before the end, too many calls hang, or there is no thread.
         """
         self._check()
         return await self._wait_for(_start_thread(step), closing, whose)
@@ -107,7 +107,11 @@ def _start_thread(step: Callable[[], Outcome]) -> Running:
             loop.call_soon_threadsafe(ended.set_result, outcome)
 
     context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(run,), name="mochi-tool", daemon=True).start()
+    thread = threading.Thread(target=context.run, args=(run,), name="mochi-tool", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:  # the system has a limit too
+        raise ToolFailed(f"No thread can be started: {error}.") from error
     return ended
 
 

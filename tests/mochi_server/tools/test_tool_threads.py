@@ -5,6 +5,7 @@ import decimal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import anyio
@@ -178,37 +179,13 @@ async def test_modules_of_a_closed_folder_are_forgotten(tmp_path: Path):
     await loader.aclose()
 
 
-ALONE = '''
-    import asyncio
-    import threading
-    from pathlib import Path
-
-    __all__ = ["work", "work_async"]
-    __sequential__ = ["work", "work_async"]
-    __timeouts__ = {"work": 1, "work_async": 1}
-
-    def work(folder: str, name: str) -> str:
-        """Wait until a file is there."""
-        Path(folder, name).touch()
-        while not Path(folder, "go").exists():
-            threading.Event().wait(0.01)
-        Path(folder, name).unlink()
-        return "went"
-
-    async def work_async(folder: str, name: str) -> str:
-        """Wait until a file is there, whatever happens."""
-        Path(folder, name).touch()
-        while not Path(folder, "go").exists():
-            try:
-                await asyncio.sleep(0.01)
-            except asyncio.CancelledError:
-                pass
-        Path(folder, name).unlink()
-        return "went"
-'''
+ALONE = """
+    __sequential__ = ["block", "block_async"]
+    __timeouts__ = {"block": 1, "block_async": 1}
+"""
 
 
-@pytest.mark.parametrize("name", ["work", "work_async"])
+@pytest.mark.parametrize("name", ["block", "block_async"])
 async def test_a_sequential_call_waits_for_one_that_was_given_up_and_goes_on(
     tmp_path: Path, name: str
 ):
@@ -216,7 +193,7 @@ async def test_a_sequential_call_waits_for_one_that_was_given_up_and_goes_on(
     loader, service = ThreadLoader(), ToolExecutionService()
 
     async def tool() -> FunctionTool:
-        [folder] = await loader.load([tool_folder(tmp_path / "mine", ALONE)])
+        [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS + ALONE)])
         details = {each.name: each for each in folder.description.tools}[name]
         return FunctionTool(details, folder, source="directory", default_timeout=5)
 
@@ -246,7 +223,25 @@ async def test_a_sequential_call_waits_for_one_that_was_given_up_and_goes_on(
             await asyncio.sleep(0)
             (tmp_path / "go").touch()
             assert (await fourth).result == "went"
-            assert not (tmp_path / "first").exists()
     finally:
         (tmp_path / "go").touch()
         await loader.aclose()
+
+
+async def test_a_thread_that_cannot_be_started_fails_its_call_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    loader = ThreadLoader()
+    [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(ToolFailed, match="No thread can be started"):
+            await folder.validate("greet", {})
+        with pytest.raises(ToolFailed, match="No thread can be started"):
+            await folder.call("greet", {})
+    assert await folder.call("greet", {}) == "hello"
+    await loader.aclose()
