@@ -18,5 +18,4 @@ def check_agents(**_: object) -> list[CheckMessage]:
     """``agents.W001``: every agent can be used, and has what it names."""
     hint = "Correct it; the other agents work meanwhile."
     problems = find_agents(settings.MOCHI)[1]
-    texts = (f"{problem.file}:{problem.line or 1}: {problem.reason}" for problem in problems)
-    return [checks.Warning(text, hint=hint, id="agents.W001") for text in texts]
+    return [checks.Warning(str(each), hint=hint, id="agents.W001") for each in problems]

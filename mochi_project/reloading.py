@@ -81,7 +81,7 @@ class ReloadCommand(BaseCommand):
             yield f"No {self.noun} in {found.folder}."
         for problem in found.problems:
             tool = f" ({problem.tool})" if problem.tool else ""
-            yield plain(f"problem: {problem.file}:{problem.line or 1}: {problem.reason}{tool}")
+            yield plain(f"problem: {problem}{tool}")
 
 
 def _tell_servers(stamp: Path) -> None:

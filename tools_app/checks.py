@@ -18,5 +18,4 @@ def check_tools(**_: object) -> list[CheckMessage]:
     """``tools.W001``: everything in the folder of tools can be used."""
     hint = "Correct it; the other tools work meanwhile."
     problems = describe_tools(settings.MOCHI).problems
-    texts = (f"{problem.file}:{problem.line or 1}: {problem.reason}" for problem in problems)
-    return [checks.Warning(text, hint=hint, id="tools.W001") for text in texts]
+    return [checks.Warning(str(each), hint=hint, id="tools.W001") for each in problems]

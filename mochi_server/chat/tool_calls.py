@@ -163,7 +163,6 @@ class ToolCalls:
         context = CallContext(
             session_id=self.session_id,
             tool_call_id=plan.call.id,
-            call_index=plan.index,
             model=self.model,
             policy=self.policy,
             asker=self.asker,

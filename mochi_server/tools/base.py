@@ -34,6 +34,10 @@ class Problem:
     tool: str | None = None
     """The name of the tool that is missing for this reason."""
 
+    def __str__(self) -> str:
+        """``/tools/__init__.py:3: …``, as compilers have it."""
+        return f"{self.file}:{self.line or 1}: {self.reason}"
+
     def as_json(self) -> JSONObject:
         """``{"file", "line", "reason", "tool"}``."""
         return {"file": self.file, "line": self.line, "reason": self.reason, "tool": self.tool}
@@ -149,7 +153,6 @@ class ToolContext:
 
     session_id: str
     tool_call_id: str
-    call_index: int = 0
 
 
 @dataclass(frozen=True, slots=True)

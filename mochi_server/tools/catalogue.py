@@ -40,8 +40,8 @@ class ToolCatalogue:
 
     def __init__(self, sources: Sequence[ToolSource] = ()) -> None:
         self.sources = list(sources)
-        # Without the tools: whoever holds one keeps its folder open.
-        self._last = Inventory()
+        self._problems: list[Problem] = []
+        """As they were found last; without the tools, for who holds one keeps its folder open."""
 
     async def inventory(self) -> Inventory:
         """Tools, groups and problems, as they are now and fitting each other."""
@@ -53,9 +53,8 @@ class ToolCatalogue:
             for group, names in source.groups().items():
                 groups.setdefault(group, {}).update(dict.fromkeys(names))
             problems += [*source.problems(), *clashes]
-        named = {group: list(names) for group, names in groups.items()}
-        self._last = Inventory(groups=named, problems=problems)
-        return Inventory(tools, named, problems)
+        self._problems = problems
+        return Inventory(tools, {group: list(names) for group, names in groups.items()}, problems)
 
     async def all(self) -> dict[str, Tool]:
         """Every tool by name, as it is now."""
@@ -86,13 +85,9 @@ class ToolCatalogue:
             unknown_group=group if group not in found.groups else None,
         )
 
-    def groups(self) -> dict[str, list[str]]:
-        """Names by group, of all sources, as they were found last."""
-        return {group: list(names) for group, names in self._last.groups.items()}
-
     def problems(self) -> list[Problem]:
         """What could not be used, as it was found last."""
-        return list(self._last.problems)
+        return list(self._problems)
 
     async def reload(self) -> None:
         """Load everything again; running turns keep what they have."""

@@ -22,11 +22,9 @@ from .callables import check_kind, is_async, runnable, where
 from .folders import candidates, line_of, unexported
 from .imports import ImportedFolder, ImportFailed
 from .marks import read_marks
-from .results import as_text, clean, reason_of
+from .results import clean, reason_of
 from .schema import ToolSchemaService
 from .signatures import Unsupported
-
-__all__ = ["LoadedPackage", "PythonTool", "as_text", "load_package"]
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the services of models take as the name of a function."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,17 +77,13 @@ class ProcessPool:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    @property
-    def places(self) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
         """Wait for a process, also for its start; the next ``call`` of this task has it.
 
         Raises (when it is entered):
             ToolFailed: there is none to be had.
         """
-        return self._place()
-
-    @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
         async with self._limit:
             task = asyncio.current_task()
             self._held[task] = await self._take()

@@ -48,7 +48,7 @@ class ProcessFolder(LoadedFolder):
 
     def place(self) -> AbstractAsyncContextManager[object]:
         """See the base class: one of the processes that may be busy at a time."""
-        return self._pool.places
+        return self._pool.place()
 
     async def call(self, name: str, arguments: JSONObject) -> str:
         """See the base class; waits while all processes are busy."""

@@ -1,8 +1,9 @@
 """The process in which the tools of one folder run: started by the server, one call at a time.
 
-``python -m mochi_server.tools.worker SOCKET LIFELINE MEMORY`` with two open file descriptors and a
-number of bytes. What it is asked and answers is in :mod:`.wire`. It ends when the server closes
-the socket, and is killed with all that it started when the server dies, whatever it is doing.
+:mod:`.child` starts it: :func:`main` with two open file descriptors (a socket, and a pipe that ends
+with the server) and a number of bytes. What it is asked and answers is in :mod:`.wire`. It ends
+when the server closes the socket, and is killed with all that it started when the server dies,
+whatever it is doing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ EXIT_SECONDS = 0.4
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until the server closes the socket."""
+    """Serve until the server closes the socket; ``[SOCKET, LIFELINE, MEMORY]``."""
     descriptor, lifeline, memory = (int(argument) for argument in arguments)
     _die_with_the_server(lifeline)
     _import_packages()
@@ -254,7 +255,3 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the user may have put anything there, or closed it
             stream.flush()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -49,10 +49,8 @@ async def test_a_name_that_one_source_has_twice_is_a_problem():
 
 
 async def test_groups_of_one_name_are_put_together():
-    catalogue = two_sources()
-    assert catalogue.groups() == {}
-    await catalogue.all()
-    assert catalogue.groups() == {"math": ["add"], "all": ["add", "roll", "read"]}
+    found = await two_sources().inventory()
+    assert found.groups == {"math": ["add"], "all": ["add", "roll", "read"]}
 
 
 async def test_a_selection_keeps_the_order_of_the_settings_then_of_the_group():

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_server.tools.base import ToolFailed
-from mochi_server.tools.packages import as_text
+from mochi_server.tools.results import as_text
 
 
 class Colour(enum.Enum):
