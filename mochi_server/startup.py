@@ -12,9 +12,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from . import __version__
 from .config import MochiServerSettings, SettingsError
@@ -22,6 +24,9 @@ from .errors import ProviderNotConfigured
 from .files import make_folder
 from .processes import redis_package_problem, sessions_problem
 from .progress import counted
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 READY_SECONDS = 60.0
 """Longest wait for the first answer of our own server."""
@@ -67,25 +72,40 @@ def check_redis(settings: MochiServerSettings) -> None:
         return
     if (problem := redis_package_problem(settings)) is not None:
         raise CannotStart(problem)
-    from redis import Redis, RedisError  # noqa: PLC0415 - an extra, and seldom wanted
+    from redis import RedisError  # noqa: PLC0415 - an extra, and seldom wanted
+
+    try:
+        with closing(redis_client(settings.redis_url, REDIS_SECONDS)) as client:
+            client.set("mochi:start", "1", ex=1)
+    except (RedisError, OSError, ValueError) as error:
+        place = place_of_redis(settings.redis_url)
+        raise CannotStart(f"Redis at {place} (MOCHI_REDIS_URL) cannot be used: {error}") from error
+
+
+def redis_client(url: str, seconds: float) -> Redis:
+    """A client that waits so long for a connection, and for an answer, and tries once.
+
+    Raises:
+        ValueError: the address has options that cannot be.
+    """
+    from redis import Redis  # noqa: PLC0415
     from redis.backoff import NoBackoff  # noqa: PLC0415
     from redis.retry import Retry  # noqa: PLC0415
 
-    client = Redis.from_url(
-        settings.redis_url,
+    return Redis.from_url(
+        url,
         retry=Retry(NoBackoff(), 0),
-        socket_connect_timeout=REDIS_SECONDS,
-        socket_timeout=REDIS_SECONDS,
+        socket_connect_timeout=seconds,
+        socket_timeout=seconds,
     )
-    try:
-        client.set("mochi:start", "1", ex=1)
-    except (RedisError, OSError) as error:
-        raise CannotStart(
-            f"Redis at {settings.redis_url.rpartition('@')[2]} (MOCHI_REDIS_URL) cannot be used: "
-            f"{error}"
-        ) from error
-    finally:
-        client.close()
+
+
+def place_of_redis(url: str) -> str:
+    """The address without user, password and options, which may hold a password as well."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return parts.path
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def prepare_folder(settings: MochiServerSettings) -> None:

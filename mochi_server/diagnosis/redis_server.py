@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from ..config import server_processes
 from ..processes import redis_package_problem, sessions_problem
+from ..progress import counted
 from ..runtime import Runtime
+from ..startup import place_of_redis, redis_client
 from .findings import Finding, error, ok, warning
 from .threads import in_daemon_thread
 
@@ -26,7 +27,7 @@ async def look_at_redis(runtime: Runtime) -> list[Finding]:
     processes = server_processes(settings)
     if (problem := sessions_problem(settings, processes)) is not None:
         return [error(problem, "See docs/how-to/several-workers.md.")]
-    count = f"{processes} worker" + ("s" if processes > 1 else "")
+    count = counted(processes, "worker")
     if settings.redis_url is None:
         return [ok(f"{count}; confirmations go through the data folder, no Redis is set.")]
     if (problem := redis_package_problem(settings)) is not None:
@@ -35,18 +36,10 @@ async def look_at_redis(runtime: Runtime) -> list[Finding]:
 
 
 def _look(url: str) -> Finding:
-    from redis import Redis, RedisError  # noqa: PLC0415 - an extra, and seldom wanted
-    from redis.backoff import NoBackoff  # noqa: PLC0415
-    from redis.retry import Retry  # noqa: PLC0415
+    from redis import RedisError  # noqa: PLC0415 - an extra, and seldom wanted
 
     try:
-        client = Redis.from_url(
-            url,
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=ANSWER_SECONDS,
-            socket_timeout=ANSWER_SECONDS,
-        )
-        with closing(client):
+        with closing(redis_client(url, ANSWER_SECONDS)) as client:
             client.ping()
             began = time.monotonic()
             client.ping()
@@ -54,10 +47,10 @@ def _look(url: str) -> Finding:
             version = _version_of(client)
     except (RedisError, OSError, ValueError) as found:
         return error(
-            f"Redis at {place_of(url)} cannot be used: {found}",
+            f"Redis at {place_of_redis(url)} cannot be used: {found}",
             "Start it or correct MOCHI_REDIS_URL: no tool call can be confirmed without it.",
         )
-    text = f"Redis{version} at {place_of(url)} answers in {seconds * 1000:.0f} ms."
+    text = f"Redis{version} at {place_of_redis(url)} answers in {seconds * 1000:.0f} ms."
     if seconds > SLOW_SECONDS:
         return warning(text, "Use one that is nearer, or has less to do.")
     return ok(text)
@@ -71,11 +64,3 @@ def _version_of(client: Redis) -> str:
         return f" {client.info('server')['redis_version']}"
     except ResponseError:
         return ""
-
-
-def place_of(url: str) -> str:
-    """The address without user, password and options, which may hold a password as well."""
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return parts.path
-    return f"{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -134,6 +134,19 @@ async def test_a_redis_that_is_not_there_is_one_line_and_code_1(tmp_path: Path) 
     assert "s3cret" not in line
 
 
+@pytest.mark.parametrize("option", ["db=0", "socket_timeout=soon"])
+async def test_the_options_of_a_redis_may_be_wrong_and_are_not_shown(
+    tmp_path: Path, option: str
+) -> None:
+    url = f"redis://127.0.0.1:{free_port()}?password=s3cret&{option}"
+    env = environment(redis_url=url, data_dir=tmp_path)
+    done = await run_command("--port", "0", cwd=tmp_path, env=env)
+    (line,) = done.err.splitlines()
+    assert done.code == 1
+    assert "(MOCHI_REDIS_URL) cannot be used" in line
+    assert "s3cret" not in line
+
+
 async def test_a_redis_that_says_nothing_holds_up_the_start_for_seconds_only(
     tmp_path: Path,
 ) -> None:

@@ -21,7 +21,7 @@ from mochi_server.diagnosis.folders import Place, place_findings
 from mochi_server.diagnosis.machine import Room, files_finding, room_findings
 from mochi_server.diagnosis.providers import Answer, answer_findings, answer_of, look_at_providers
 from mochi_server.diagnosis.reach import reach_findings
-from mochi_server.diagnosis.redis_server import look_at_redis, place_of
+from mochi_server.diagnosis.redis_server import look_at_redis
 from mochi_server.diagnosis.sessions import Survey, look_at_sessions, survey_findings, survey_of
 from mochi_server.diagnosis.threads import in_daemon_thread
 from mochi_server.diagnosis.variables import unknown_findings
@@ -29,6 +29,7 @@ from mochi_server.diagnosis.windows import look_at_windows, window_findings
 from mochi_server.embedded.catalogue import CATALOGUE
 from mochi_server.providers.base import Provider
 from mochi_server.runtime import Runtime
+from mochi_server.startup import place_of_redis
 from tests.support.fake_ollama import FakeOllama
 
 GB = 1_000_000_000
@@ -128,7 +129,7 @@ def test_what_opens_the_server_is_told(values: dict[str, object], found: list[Le
     ],
 )
 def test_the_place_of_a_redis_has_no_password(url: str, shown: str) -> None:
-    assert place_of(url) == shown
+    assert place_of_redis(url) == shown
 
 
 # Models
