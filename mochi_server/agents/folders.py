@@ -84,7 +84,7 @@ class AgentsLook:
     """By name."""
     stamp: Facts | None
     error: str | None = None
-    """Why the folder cannot be looked at, though it is there."""
+    """Why the folder cannot be looked at, though it is there, or not at all of it."""
 
 
 def look_at_agents(
@@ -96,13 +96,17 @@ def look_at_agents(
     """
     facts = _facts(stamp) if stamp is not None else None
     try:
-        names = sorted(_names(folder))[:MOST_AGENTS]
+        names = sorted(_names(folder))
     except FileNotFoundError:
         return AgentsLook((), facts)
     except OSError as error:
         return AgentsLook((), facts, f"cannot be read: {error.strerror}")
+    error = None
+    if len(names) > MOST_AGENTS:
+        names = names[:MOST_AGENTS]
+        error = f"has more than {MOST_AGENTS:,} folders; those after {names[-1]!r} are left out"
     found = (look_at_agent(folder / name) for name in names if folder / name != agent_chats)
-    return AgentsLook(tuple(each for each in found if each.is_agent), facts)
+    return AgentsLook(tuple(each for each in found if each.is_agent), facts, error)
 
 
 def _names(folder: Path) -> Iterator[str]:

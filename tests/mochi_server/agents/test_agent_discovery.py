@@ -13,7 +13,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.agents import AgentDefinition, AgentDiscoveryService
+from mochi_server.agents import AgentDefinition, AgentDiscoveryService, folders
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.tools.base import (
     FolderSpec,
@@ -196,6 +196,18 @@ async def test_a_folder_that_is_a_file_is_a_problem(agents):
     assert await agents.all() == {}
     [problem] = agents.discovery.problems()
     assert (problem.file, problem.reason) == (str(agents.folder), "cannot be read: Not a directory")
+
+
+async def test_folders_beyond_the_limit_are_a_problem(agents, monkeypatch):
+    monkeypatch.setattr(folders, "MOST_AGENTS", 2)
+    for name in ("a", "b", "c", "d"):
+        write_skill(agents.folder / name)
+    assert list(await agents.all()) == ["a", "b"]
+    [problem] = agents.discovery.problems()
+    assert (problem.file, problem.reason) == (
+        str(agents.folder),
+        "has more than 2 folders; those after 'b' are left out",
+    )
 
 
 async def test_a_linked_folder_is_an_agent(agents, tmp_path):
