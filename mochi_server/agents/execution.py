@@ -6,7 +6,7 @@ Docs: docs/explanation/agents.md. It is the same engine as the chat's, over the 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import aclosing, suppress
 
 from ..chat.conversation import Conversation, Conversations
 from ..chat.model import ChatModel
@@ -69,13 +69,11 @@ class AgentExecutionService:
             model = await self._model(definition, context.model)
             if session_id is None:
                 session_id = await self._new_session(definition, model.full_name)
-            async with AsyncExitStack() as stack:
-                session = await stack.enter_async_context(self._sessions.claim(session_id))
+            async with self._sessions.claim(session_id) as session:
                 check_owner(session, definition)
-                session = await self._instruct(session_id, definition, model, instruction)
-                conversation = self._conversations.open(session, model, sessions=self._sessions)
-                begin = len(session.messages)
-                run = self._run(definition, tools, conversation, context, begin)
+                told = await self._instruct(session_id, definition, model, instruction)
+                conversation = self._conversations.open(told, model, sessions=self._sessions)
+                run = self._run(definition, tools, conversation, context, len(told.messages))
                 async with aclosing(run.events(instruction)) as events:
                     async for event in events:
                         yield event

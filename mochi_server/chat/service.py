@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from ..errors import (
-    InvalidRequest,
-    JSONObject,
-    ToolNotFound,
-)
+from ..errors import InvalidRequest, JSONObject, ToolNotFound
 from ..providers.base import Think
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
@@ -93,15 +89,15 @@ class ChatService:
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._sessions.claim(session_id))
             metadata = session.metadata
-            name = model or metadata.model
-            stack.enter_context(self._summaries.turn(session_id, name))
-            found = await self._conversations.find_model(name, think=think)
+            full_name = model or metadata.model
+            stack.enter_context(self._summaries.turn(session_id, full_name))
+            chosen = await self._conversations.find_model(full_name, think=think)
             tools = await self._offered(metadata, selected)
             if tools:
-                found.check_tools()
+                chosen.check_tools()
 
             def change(session: ChatSession) -> None:
-                found.check_length(session, message)
+                chosen.check_length(session, message)
                 if message is None:
                     session.truncate_after_last_user()
                 else:
@@ -111,7 +107,7 @@ class ChatService:
             settings = metadata.tool_settings
             calls = ToolCalls(
                 session_id=session_id,
-                model=name,
+                model=full_name,
                 execution=self._execution,
                 asker=Asker(broker=self._approvals, session_id=session_id, wait=wait),
                 tools=tools,
@@ -119,7 +115,7 @@ class ChatService:
             )
             return Turn(
                 conversation=self._conversations.open(
-                    session, found, sessions=self._sessions, think=think, notes=notes
+                    session, chosen, sessions=self._sessions, think=think, notes=notes
                 ),
                 calls=calls,
                 max_rounds=self._max_tool_rounds,
