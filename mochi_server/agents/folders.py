@@ -101,12 +101,12 @@ def look_at_agents(
         return AgentsLook((), facts)
     except OSError as error:
         return AgentsLook((), facts, f"cannot be read: {error.strerror}")
-    error = None
+    left_out = None
     if len(names) > MOST_AGENTS:
         names = names[:MOST_AGENTS]
-        error = f"has more than {MOST_AGENTS:,} folders; those after {names[-1]!r} are left out"
+        left_out = f"has more than {MOST_AGENTS:,} folders; those after {names[-1]!r} are left out"
     found = (look_at_agent(folder / name) for name in names if folder / name != agent_chats)
-    return AgentsLook(tuple(each for each in found if each.is_agent), facts, error)
+    return AgentsLook(tuple(each for each in found if each.is_agent), facts, left_out)
 
 
 def _names(folder: Path) -> Iterator[str]:
