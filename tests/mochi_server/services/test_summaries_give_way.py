@@ -64,13 +64,19 @@ async def test_a_chat_with_another_model_lets_a_summary_run(engine, ollama):
     assert ollama.disconnects == 0
 
 
-async def test_no_summary_begins_while_a_turn_has_the_model(engine, ollama):
+async def occupied(engine, ollama):
+    """A turn that has the model until its gate is opened: session, gate, and who reads it."""
     gate = asyncio.Event()
     ollama.one_at_a_time = False
-    busy = await engine.session()
+    session_id = await engine.session()
     ollama.reply(["Hel", "lo"], gate=gate, pause_after=1, match="busy")
-    reader = (await engine.start(busy, "busy")).reader()
+    reader = (await engine.start(session_id, "busy")).reader()
     await reader.next()
+    return session_id, gate, reader
+
+
+async def test_no_summary_begins_while_a_turn_has_the_model(engine, ollama):
+    _, gate, _reader = await occupied(engine, ollama)
     done = await said(engine, "Hello")
     await anyio.sleep(0.1)
     assert summaries(ollama) == []
@@ -82,12 +88,7 @@ async def test_on_a_model_that_always_has_a_turn_a_summary_comes_beside_it(
     engine, ollama, monkeypatch
 ):
     monkeypatch.setattr(summarization, "PATIENCE_INTERVALS", 1)
-    gate = asyncio.Event()
-    ollama.one_at_a_time = False
-    busy = await engine.session()
-    ollama.reply(["Hel", "lo"], gate=gate, pause_after=1, match="busy")
-    reader = (await engine.start(busy, "busy")).reader()
-    await reader.next()
+    busy, gate, _reader = await occupied(engine, ollama)
     session_id = await engine.session()
     await begun(engine, ollama, session_id)
     with anyio.fail_after(20):
