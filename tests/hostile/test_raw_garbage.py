@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
+import pytest_asyncio
 
 from tests.hostile import garbage
 from tests.hostile.aftermath import everything_below, is_unharmed, strangers
@@ -31,6 +32,8 @@ KINDS: dict[str, Callable[[], list[Hostile]]] = {
     "noise": garbage.random_bytes,
     "wrong bytes": garbage.mutations,
 }
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 SECRET = "not for anybody"
 BODY_MB = 0.3
 
@@ -56,42 +59,58 @@ def outside(folder: Path) -> dict[Path, str | None]:
     return {path: path.read_text() if path.is_file() else None for path in found}
 
 
-@pytest.fixture
-def under_attack(tmp_path: Path):
-    """A server that must be alive and clean when the block ends."""
-
-    @asynccontextmanager
-    async def serve(**settings: Any) -> AsyncIterator[Server]:
-        data = furnish(tmp_path)
-        before = outside(tmp_path)
-        async with (
-            FakeOllama() as ollama,
-            running_server(data_dir=data, ollama=ollama, max_body_mb=BODY_MB, **settings) as server,
-        ):
-            yield server
-            await is_unharmed(server)
-        assert outside(tmp_path) == before
-        assert strangers(data) == []
-
-    return serve
+@asynccontextmanager
+async def serving(folder: Path, **settings: Any) -> AsyncIterator[Server]:
+    """A server with a furnished data folder in this one."""
+    async with (
+        FakeOllama() as ollama,
+        running_server(
+            data_dir=furnish(folder), ollama=ollama, max_body_mb=BODY_MB, **settings
+        ) as server,
+    ):
+        yield server
 
 
-def test_there_are_more_than_a_thousand_requests_the_same_each_time():
+@asynccontextmanager
+async def unharmed(server: Server, folder: Path) -> AsyncIterator[None]:
+    """The server must be alive and clean when the block ends."""
+    before = outside(folder)
+    yield
+    await is_unharmed(server)
+    assert outside(folder) == before
+    assert strangers(folder / "data") == []
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def common(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Server, Path]]:
+    """The server of all tests that need no settings of their own, and its folder."""
+    folder = tmp_path_factory.mktemp("common")
+    async with serving(folder) as server:
+        yield server, folder
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def server(common: tuple[Server, Path]) -> AsyncIterator[Server]:
+    """A server that must be alive and clean when the test ends."""
+    async with unharmed(*common):
+        yield common[0]
+
+
+async def test_there_are_more_than_a_thousand_requests_the_same_each_time():
     counts = {name: len(make()) for name, make in KINDS.items()}
     assert sum(counts.values()) >= 1000, counts
     assert all(make() == make() for make in KINDS.values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_nothing_hostile_gets_through(under_attack, kind):
-    async with under_attack() as server:
-        answers = await attack(server, KINDS[kind]())
-        assert not any(SECRET.encode() in answer.raw for answer in answers)
-        assert not any(b"\nX-Evil" in answer.raw for answer in answers)
+async def test_nothing_hostile_gets_through(server, kind):
+    answers = await attack(server, KINDS[kind]())
+    assert not any(SECRET.encode() in answer.raw for answer in answers)
+    assert not any(b"\nX-Evil" in answer.raw for answer in answers)
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_a_body_over_the_limit_is_refused_before_it_is_whole(under_attack, told):
+async def test_a_body_over_the_limit_is_refused_before_it_is_whole(server, told):
     size = int(BODY_MB * 1_000_000)
     hostiles = []
     for method, path in WITH_BODY:
@@ -102,12 +121,11 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_whole(under_attack,
         else:
             body = (b"8000\r\n" + b"x" * 0x8000 + b"\r\n") * (size // 0x8000 + 2)
         hostiles.append(Hostile(start + body, statuses=frozenset({413})))
-    async with under_attack() as server:
-        for answer in await attack(server, hostiles):
-            assert answer.json["error"]["code"] == "PAYLOAD_TOO_LARGE"
+    for answer in await attack(server, hostiles):
+        assert answer.json["error"]["code"] == "PAYLOAD_TOO_LARGE"
 
 
-async def test_nothing_but_health_is_reached_without_the_token(under_attack):
+async def test_nothing_but_health_is_reached_without_the_token(tmp_path):
     token = "a-long-token"
     wrong = [b"", b"Bearer", b"Bearer \xff", b"Basic a-long-token", b"Bearer a-long-toke"]
     places = ["/../v1/sessions", "/health/../sessions", "/health/%2e%2e/sessions", "/health%00"]
@@ -119,60 +137,59 @@ async def test_nothing_but_health_is_reached_without_the_token(under_attack):
         for method in ("GET", "POST", "DELETE", "OPTIONS", "HEAD")
         for given in wrong
     ]
-    async with under_attack(api_token=token) as server:
+    async with serving(tmp_path, api_token=token) as server, unharmed(server, tmp_path):
         answers = await attack(server, hostiles)
         assert {answer.status for answer in answers} == {401}
 
 
-async def test_a_client_may_ask_before_it_sends_a_body(under_attack):
+async def test_a_client_may_ask_before_it_sends_a_body(server):
     body = b'{"model": "qwen3:14b"}'
     data = request("POST", "/sessions", body, headers=[b"Expect: 100-continue"])
-    async with under_attack() as server:
-        answer = await exchange(server, Hostile(data))
-        assert answer.heads == [100, 201]
+    answer = await exchange(server, Hostile(data))
+    assert answer.heads == [100, 201]
 
 
-async def test_requests_in_a_row_are_answered_in_order(under_attack):
+async def test_requests_in_a_row_are_answered_in_order(server):
     lines = [request("GET", path) for path in ("/health", "/nowhere", "/models", "/sessions/x")]
     keep = [line.replace(b"Connection: close\r\n", b"") for line in lines[:-1]]
-    async with under_attack() as server:
-        answer = await exchange(server, Hostile(b"".join([*keep, lines[-1]])))
-        assert answer.heads == [200, 404, 200, 404]
+    answer = await exchange(server, Hostile(b"".join([*keep, lines[-1]])))
+    assert answer.heads == [200, 404, 200, 404]
 
 
-async def test_websockets_are_refused_politely(under_attack):
+async def test_websockets_are_refused_politely(server):
     key = [b"Upgrade: websocket", b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
     asked = [*key, b"Sec-WebSocket-Version: 13"]
-    async with under_attack() as server:
-        for path in ("/health", f"/chat/{ONE}/stream", "/../../ws/chat", "/ws"):
-            for headers in (asked, key, [*asked, b"Origin: http://evil.example"]):
-                data = request("GET", path, headers=headers)
-                data = data.replace(b"Connection: close", b"Connection: Upgrade")
-                answer = await exchange(server, Hostile(data, whole=False))
-                assert answer.status in {400, 403, 404, 426}, answer.raw
+    for path in ("/health", f"/chat/{ONE}/stream", "/../../ws/chat", "/ws"):
+        for headers in (asked, key, [*asked, b"Origin: http://evil.example"]):
+            data = request("GET", path, headers=headers)
+            data = data.replace(b"Connection: close", b"Connection: Upgrade")
+            answer = await exchange(server, Hostile(data, whole=False))
+            assert answer.status in {400, 403, 404, 426}, answer.raw
 
 
-async def test_clients_that_send_a_byte_at_a_time_hold_up_nobody(under_attack):
-    async with under_attack() as server:
-        parts = urlsplit(server.url)
-        slow = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(50)]
-        body = b'{"model": "qwen3:14b"}'
-        data = request("POST", "/sessions", body)
-        for start in range(0, len(data) - 1, 8):
-            for _, writer in slow:
-                writer.write(data[start : start + 8][: len(data) - 1 - start])
-                await writer.drain()
-            with anyio.fail_after(5):
-                assert (await server.get("/sessions"))[0] == 200
-        for reader, writer in slow:
-            writer.write(data[-1:])
-            with anyio.fail_after(5):
-                assert statuses_of(await reader.read()) == [201]
-            writer.transport.abort()
+async def test_clients_that_send_a_byte_at_a_time_hold_up_nobody(server):
+    parts = urlsplit(server.url)
+    slow = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(50)]
+    body = b'{"model": "qwen3:14b"}'
+    data = request("POST", "/sessions", body)
+    for start in range(0, len(data) - 1, 8):
+        for _, writer in slow:
+            writer.write(data[start : start + 8][: len(data) - 1 - start])
+            await writer.drain()
+        with anyio.fail_after(30):
+            assert (await server.get("/sessions"))[0] == 200
+    for reader, writer in slow:
+        writer.write(data[-1:])
+        with anyio.fail_after(30):
+            assert statuses_of(await reader.read()) == [201]
+        writer.transport.abort()
 
 
-async def test_connections_that_never_finish_do_not_keep_the_server_from_stopping(under_attack):
-    async with under_attack(shutdown_seconds=1) as server:
+async def test_connections_that_never_finish_do_not_keep_the_server_from_stopping(tmp_path):
+    async with (
+        serving(tmp_path, shutdown_seconds=1) as server,
+        unharmed(server, tmp_path),
+    ):
         parts = urlsplit(server.url)
         data = request("POST", "/sessions", b"{}")
         halves = [b"", data[:1], data[:40], data[:-1]]
@@ -180,7 +197,6 @@ async def test_connections_that_never_finish_do_not_keep_the_server_from_stoppin
         for half, (_, writer) in zip(halves, held, strict=True):
             writer.write(half)
             await writer.drain()
-        await is_unharmed(server)
     for _, writer in held:
         writer.transport.abort()
     assert server.process.returncode == 0
