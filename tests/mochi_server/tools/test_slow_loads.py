@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -40,8 +42,14 @@ def loader(request: pytest.FixtureRequest) -> ToolLoader:
     return made
 
 
-def source_of(folder: Path, loader: ToolLoader) -> DirectorySource:
-    return DirectorySource(folder, loader=loader, default_timeout=60)
+@asynccontextmanager
+async def source_of(folder: Path, loader: ToolLoader) -> AsyncIterator[DirectorySource]:
+    source = DirectorySource(folder, loader=loader, default_timeout=60)
+    try:
+        yield source
+    finally:
+        await source.aclose()
+        await loader.aclose()
 
 
 async def names(source: DirectorySource) -> list[str]:
@@ -57,8 +65,7 @@ async def test_what_was_there_is_used_while_a_change_takes_long_to_load(
 ) -> None:
     monkeypatch.setattr(shared_loads, "PATIENCE_SECONDS", 0.2)
     folder = write_tools(tmp_path / "tools", init=exporting("old"))
-    source = source_of(folder, loader)
-    try:
+    async with source_of(folder, loader) as source:
         assert await names(source) == ["old"]
         write_tools(folder, init=slow(tmp_path) + exporting("new"))
         assert await names(source) == ["old"]
@@ -75,9 +82,6 @@ async def test_what_was_there_is_used_while_a_change_takes_long_to_load(
             await reloading
         assert await names(source) == ["new"]
         assert list(source.problems()) == []
-    finally:
-        await source.aclose()
-        await loader.aclose()
 
 
 async def test_the_first_load_is_waited_for(
@@ -86,16 +90,12 @@ async def test_the_first_load_is_waited_for(
     """There is nothing to go on with, and a model without its tools answers something else."""
     monkeypatch.setattr(shared_loads, "PATIENCE_SECONDS", 0)
     folder = write_tools(tmp_path / "tools", init=slow(tmp_path) + exporting("add"))
-    source = source_of(folder, loader)
-    try:
+    async with source_of(folder, loader) as source:
         asked = asyncio.ensure_future(names(source))
         await until((tmp_path / "begun").exists)
         assert not asked.done()
         (tmp_path / "go").touch()
         assert await asked == ["add"]
-    finally:
-        await source.aclose()
-        await loader.aclose()
 
 
 async def test_agents_go_on_too(
@@ -125,11 +125,10 @@ async def test_agents_go_on_too(
 
 async def test_the_end_waits_for_no_import(tmp_path: Path, loader: ToolLoader) -> None:
     folder = write_tools(tmp_path / "tools", init=slow(tmp_path) + exporting("add"))
-    source = source_of(folder, loader)
-    asked = asyncio.ensure_future(names(source))
-    await until((tmp_path / "begun").exists)
-    with anyio.fail_after(3):
-        await source.aclose()
-        assert await asked == []
-        await loader.aclose()
+    async with source_of(folder, loader) as source:
+        asked = asyncio.ensure_future(names(source))
+        await until((tmp_path / "begun").exists)
+        with anyio.fail_after(4):
+            await source.aclose()
+            assert await asked == []
     (tmp_path / "go").touch()  # the thread, if it is one, ends as well
