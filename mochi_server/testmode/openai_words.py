@@ -14,6 +14,9 @@ from .script import Failure
 CREATED: Final = 1_735_689_600
 """The moment that every chunk gives: a clock would make two streams differ."""
 
+CONVERSATION: Final = "conversation"
+"""A field of our own provider's requests: the messages before the wire joined any."""
+
 DONE: Final = b"data: [DONE]\n\n"
 
 
@@ -23,7 +26,8 @@ def asked_by(body: Mapping[str, Any]) -> Asked:
     schema = wanted.get("json_schema", {}).get("schema")
     if schema is None and wanted.get("type") == "json_object":
         schema = {"type": "object"}
-    messages = [message for message in body.get("messages", ()) if isinstance(message, dict)]
+    given = body.get(CONVERSATION) or body.get("messages", ())
+    messages = [message for message in given if isinstance(message, dict)]
     return Asked(messages=messages, tools=body.get("tools") or (), schema=schema)
 
 

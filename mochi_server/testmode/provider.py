@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ..completions import ModelInfo
+from ..completions import ModelInfo, ModelRequest
+from ..errors import JSONObject
 from ..providers.openai_compatible import OpenAICompatibleProvider, load_sdk
 from .models import listed_models, model_info
+from .openai_words import CONVERSATION
+from .reply import text_of
 from .transport import BASE_URL, scripted_client
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+    from pydantic import JsonValue
 
 
 class ScriptedProvider(OpenAICompatibleProvider):
@@ -46,6 +50,11 @@ class ScriptedProvider(OpenAICompatibleProvider):
         client = super()._open()
         _ = client.chat.completions  # imported at first use, which would delay the first reply
         return client
+
+    def extra_body(self, request: ModelRequest) -> JSONObject:
+        """The messages one by one: the wire joins those of one role that follow each other."""
+        said = [{"role": found["role"], "content": text_of(found)} for found in request.messages]
+        return {CONVERSATION: cast("list[JsonValue]", said)}
 
     async def list_models(self) -> list[ModelInfo]:
         """Some names of the many.

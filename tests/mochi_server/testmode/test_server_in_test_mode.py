@@ -205,6 +205,17 @@ async def test_a_cancel_in_the_script_stores_the_part_as_interrupted(server):
     assert outcomes[0][1][-1]["content"] == outcomes[1][1][-1]["content"]
 
 
+async def test_a_message_after_a_failure_is_answered_as_in_a_new_session(server):
+    session = await server.new_session("any")
+    for message in (instructions(error(503)), instructions(cut("disconnect"))):
+        assert named(await turn(server, session, message), "error")
+    message = "Once  more,\r\n please.\nReason: the last one failed"
+    events = await turn(server, session, message)
+    alone, _ = await said(server, message)
+    for kind in ("thinking_delta", "content_delta"):
+        assert words_of(events, kind) == words_of(alone, kind) != ""
+
+
 async def test_the_setting_cancels_every_reply_and_stores_the_part(tmp_path):
     async with running_server(
         data_dir=tmp_path,
