@@ -1,4 +1,4 @@
-"""A server in test mode for the tests of a front end, as fixtures for pytest.
+"""Fixtures for pytest: a server in test mode for front ends, a stand-in for clients of Ollama.
 
 In the ``conftest.py`` of the front end::
 
@@ -9,7 +9,8 @@ and in a test::
     def test_the_answer_is_shown(mochi_test_server):
         open_my_front_end(mochi_test_server.url).say("Hello")
 
-docs/how-to/test-a-front-end.md shows more; without pytest, ``running_server`` is the same.
+docs/how-to/test-a-front-end.md shows more. Without pytest, ``running_server`` and
+``running_fake_ollama`` are the same.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ __all__ = [
     "finish_reason",
     "instructions",
     "malformed_call",
+    "mochi_fake_ollama",
     "mochi_test_server",
     "mochi_test_settings",
+    "running_fake_ollama",
     "running_server",
     "stall",
     "text",
@@ -60,7 +63,7 @@ START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 20.0
 LISTENS: Final = " listens on "
 WARM: Final = "  test: "
-"""How the line begins that says that everything is imported."""
+"""In the line of a server that says that everything is imported."""
 
 
 class TestServer:
@@ -68,7 +71,14 @@ class TestServer:
 
     __test__ = False
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], ready: str) -> None:
+        """Begin to read what it prints.
+
+        Args:
+            process: the server's.
+            ready: what the line has that says that it answers.
+        """
+        self._mark = ready
         self.url = ""
         """Where it listens: ``http://127.0.0.1:40123``."""
         self._process = process
@@ -93,7 +103,7 @@ class TestServer:
             _, found, address = line.partition(LISTENS)
             if found and not self.url:
                 self.url = address.strip()
-            if line.startswith(WARM):
+            if self._mark in line:
                 self._ready.set()
         self._ready.set()
 
@@ -133,11 +143,31 @@ def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - o
     Raises:
         RuntimeError: it does not start; the text says why.
     """
+    with _running("--test", WARM, settings) as server:
+        yield server
+
+
+@contextmanager
+def running_fake_ollama(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - of any setting
+    """A stand-in for Ollama on a free port of loopback, until the block ends.
+
+    Args:
+        settings: as those of ``running_server``: ``test_words_per_second=50``.
+
+    Raises:
+        RuntimeError: it does not start; the text says why.
+    """
+    with _running("fake-ollama", LISTENS, settings) as server:
+        yield server
+
+
+@contextmanager
+def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[TestServer]:
     with tempfile.TemporaryDirectory() as folder:
         chosen = {"data_dir": folder, "test_words_per_second": 0, "port": 0, **settings}
         chosen["data_dir"] = Path(chosen["data_dir"]).absolute()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mochi_server", "--test"],
+        process = subprocess.Popen(  # noqa: S603 - one of our own commands
+            [sys.executable, "-m", "mochi_server", command],
             cwd=folder,
             env=_environment(chosen),
             stdout=subprocess.PIPE,
@@ -146,7 +176,7 @@ def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - o
             encoding="utf-8",
             errors="replace",
         )
-        server = TestServer(process)
+        server = TestServer(process, ready)
         try:
             server.wait()
             yield server
@@ -180,4 +210,11 @@ def mochi_test_settings() -> dict[str, Any]:
 def mochi_test_server(mochi_test_settings: dict[str, Any]) -> Iterator[TestServer]:
     """One server in test mode for all tests of the run."""
     with running_server(**mochi_test_settings) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mochi_fake_ollama(mochi_test_settings: dict[str, Any]) -> Iterator[TestServer]:
+    """One stand-in for Ollama for all tests of the run."""
+    with running_fake_ollama(**mochi_test_settings) as server:
         yield server

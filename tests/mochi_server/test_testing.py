@@ -65,6 +65,23 @@ def test_the_fixtures_serve_sync_and_async_tests_with_settings_of_the_suite(tmp_
     assert "2 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
+def test_a_client_of_ollama_has_a_stand_in_that_obeys_its_messages(tmp_path):
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["mochi_server.testing"]\n')
+    (tmp_path / "test_client.py").write_text(
+        "import ollama\nfrom mochi_server.testing import call, instructions, text\n\n"
+        "def test_it(mochi_fake_ollama):\n"
+        "    order = instructions(call('add', a=2, b=3), then=[[text(exactly='5')]])\n"
+        "    said = [{'role': 'user', 'content': order}]\n"
+        "    with ollama.Client(mochi_fake_ollama.url, trust_env=False) as client:\n"
+        "        message = client.chat('any', said).message\n"
+        "        assert message.tool_calls[0].function.arguments == {'a': 2, 'b': 3}\n"
+        "        said += [message, {'role': 'tool', 'content': '5'}]\n"
+        "        assert client.chat('any', said).message.content == '5'\n"
+    )
+    ended = pytest_in(tmp_path)
+    assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
 def test_without_pytest_a_server_runs_for_the_block(tmp_path):
     run_init(tmp_path, lambda _: None)
     with running_server(data_dir=tmp_path, cors_origins=["https://a.example"]) as server:
