@@ -20,6 +20,7 @@ from mochi_server.errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
+from mochi_server.logs import logging_config
 from mochi_server.providers.anthropic import AnthropicProvider
 from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest, Provider
 from mochi_server.providers.gemini import GeminiProvider
@@ -200,3 +201,18 @@ async def test_the_limit_has_the_name_that_the_server_knows(url, name, monkeypat
         await reply(provider, max_tokens=9, schema={"type": "object"})
     assert (name in json.loads(asked[1].content)) is (name == "max_tokens")
     await provider.aclose()
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+async def test_the_log_has_no_key_and_no_login_at_any_level(vendor, caplog):
+    caplog.set_level("DEBUG")
+    for name, config in logging_config("DEBUG")["loggers"].items():
+        if "level" in config:
+            caplog.set_level(config["level"], logger=name)
+    async with running_fake() as fake:
+        fake.answers = [error(500, message=f"Bad {KEY}")] * 3
+        url = fake.base_url.replace("http://", "http://me:pass-word@")
+        await failure_of(vendor("it", api_key=KEY, base_url=url))
+        assert fake.paths
+    for secret in (KEY, "pass-word"):
+        assert secret not in caplog.text
