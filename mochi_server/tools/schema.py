@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
-from ollama._utils import convert_function_to_tool
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
@@ -104,6 +103,8 @@ def _base(name: str, doc: str, signature: Signature) -> JSONObject:
     It gets the resolved hints without what it stumbles over: defaults, and parameters called
     like a method of pydantic's models.
     """
+    # A server starts a quarter faster without it.
+    from ollama._utils import convert_function_to_tool  # noqa: PLC0415
 
     def stand_in() -> None: ...
 

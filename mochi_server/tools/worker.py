@@ -84,6 +84,7 @@ def _import_packages() -> None:
     if found is not None:
         bare = sys.modules["ollama"] = ModuleType("ollama")
         bare.__path__ = found.submodule_search_locations or []
+    import_module("ollama._utils")
     import_module(".packages", __package__)
     if found is not None:
         del sys.modules["ollama"]
