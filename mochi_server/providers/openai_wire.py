@@ -82,11 +82,11 @@ def _add_answer(wire: list[JSONObject], answer: Answer, model: str) -> None:
     entry: JSONObject = {"role": "assistant", "content": answer.text, **_thinking(answer, echo)}
     if answer.calls:
         beside = echo.get("calls")
-        given = beside if isinstance(beside, list) and len(beside) == len(answer.calls) else []
-        extras = [extra if isinstance(extra, dict) else {} for extra in given]
-        padded = [*extras, *({} for _ in answer.calls)]
+        if not isinstance(beside, list) or len(beside) != len(answer.calls):
+            beside = [None] * len(answer.calls)
         entry["tool_calls"] = [
-            _call_to_wire(call, extra) for call, extra in zip(answer.calls, padded, strict=False)
+            _call_to_wire(call, extra if isinstance(extra, dict) else {})
+            for call, extra in zip(answer.calls, beside, strict=True)
         ]
     if wire and (last := wire[-1])["role"] == "assistant":
         entry["content"] = "\n\n".join(text for text in (str(last["content"]), answer.text) if text)
