@@ -18,6 +18,7 @@ from mochi_project.shared import approvals_of, caches_of, channel_layers_of
 from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
 from tests.support.fake_ollama import FakeOllama
+from tests.support.own_services import standing_in
 from tests.support.server import Server, running_server
 
 
@@ -35,11 +36,23 @@ async def ollama() -> AsyncIterator[FakeOllama]:
         yield server
 
 
+@pytest_asyncio.fixture
+async def stand_in() -> AsyncIterator[str]:
+    """The address of an Ollama that answers, for tests that order nothing of it."""
+    async with standing_in() as url:
+        yield url
+
+
 @pytest.fixture
-def mochi(ollama: FakeOllama, tmp_path: Path, settings: Any) -> MochiServerSettings:
-    """The settings of the Django side of this test: own folder, fake Ollama."""
+def mochi(request: pytest.FixtureRequest, tmp_path: Path, settings: Any) -> MochiServerSettings:
+    """The settings of the Django side of this test: own folder, an Ollama.
+
+    That is the product's stand-in where the test asks for ``stand_in``, else the fake one.
+    """
+    answers = "stand_in" in request.fixturenames
+    address = request.getfixturevalue("stand_in" if answers else "ollama")
     found = load_settings(
-        ollama_host=ollama.url,
+        ollama_host=address if answers else address.url,
         data_dir=tmp_path / "data",
         models_dir=tmp_path / "models",
         summarization_enabled=False,

@@ -11,6 +11,8 @@ from mochi_server.messages import UserMessage
 from tests.support.agents import write_agent, write_skill, write_tools_agent
 from tests.support.tools import noting
 
+pytestmark = pytest.mark.usefixtures("stand_in")
+
 CODER = (
     "description: Writes code.",
     "model: qwen3:8b",

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("stand_in")
+
 FOLDER = "system_prompts"
 
 

@@ -8,6 +8,8 @@ from mochi_project.runtime import get_runtime
 from mochi_server.tools.base import ToolContext
 from tests.support.tools import PlainSource, function, noting, write_tools
 
+pytestmark = pytest.mark.usefixtures("stand_in")
+
 MATH = '''
 from __future__ import annotations
 
