@@ -82,7 +82,7 @@ async def sides(
 ) -> AsyncIterator[Sides]:
     kind, one = request.param
     if kind == "local":
-        local = LocalApprovals(timeout=5)
+        local = LocalApprovals(timeout=60)
         yield Sides(local, local)
         return
     async with AsyncExitStack() as stack:
@@ -92,8 +92,8 @@ async def sides(
                 pytest.skip("there is no redis-server")
             url = (await stack.enter_async_context(running_redis(tmp_path))).url
         settings.CACHES, settings.CHANNEL_LAYERS = settings_of(kind, tmp_path, url)
-        asking = ChannelLayerApprovals(timeout=5)
-        found = Sides(asking, asking if one else ChannelLayerApprovals(timeout=5))
+        asking = ChannelLayerApprovals(timeout=60)
+        found = Sides(asking, asking if one else ChannelLayerApprovals(timeout=60))
         yield found
         await found.aclose()
 

@@ -358,7 +358,7 @@ async def test_arguments_that_are_too_large_are_refused(folder: LoadedFolder):
 
 
 async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path):
-    loader = ProcessLoader(start_seconds=3)
+    loader = ProcessLoader(start_seconds=6)
     (tmp_path / "pids").mkdir()
     code = """
         import os
@@ -390,7 +390,7 @@ async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path):
     pids.add(first)
     await cancelled(call)
     await until(lambda: is_gone(first))
-    with pytest.raises(ToolFailed, match="did not load within 3 seconds"):
+    with pytest.raises(ToolFailed, match="did not load within 6 seconds"):
         await folder.call("pid", {})
     [second] = new()
     await until(lambda: is_gone(second))
