@@ -198,6 +198,7 @@ def _make(path: Path) -> int:
     """Make the folder of a channel, and its lock before it has its name: none is seen without."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = path.with_name(f"{NEW}{path.name}")
+    shutil.rmtree(new, ignore_errors=True)  # of an attempt that failed
     new.mkdir(mode=0o700)
     lock = os.open(new / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -58,6 +58,16 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+async def arrives(
+    layer: FolderChannelLayer, channel: str, waiting: asyncio.Future[dict[str, object]]
+) -> None:
+    with anyio.fail_after(5):
+        while not (layer.folder / channel).exists():  # noqa: ASYNC110 - nobody tells
+            await anyio.sleep(0.01)
+        await layer.send(channel, {"number": 1})
+        assert await waiting == {"number": 1}
+
+
 @pytest.fixture
 def layer(tmp_path: Path) -> FolderChannelLayer:
     return FolderChannelLayer(tmp_path / "state" / "channels")
@@ -142,11 +152,16 @@ async def test_a_channel_whose_folder_somebody_removes_is_made_again(layer: Fold
     waiting = asyncio.ensure_future(layer.receive(channel))
     await asyncio.sleep(0)
     shutil.rmtree(layer.folder)
-    with anyio.fail_after(5):
-        while not (layer.folder / channel).exists():  # noqa: ASYNC110 - nobody tells
-            await anyio.sleep(0.01)
-        await layer.send(channel, {"number": 1})
-        assert await waiting == {"number": 1}
+    await arrives(layer, channel, waiting)
+
+
+async def test_a_channel_is_made_again_also_after_an_attempt_that_failed(
+    layer: FolderChannelLayer,
+):
+    channel = await layer.new_channel()
+    shutil.rmtree(layer.folder / channel)
+    (layer.folder / f".new-{channel}").mkdir()  # as where the disk had no place for its lock
+    await arrives(layer, channel, asyncio.ensure_future(layer.receive(channel)))
 
 
 async def test_a_full_channel_says_so(tmp_path: Path):
