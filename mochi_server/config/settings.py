@@ -16,6 +16,7 @@ from .values import (
     Duration,
     Environment,
     LogLevel,
+    Megabytes,
     OllamaAddress,
     Origins,
     RedisAddress,
@@ -104,8 +105,8 @@ class MochiServerSettings(BaseSettings):
     session_storage: Literal["json", "memory"] = Field(
         default="json", description="Where sessions are kept."
     )
-    max_import_mb: float = Field(
-        default=100, gt=0, description="Largest file that is imported (10**6 bytes)."
+    max_import_mb: Megabytes = Field(
+        default=100, description="Largest file that is imported (10**6 bytes)."
     )
 
     # Security
@@ -119,7 +120,7 @@ class MochiServerSettings(BaseSettings):
         default=[],
         description="Host names to answer for, comma-separated, beside loopback and the address.",
     )
-    max_body_mb: float = Field(default=10, gt=0, description="Largest request body (10**6 bytes).")
+    max_body_mb: Megabytes = Field(default=10, description="Largest request body (10**6 bytes).")
 
     # Turns
     heartbeat_seconds: float = Field(
@@ -159,8 +160,8 @@ class MochiServerSettings(BaseSettings):
     tool_workers: int = Field(
         default=8, ge=1, le=256, description="Most processes for the calls of one tool folder."
     )
-    tool_memory_mb: float = Field(
-        default=1024, gt=0, description="Most memory of such a process (10**6 bytes)."
+    tool_memory_mb: Megabytes = Field(
+        default=1024, description="Most memory of such a process (10**6 bytes)."
     )
     tool_result_characters: int = Field(
         default=100_000, ge=100, description="Longest result of a tool; the rest is cut."
@@ -206,11 +207,13 @@ class MochiServerSettings(BaseSettings):
         default=None, validation_alias=_bare("GEMINI_BASE_URL"), description="Its address."
     )
 
-    # Later parts
+    # Several processes
     redis_url: RedisAddress | None = Field(
         default=None,
         description="Redis that carries confirmations between processes; unset: the data folder.",
     )
+
+    # Later parts
     enable_conversation_compression: bool = Field(
         default=False,
         validation_alias=_bare("ENABLE_CONVERSATION_COMPRESSION"),
@@ -221,6 +224,8 @@ class MochiServerSettings(BaseSettings):
     sandbox: Literal["docker", "bubblewrap", "process"] = Field(
         default="process", description="How the workspace is isolated."
     )
+
+    # Test mode
     test_words_per_second: float = Field(
         default=50, ge=0, description="Pace of test mode; 0 for none."
     )

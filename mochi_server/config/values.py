@@ -97,5 +97,8 @@ RedisAddress = Annotated[str, AfterValidator(_is_redis)]
 Duration = Annotated[str, AfterValidator(_is_duration)]
 """Whole seconds, or a duration as Go writes it."""
 
+Megabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""So many times 10**6 bytes."""
+
 Token = Annotated[SecretStr | None, AfterValidator(_or_none)]
 """A secret; one of blanks is none."""

@@ -38,6 +38,16 @@ def test_a_keep_alive_that_ollama_refuses_is_one_line(monkeypatch, capsys, value
     assert "a duration such as 5m" in line
 
 
+@pytest.mark.parametrize(
+    "name", ["MOCHI_MAX_BODY_MB", "MOCHI_MAX_IMPORT_MB", "MOCHI_TOOL_MEMORY_MB"]
+)
+def test_a_size_without_end_is_one_line(monkeypatch, capsys, name):
+    monkeypatch.setenv(name, "inf")
+    assert main(["pull", "nothing"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name}='inf': input should be a finite number" in line
+
+
 def test_an_empty_value_is_no_value(monkeypatch):
     defaults = load_settings()
     for field in MochiServerSettings.model_fields:
