@@ -105,9 +105,7 @@ class MochiServerSettings(BaseSettings):
     session_storage: Literal["json", "memory"] = Field(
         default="json", description="Where sessions are kept."
     )
-    max_import_mb: Megabytes = Field(
-        default=100, description="Largest file that is imported (10**6 bytes)."
-    )
+    max_import_mb: Megabytes = Field(default=100, description="Largest import (10**6 bytes).")
 
     # Security
     api_token: Token = Field(
