@@ -37,7 +37,7 @@ class ScriptedProvider(OpenAICompatibleProvider):
             cancel_after_words: where every reply is cut; None for whole ones.
             listed: whether the list of models shows some; any name works either way.
         """
-        super().__init__(alias, base_url=BASE_URL, api_key="test")
+        super().__init__(alias, base_url=BASE_URL)
         self._pace = words_per_second
         self._cancel = cancel_after_words
         self._is_listed = listed

@@ -13,6 +13,7 @@ from .beats import Beat, CallPiece, Cut, End, Said, Silence, inserted, limited, 
 from .example import example_of
 from .lorem import SHORTEST, length_of, lorem, pieces, stable_hash
 from .script import (
+    BadScript,
     CallAsText,
     Cancel,
     Disconnect,
@@ -136,7 +137,12 @@ def _script(
     """The script that holds, and where it stands: the latest message's, or a lasting one."""
     latest = True
     while at is not None:
-        script = script_in(text_of(messages[at]))
+        try:
+            script = script_in(text_of(messages[at]))
+        except BadScript:
+            if latest:
+                raise
+            return None, None  # it was the error of its own message
         if script is not None:
             return (script, at) if latest or script.lasting else (None, None)
         latest, at = False, _last_user(messages, at)

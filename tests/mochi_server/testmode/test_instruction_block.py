@@ -237,6 +237,11 @@ async def test_a_lasting_script_goes_on_over_later_messages_until_its_end():
     assert text(await chunks(history)).endswith("\n\nMore?")
 
 
+async def test_a_block_that_is_no_script_fails_its_own_message_only():
+    history = [user(block({"messages": [{"text_message": {"length": -1}}]})), user("Plain")]
+    assert text(await chunks(history)).endswith("\n\nPlain")
+
+
 async def test_a_block_may_stand_in_an_argument_of_a_call():
     inner = instructions(words(3))
     found = await chunks(instructions(call("agent", instruction=inner)))

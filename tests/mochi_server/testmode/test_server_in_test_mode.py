@@ -334,6 +334,12 @@ async def test_each_failure_reaches_the_client_as_its_code(server):
         assert named(events, "error")[0]["code"] == code, item
 
 
+async def test_the_words_of_a_failure_reach_the_client_as_they_were_ordered(server):
+    message = "The test of the no-key latest proxy failed."
+    events, _ = await said(server, instructions(error(500, message=message)))
+    assert named(events, "error")[0]["message"].endswith(f": {message}")
+
+
 async def transcript(folder: Path) -> list[str]:
     """Every byte of some streams of a fresh server, ids that the server makes masked."""
     found = []
