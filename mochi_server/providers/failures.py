@@ -133,7 +133,7 @@ def seconds_of(header: str | None) -> int | None:
         pass
     try:
         until = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if until.tzinfo is None:  # "-0000"
         until = until.replace(tzinfo=timezone.utc)

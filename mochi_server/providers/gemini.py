@@ -195,8 +195,11 @@ def _retry_after(error: APIError) -> int | None:
     """What the header says, else what the body does (``"retryDelay": "34.07s"``)."""
     headers = getattr(error.response, "headers", None) or {}
     wait = seconds_of(headers.get("retry-after"))
-    body = error.details if isinstance(error.details, dict) else {}
-    for detail in body.get("error", body).get("details") or ():
+    body: Any = error.details
+    if isinstance(body, dict):
+        body = body.get("error", body)
+    details = body.get("details") if isinstance(body, dict) else None
+    for detail in details if isinstance(details, list) else ():
         if wait is None and isinstance(detail, dict) and "retryDelay" in detail:
             wait = seconds_of(str(detail["retryDelay"]).rstrip("s"))
     return wait

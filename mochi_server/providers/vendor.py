@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+import anyio
 from pydantic import SecretStr
 
 from ..aio import in_thread
@@ -68,6 +69,7 @@ class VendorProvider(Provider, Generic[ClientT]):
         self._attempts = attempts
         self._sdk: Any = None
         self._opened: ClientT | None = None
+        self._opening = anyio.Lock()
 
     @property
     def configured(self) -> bool:
@@ -75,11 +77,10 @@ class VendorProvider(Provider, Generic[ClientT]):
         return self._api_key is not None
 
     async def _client(self) -> ClientT:
-        if self._opened is None:
-            client = await in_thread(self._open)
+        async with self._opening:
             if self._opened is None:
-                self._opened = client
-        return self._opened
+                self._opened = await in_thread(self._open)
+            return self._opened
 
     def _open(self) -> ClientT:
         """Import the SDK, which takes a second, and make its client.

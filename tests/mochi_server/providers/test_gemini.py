@@ -253,6 +253,14 @@ async def test_each_failure_has_its_error_and_the_services_own_words(
         assert caught.value.retry_after == 30
 
 
+@pytest.mark.parametrize("error", ["slow", {"message": "slow", "details": 5}])
+async def test_a_refusal_of_another_shape_is_told_as_well(provider, fake, error):
+    """Gateways before the service have their own."""
+    fake.scripts = [Script(status=429, body={"error": error}, headers={"Retry-After": "30"})]
+    with pytest.raises(ProviderBusy, match="slow"):
+        await reply(provider)
+
+
 async def test_a_busy_service_is_asked_again_before_the_first_token(provider, fake):
     busy = failure(503, "Full", **{"Retry-After": "0"})
     fake.scripts = [busy, busy, Script(pieces=[A, END])]
@@ -282,6 +290,12 @@ async def test_cancelling_the_reader_closes_the_connection(provider, fake):
         await reading
     with anyio.fail_after(20):
         await fake.left.wait()
+
+
+async def test_nothing_stays_open_of_first_uses_at_the_same_time(provider, fake):
+    await asyncio.gather(*(provider.list_models() for _ in range(3)))
+    await provider.aclose()
+    await until(lambda: all(found.transport.is_closing() for found in fake._connections))
 
 
 async def test_models_come_with_what_they_can_and_how_much_they_read(provider, fake):

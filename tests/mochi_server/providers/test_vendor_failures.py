@@ -107,10 +107,10 @@ async def test_retry_after_may_name_the_instant():
     assert 25 <= found.retry_after <= 31
     assert len(fake.paths) == 1
     past = {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}
-    odd = {"Retry-After": "soon"}
+    odd = [{"Retry-After": words} for words in ("soon", "Wed, 21 Oct 99999999999 07:28:00 GMT")]
     async with running_fake() as server:
-        provider = OpenAICompatibleProvider("it", base_url=server.base_url, attempts=3)
-        busy = [error(503, headers=each, message="slow") for each in (past, odd)]
+        provider = OpenAICompatibleProvider("it", base_url=server.base_url, attempts=4)
+        busy = [error(503, headers=each, message="slow") for each in (past, *odd)]
         server.answers = [*busy, stream(delta(content="a"), finished())]
         assert (await reply(provider))[0] == ContentDelta("a")
         await provider.aclose()
