@@ -174,7 +174,9 @@ class Assembly:
     def _begin(self, index: int, block: Any) -> Iterator[Chunk]:  # noqa: ANN401 - many classes
         self._fresh = True
         if block.type == "tool_use":
-            call = self._calls[index] = Fragments(id=block.id, name=block.name)
+            call = self._calls[index] = Fragments()
+            # The vendor's own has no arguments here; some gateways have them nowhere else.
+            call.add(block.id, block.name, getattr(block, "input", None))
             if not self._is_reply(call):
                 self._outline.add("call")
         elif block.type == "redacted_thinking":
@@ -191,11 +193,11 @@ class Assembly:
             yield from self._think(delta.thinking)
         elif delta.type == "signature_delta":
             yield from self._think("", delta.signature)
-        elif delta.type == "input_json_delta" and index in self._calls:
+        elif delta.type == "input_json_delta" and delta.partial_json and index in self._calls:
             call = self._calls[index]
-            call.arguments += delta.partial_json
-            if self._is_reply(call) and delta.partial_json:
-                yield ContentDelta(delta.partial_json)
+            before = "" if self._fresh else call.arguments
+            call.arguments = before + delta.partial_json
+            self._fresh = False
 
     def _is_reply(self, call: Fragments) -> bool:
         return self.forced and call.name == REPLY_TOOL
@@ -222,7 +224,9 @@ class Assembly:
         """
         if self._reason is None:
             raise ProviderError("The model's reply broke off before its end.")
-        calls = [call for _, call in sorted(self._calls.items()) if not self._is_reply(call)]
+        made = [call for _, call in sorted(self._calls.items())]
+        yield from (ContentDelta(call.arguments) for call in made if self._is_reply(call))
+        calls = [call for call in made if not self._is_reply(call)]
         reason = REASONS.get(self._reason, self._reason)
         for call in calls:
             call.name = self.names.ours(call.name)

@@ -214,6 +214,18 @@ async def test_services_that_leave_fields_out_are_understood(provider, fake, eve
     assert finish.reason == "stop"
 
 
+async def test_a_call_may_come_whole(provider, fake):
+    """As some gateways send it: the arguments at the beginning of the block, no fragments."""
+    begun = {"type": "tool_use", "id": "a", "name": "add", "input": {"x": 1}}
+    empty, part = ({"type": "input_json_delta", "partial_json": p} for p in ("", '{"x": 2}'))
+    again = {**begun, "id": "b"}
+    fake.scripts = [said(block(0, begun, empty), block(1, again, empty, part), end("tool_use"))]
+    assert (await reply(provider))[:2] == [
+        ToolCall(id="a", name="add", arguments={"x": 1}),
+        ToolCall(id="b", name="add", arguments={"x": 2}),
+    ]
+
+
 @pytest.mark.parametrize("reason", ["refusal", "pause_turn", "model_context_window_exceeded"])
 async def test_other_ends_are_told(provider, fake, reason):
     fake.scripts = [said(text(0, "a"), end(reason))]
@@ -259,6 +271,10 @@ async def test_a_structured_reply_is_validated(provider, fake, model):
         assert fake.chats[0]["output_config"]["format"]["schema"]["required"] == ["name"]
     else:
         assert fake.chats[0]["tool_choice"] == {"type": "tool", "name": "reply"}
+    whole = block(0, {"type": "tool_use", "id": "a", "name": "reply", "input": {"name": "Rome"}})
+    if model == PLAIN_MODEL:
+        fake.scripts = [said(whole, end("tool_use"))]
+        assert await provider.structured(request, Town) == Town(name="Rome")
     fake.scripts = [said(text(0, '{"na'), end("max_tokens"))]
     with pytest.raises(ProviderError, match="Town"):
         await provider.structured(request, Town)
