@@ -32,6 +32,7 @@ from .startup import (
     CannotStart,
     address_of,
     check_redis,
+    check_test_mode,
     check_workers,
     listen,
     prepare_folder,
@@ -104,11 +105,12 @@ def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     """Serve until a signal ends it; ``given`` are the values of the command line.
 
     Raises:
-        CannotStart: the folder, the address or Redis cannot be had.
+        CannotStart: the folder, the address, Redis or a package cannot be had.
         SettingsError: the workers could not work together.
     """
     check_workers(settings)
     raise_file_limit()
+    check_test_mode(settings)
     check_redis(settings)
     prepare_folder(settings)
     sock = listen(settings.host, settings.port)

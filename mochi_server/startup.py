@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,16 @@ def check_workers(settings: MochiServerSettings) -> None:
     """
     if (problem := sessions_problem(settings, settings.workers)) is not None:
         raise SettingsError(problem)
+
+
+def check_test_mode(settings: MochiServerSettings) -> None:
+    """Be sure that the package is there that test mode answers through.
+
+    Raises:
+        CannotStart: it is missing.
+    """
+    if settings.environment == "test" and find_spec("openai") is None:
+        raise CannotStart("Test mode needs the package openai: pip install 'mochi-server[openai]'")
 
 
 def check_redis(settings: MochiServerSettings) -> None:

@@ -383,3 +383,17 @@ async def test_without_the_package_the_provider_says_what_to_install(tmp_path, m
     assert not await provider.check()
     with pytest.raises(ProviderNotConfigured, match=r"mochi-server\[openai\]"):
         await provider.list_models()
+
+
+async def test_without_the_package_it_does_not_start_and_says_what_to_install(tmp_path):
+    code = (
+        "import sys; sys.modules['openai'] = None\n"
+        "from mochi_server.__main__ import main\n"
+        "sys.exit(main(['--test', '--port', '0']))"
+    )
+    with anyio.fail_after(30):
+        ended = await anyio.run_process([sys.executable, "-c", code], cwd=tmp_path, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.decode() == (
+        "mochi-server: Test mode needs the package openai: pip install 'mochi-server[openai]'\n"
+    )
