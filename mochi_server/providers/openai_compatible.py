@@ -38,7 +38,8 @@ _DROPPED: Final = "RemoteProtocolError"
 
 _NO_LIST: Final = frozenset({404, 405, 501})
 OPENAI_URL: Final = "https://api.openai.com/v1"
-_OWN_HOSTS: Final = (".api.openai.com", ".openai.azure.com")
+_OPENAI: Final = ".api.openai.com"
+_AZURE: Final = ".openai.azure.com"
 
 
 def load_sdk() -> ModuleType:
@@ -81,7 +82,9 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         self._http_client = http_client
         self._listed: tuple[float, list[ModelInfo] | None] | None = None
         parts = parts_of(self._base_url or OPENAI_URL)
-        self._is_openai = parts is not None and f".{parts.hostname}".endswith(_OWN_HOSTS)
+        host = f".{parts.hostname}" if parts is not None else ""
+        self._is_azure = host.endswith(_AZURE)
+        self._is_openai = host.endswith(_OPENAI) or self._is_azure
 
     @property
     def configured(self) -> bool:
@@ -101,6 +104,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             default_headers=self._headers,
             http_client=self._http_client,
         )
+        _ = client.models, client.chat.completions  # imported at first use: not in the event loop
         return client
 
     async def list_models(self) -> list[ModelInfo]:
@@ -109,7 +113,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         with self._translated(None):
             page = await client.models.list()
             names = [model.id for model in page.data or () if model.id]
-        models = [self._info(n) for n in names if not (self._is_openai and NO_CHAT.search(n))]
+        models = [self._info(n) for n in names if not (self._is_openai and NO_CHAT.match(n))]
         self._listed = (time.monotonic(), models)
         return models
 
@@ -117,14 +121,18 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         return ModelInfo(name=name, capabilities=list(self._abilities), provider=self.alias)
 
     async def show_model(self, name: str) -> ModelInfo:
-        """One model of the list; of a server that has none, any."""
+        """One model of the list; of a server that has none, any.
+
+        Azure lists models, but runs deployments, whose names are free. OpenRouter takes ways to
+        route behind each listed name (``:nitro``), and lists none.
+        """
+        if self._is_azure:
+            return self._info(name)
         listed_at, models = self._listed or (0.0, [])
         if models == [] or time.monotonic() - listed_at > LIST_SECONDS:
             models = await self._look()
-        for model in models or ():
-            if model.name == name:
-                return model
-        if models is None:
+        known = {name, name.rpartition(":")[0]}
+        if models is None or any(model.name in known for model in models):
             return self._info(name)
         raise ModelNotFound(model=name)
 

@@ -35,9 +35,11 @@ EXTRA: Final = "extra_content"
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 REASONS: Final = {"function_call": "tool_calls", "eos": "stop"}
 NO_CHAT: Final = re.compile(
-    r"embedding|whisper|tts|dall-e|moderation|image|sora|realtime|transcribe|audio|babbage|davinci"
+    r"(ft:)?[^:]*(embedding|whisper|tts|dall-e|moderation|image|sora|realtime|transcribe|audio"
+    r"|babbage|davinci)"
 )
-"""Models of OpenAI's own list that have no chat completions."""
+"""Begins the names on OpenAI's own list that have no chat completions; in a fine-tuned model's, the
+names behind the model's are its owner's."""
 
 CUT_OFF: Final = "(The reply was cut off.)"
 _STRICT: Final = re.compile(r"[a-z]stral|mixtral", re.IGNORECASE)

@@ -47,9 +47,7 @@ class ScriptedProvider(OpenAICompatibleProvider):
             self._http_client = scripted_client(
                 load_sdk(), words_per_second=self._pace, cancel_after_words=self._cancel
             )
-        client = super()._open()
-        _ = client.chat.completions  # imported at first use, which would delay the first reply
-        return client
+        return super()._open()
 
     def extra_body(self, request: ModelRequest) -> JSONObject:
         """The messages one by one: the wire joins those of one role that follow each other."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import anyio
+import httpx2
 import orjson
 import pytest
 from pydantic import BaseModel
@@ -282,10 +284,12 @@ async def test_cancelling_the_reader_closes_the_connection(provider, fake):
         await fake.client_gone.wait()
 
 
-MODELS = Answer(
-    pieces=[json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}).encode()],
-    content_type=JSON,
-)
+def listed(*names: str) -> Answer:
+    data = [{"id": name, "object": "model"} for name in names]
+    return Answer(pieces=[json.dumps({"object": "list", "data": data}).encode()], content_type=JSON)
+
+
+MODELS = listed("m")
 
 
 async def test_models_are_listed_once_and_looked_up(provider, fake):
@@ -294,6 +298,79 @@ async def test_models_are_listed_once_and_looked_up(provider, fake):
     with pytest.raises(ModelNotFound):
         await provider.show_model("other")
     assert fake.paths == ["GET /v1/models"]
+
+
+async def test_variants_of_listed_models_are_models(provider, fake):
+    """OpenRouter lists no ways to route: they stand behind any of its names."""
+    fake.answers = [listed("maker/m", "maker/n:free")]
+    assert (await provider.show_model("maker/m:nitro")).name == "maker/m:nitro"
+    assert (await provider.show_model("maker/n:free:floor")).name == "maker/n:free:floor"
+    for name in ("maker/other:nitro", "maker/n"):
+        with pytest.raises(ModelNotFound):
+            await provider.show_model(name)
+
+
+async def at(address: str, *names: str) -> tuple[list[str], list[str]]:
+    """Which of the names a service lists, and which can be used, where it lists them all."""
+    body = {"object": "list", "data": [{"id": name, "object": "model"} for name in names[1:]]}
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json=body))
+    client = httpx2.AsyncClient(transport=transport)
+    provider = OpenAICompatibleProvider("it", base_url=address, api_key="k", http_client=client)
+    listed = [model.name for model in await provider.list_models()]
+    usable = []
+    for name in names:
+        with suppress(ModelNotFound):
+            usable.append((await provider.show_model(name)).name)
+    await provider.aclose()
+    return listed, usable
+
+
+async def test_models_of_openai_that_do_not_chat_are_left_out():
+    fine_tuned = "ft:gpt-4.1:scotts-images::abc"
+    names = ("gpt-9", fine_tuned, "gpt-4.1", "gpt-image-1", "ft:davinci-002:me::abc")
+    chatting = [fine_tuned, "gpt-4.1"]
+    assert await at("https://api.openai.com/v1", *names) == (chatting, chatting)
+
+
+async def test_deployments_of_azure_are_models():
+    """Its list has the models that could be deployed, under their own names."""
+    listed, usable = await at("https://me.openai.azure.com/openai/v1", "my-gpt", "gpt-4.1")
+    assert listed == ["gpt-4.1"]
+    assert usable == ["my-gpt", "gpt-4.1"]
+
+
+IMPORTS = """
+import asyncio, sys, threading
+from mochi_server.errors import ProviderUnreachable
+from mochi_server.providers.base import ModelRequest
+from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+
+names = []
+
+def note(event, details):
+    if event == "import" and threading.current_thread() is threading.main_thread():
+        names.append(details[0])
+
+async def main():
+    provider = OpenAICompatibleProvider("it", base_url="http://127.0.0.1:9")
+    async for _ in provider.stream(ModelRequest(model="m", messages=[])):
+        pass
+
+sys.addaudithook(note)
+try:
+    asyncio.run(main())
+except ProviderUnreachable:
+    print([name for name in names if name.startswith("openai")])
+"""
+
+
+async def test_the_sdk_is_not_imported_in_the_event_loop():
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", IMPORTS, stdout=asyncio.subprocess.PIPE
+    )
+    with anyio.fail_after(60):
+        out, _ = await process.communicate()
+    assert out == b"[]\n"
 
 
 async def test_check_says_whether_it_answers(provider, fake):
