@@ -61,7 +61,7 @@ class SharedLoads(Generic[L]):
         self._last_full = 0
         """The last one of everything."""
         self._patient_until = 0.0
-        """Of the loop's clock, for the load that is running."""
+        """Of the loop's clock, for all who wait for the load that is running."""
         self._late = False
         """Whether somebody had to go on without it."""
         self._closed = False
@@ -78,13 +78,14 @@ class SharedLoads(Generic[L]):
         Args:
             anew: Load everything, changed or not, and wait for it to the end.
         """
-        begun = self._begun
+        begun, patient_until = self._begun, _now() + PATIENCE_SECONDS
         look = await in_thread(self._look)
         while not self._closed and (self._last_full if anew else self._last) <= begun:
             if not anew and self._is_current(look):
                 return
             running = self._running or self._start(look, anew=anew)
-            seconds = None if anew or not self._last else self._patience()
+            until = None if anew or not self._last else min(patient_until, self._patient_until)
+            seconds = None if until is None else max(until - _now(), 0)
             done, _ = await asyncio.wait({running}, timeout=seconds)
             if not done:
                 self._be_late()
@@ -94,13 +95,10 @@ class SharedLoads(Generic[L]):
 
     def _start(self, look: L, *, anew: bool) -> asyncio.Task[None]:
         self._begun += 1
-        self._patient_until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        self._patient_until = _now() + PATIENCE_SECONDS
         load = self._run(look, self._begun, anew=anew)
         self._running = self._tasks.spawn(load, name=f"load {self._place}")
         return self._running
-
-    def _patience(self) -> float:
-        return max(self._patient_until - asyncio.get_running_loop().time(), 0)
 
     def _be_late(self) -> None:
         if not self._late:
@@ -123,3 +121,7 @@ class SharedLoads(Generic[L]):
         if self._running is not None:
             self._running.cancel()
         await self._tasks.drain(CLOSE_SECONDS)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -84,6 +84,29 @@ async def test_what_was_there_is_used_while_a_change_takes_long_to_load(
         assert list(source.problems()) == []
 
 
+async def test_who_has_waited_for_one_load_waits_no_longer_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    monkeypatch.setattr(shared_loads, "PATIENCE_SECONDS", 1)
+    folder = write_tools(tmp_path / "tools", init=exporting("old"))
+    async with source_of(folder, ThreadLoader()) as source:
+        assert await names(source) == ["old"]
+        write_tools(folder, init=slow(one) + exporting("new"))
+        first = asyncio.ensure_future(names(source))
+        await until((one / "begun").exists)
+        write_tools(folder, init=slow(two) + exporting("newer"))
+        asked = asyncio.ensure_future(names(source))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(shared_loads, "PATIENCE_SECONDS", 60)  # of the load that begins now
+        (one / "go").touch()
+        assert await asked in (["old"], ["new"])
+        (two / "go").touch()
+        await first
+
+
 async def test_the_first_load_is_waited_for(
     tmp_path: Path, loader: ToolLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
