@@ -4,8 +4,6 @@ from pathlib import Path
 
 from mochi_server.testing import error, instructions, text
 
-pytest_plugins = ["mochi_server.testing"]
-
 
 def typed(server, *lines):
     command = [sys.executable, Path(__file__).with_name("front_end.py"), server.url]
