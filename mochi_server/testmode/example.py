@@ -8,7 +8,12 @@ from typing import Any, Final
 DEEPEST: Final = 32
 """Levels after which a schema that refers to itself gets null."""
 
+DEEP: Final = 8
+"""Levels after which null is taken where it is one of several: a schema may branch into itself."""
+
 TEXT: Final = "Lorem ipsum"
+
+_NULL: Final = {"type": "null"}
 
 
 def example_of(schema: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
@@ -36,7 +41,8 @@ class _Examples:
                 return schema[word][0]
         for word in ("anyOf", "oneOf", "allOf"):
             if schema.get(word):
-                return self.of(schema[word][0], depth + 1)
+                ends = depth > DEEP and _NULL in schema[word]
+                return self.of(_NULL if ends else schema[word][0], depth + 1)
         return self._of_type(schema, depth)
 
     def _target(self, reference: str) -> Any:  # noqa: ANN401
