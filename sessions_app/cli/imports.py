@@ -60,11 +60,13 @@ def _read(name: str, most_mb: float) -> bytes:
     """In a thread that an interrupt does not wait for: a pipe or a terminal may have nothing.
 
     Raises:
-        CannotImport: it is larger than so many million bytes.
+        CannotImport: it is larger than so many million bytes, or a stdin that is closed.
         OSError: it cannot be read.
     """
     parts, size, most = [], 0, int(most_mb * 1_000_000)
     is_stdin = name == STDIN
+    if is_stdin and sys.stdin is None:
+        raise CannotImport("stdin is closed")
     # Without a buffer, whose lock the interpreter would want at its end.
     place = sys.stdin.fileno() if is_stdin else name
     with open(place, "rb", buffering=0, closefd=not is_stdin) as file:

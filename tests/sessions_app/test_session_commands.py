@@ -472,6 +472,12 @@ def test_a_limit_beyond_any_number_of_sessions_is_none(three):
     assert "away" in out
 
 
+def test_a_closed_stdin_is_told_of_as_a_file_that_cannot_be_read(folder, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)  # as Python has it then
+    _, err, code = run("sessions", "import", "-")
+    assert (err, code) == ("problem: -: stdin is closed\n", 1)
+
+
 async def test_an_import_that_waits_for_stdin_can_be_interrupted(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
