@@ -283,8 +283,9 @@ def provider_lines(
         for problem in problems
         if problem["code"] == ProviderNotConfigured.code
     }
-    for alias, state in health.get("providers", {}).items():
-        if alias == "test" and not count[alias]:
+    providers = health.get("providers", {})
+    for alias, state in providers.items():
+        if alias == "test" and len(providers) > 1 and not count[alias]:
             continue  # beside real ones, for those who know of it
         where = f" at {health.get('ollama_host')}" if alias == "ollama" else ""
         if alias in reasons:

@@ -26,7 +26,7 @@ from typing import IO, Any, Final
 
 import pytest
 
-from .config import tool_environment, variable_of
+from .config import MochiServerSettings, tool_environment, variable_of
 from .testmode.blocks import (
     call,
     calls,
@@ -142,6 +142,7 @@ def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - o
 
     Raises:
         RuntimeError: it does not start; the text says why.
+        TypeError: there is no such setting.
     """
     with _running("--test", WARM, settings) as server:
         yield server
@@ -156,6 +157,7 @@ def running_fake_ollama(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN40
 
     Raises:
         RuntimeError: it does not start; the text says why.
+        TypeError: there is no such setting.
     """
     with _running("fake-ollama", LISTENS, settings) as server:
         yield server
@@ -163,6 +165,10 @@ def running_fake_ollama(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN40
 
 @contextmanager
 def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[TestServer]:
+    fields = MochiServerSettings.model_fields
+    if unknown := [name for name in settings if name.removesuffix("_file") not in fields]:
+        # The server itself would only warn.
+        raise TypeError(f"no settings of mochi-server: {', '.join(unknown)}")
     with tempfile.TemporaryDirectory() as folder:
         chosen = {"data_dir": folder, "test_words_per_second": 0, "port": 0, **settings}
         chosen["data_dir"] = Path(chosen["data_dir"]).absolute()

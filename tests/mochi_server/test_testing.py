@@ -12,7 +12,8 @@ from urllib.request import urlopen
 import pytest
 
 from mochi_server.initialise import run_init
-from mochi_server.testing import running_server
+from mochi_server.startup import provider_lines
+from mochi_server.testing import WARM, running_server
 from tests.support.server import ROOT, environment
 
 pytestmark = pytest.mark.slow
@@ -109,6 +110,16 @@ def test_a_server_that_does_not_start_says_why():
         pytest.raises(RuntimeError, match="MOCHI_MAX_TOOL_ROUNDS"),
         running_server(max_tool_rounds=0),
     ):
+        pass
+
+
+def test_the_line_that_says_that_a_server_is_ready_comes_also_when_no_model_could_be_listed():
+    health = {"providers": {"test": {"reachable": True}}}
+    assert [f"  {line}" for line in provider_lines(health, [], [])] == [f"{WARM}0 models"]
+
+
+def test_a_setting_that_is_none_is_refused_by_its_name():
+    with pytest.raises(TypeError, match="cors_origin"), running_server(cors_origin=["*"]):
         pass
 
 
