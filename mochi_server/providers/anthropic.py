@@ -61,6 +61,8 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             base_url=self._base_url or ANTHROPIC_URL,
             max_retries=0,
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
+            # The one that the SDK makes itself complains when it could not be made.
+            http_client=sdk.DefaultAsyncHttpxClient(),
         )
         return client
 

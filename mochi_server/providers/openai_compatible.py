@@ -102,7 +102,8 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             max_retries=0,
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
             default_headers=self._headers,
-            http_client=self._http_client,
+            # The one that the SDK makes itself complains when it could not be made.
+            http_client=self._http_client or sdk.DefaultAsyncHttpxClient(),
         )
         _ = client.models, client.chat.completions  # imported at first use: not in the event loop
         return client
