@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -113,12 +113,18 @@ class ChannelLayerApprovals(ApprovalBroker):
             self._listeners.pop(asyncio.get_running_loop(), None)
         if listener.channel is not None:
             try:
-                await self.in_thread(self._store.forget, pending.question, last=last)
+                await self.in_thread(self._store.forget, pending.question)
             except ConfirmationUnavailable as error:
                 listener.left.append(pending.question)
                 logger.warning("A question stays in the cache until its time is over: %s", error)
         if last:
-            await listener.close()
+            await self._end(listener)
+
+    async def _end(self, listener: DecisionListener) -> None:
+        await listener.close()  # first, for it gives signs of life
+        if listener.channel is not None:
+            with suppress(ConfirmationUnavailable):  # then the sign of life ends by itself
+                await self.in_thread(self._store.retire, listener.channel)
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> None:
         """See the base class.
@@ -146,11 +152,11 @@ class ChannelLayerApprovals(ApprovalBroker):
         )
         try:
             await self._signal(question)
-        except ChannelClosed as error:  # its process has died
-            await self.in_thread(self._store.forget, question)
-            raise ConfirmationNotFound(
-                confirmation_id=confirmation_id, session_id=session_id
-            ) from error
+        except ChannelClosed as error:  # its process has died, or needed no signal
+            if await self.in_thread(self._store.withdraw, question):
+                raise ConfirmationNotFound(
+                    confirmation_id=confirmation_id, session_id=session_id
+                ) from error
 
     async def _signal(self, question: StoredQuestion) -> None:
         """Wake the process that waits; it would look by itself, later."""

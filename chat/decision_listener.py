@@ -143,7 +143,7 @@ class DecisionListener:
     async def _look(self, channel: str) -> None:
         """Find decisions without a signal; open again what has vanished from the cache."""
         ids = [each for each, waiting in self.waiting.items() if not waiting.future.done()]
-        state = await self._in_thread(self._store.look, channel, ids)
+        state = await finish(self._in_thread(self._store.look, channel, ids))
         for each in state.answered:
             await self._fetch(each)
         missing = set(state.missing)

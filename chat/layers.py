@@ -31,13 +31,16 @@ from mochi_server.aio import finish_in_thread
 OWNER = "owner"
 SUFFIX = ".json"
 NEW = ".new-"
-"""How the folder of a channel begins until its lock is taken."""
+"""How the folder of a channel begins until its lock is taken, and when it is being removed."""
 
 SETTLED_SECONDS = 2.0
 """Within this time of a change, another one may leave the folder's time of change as it is."""
 
 STALE_SECONDS = 60.0
 """Age from which something half-made is the rest of a crash."""
+
+REMOVALS = 20
+"""A file whose opening began under the old name may come into a folder while it is removed."""
 
 Message = dict[str, Any]
 
@@ -144,8 +147,14 @@ class _Owned:
         self._seen: int | None = None
 
     def end(self) -> None:
-        """Nobody can put anything in any more."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Nobody can put anything in any more: it has another name before it is emptied."""
+        gone = self.path.with_name(f"{NEW}{uuid.uuid4().hex}")
+        with suppress(OSError):
+            self.path.rename(gone)
+        for _ in range(REMOVALS):
+            shutil.rmtree(gone, ignore_errors=True)
+            if not gone.exists():
+                break
         os.close(self.lock)
 
     def may_have_changed(self) -> bool:

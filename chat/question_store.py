@@ -99,14 +99,9 @@ class QuestionStore:
                     until = max(until, question.expires)
                     self._set_open(question.session_id, until, [*ids, question.id])
 
-    def forget(self, question: StoredQuestion, *, last: bool = False) -> None:
-        """Take out everything about a question but that it has expired.
-
-        ``last``: its process asks nothing else.
-        """
+    def forget(self, question: StoredQuestion) -> None:
+        """Take out everything about a question but that it has expired."""
         with _guarded():
-            if last:
-                self._cache.delete(_key("asker", question.channel))
             self._cache.delete_many([_key("question", question.id), _key("answer", question.id)])
             with self._lock(question.session_id):
                 until, ids = self._open(question.session_id)
@@ -122,6 +117,11 @@ class QuestionStore:
         """A sign of life of a process that asks."""
         with _guarded():
             self._cache.set(_key("asker", channel), "alive", ALIVE_SECONDS)
+
+    def retire(self, channel: str) -> None:
+        """Take out the sign of life of a process that asks nothing any more."""
+        with _guarded():
+            self._cache.delete(_key("asker", channel))
 
     def claim(self, session_id: str, confirmation_id: str) -> StoredQuestion:
         """Become the only one who decides this question.
@@ -170,6 +170,13 @@ class QuestionStore:
                 return None
             approved, reason, arguments = found
             return Decision(approved=approved, reason=reason, arguments=arguments)
+
+    def withdraw(self, question: StoredQuestion) -> bool:
+        """Take out a decision that nobody will fetch; false when it was fetched before."""
+        with _guarded():
+            found: bool = self._cache.delete(_key("answer", question.id))
+        self.forget(question)
+        return found
 
     def expire(self, question: StoredQuestion) -> bool:
         """End a question that nobody answered; false when somebody has claimed it just now."""

@@ -118,6 +118,17 @@ async def test_a_channel_ends_with_who_receives(layer: FolderChannelLayer):
         await layer.receive(channel)
 
 
+async def test_a_channel_that_ends_while_others_send_leaves_nothing(layer: FolderChannelLayer):
+    for _ in range(60):
+        channel = await layer.new_channel()
+        sending = [asyncio.ensure_future(layer.send(channel, {"number": n})) for n in range(8)]
+        await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+        await layer.flush()
+        ends = await asyncio.gather(*sending, return_exceptions=True)
+        assert {type(end) for end in ends} <= {type(None), ChannelClosed}
+        assert names(layer.folder) == set()
+
+
 async def test_what_is_half_made_when_somebody_gives_up_is_taken_away(layer: FolderChannelLayer):
     for _ in range(10):
         making = asyncio.ensure_future(layer.new_channel())

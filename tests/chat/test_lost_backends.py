@@ -196,6 +196,39 @@ async def test_a_lost_signal_only_delays_the_decision(brokers: Any, monkeypatch:
             assert await pending.decision() == YES
 
 
+async def test_a_decision_that_was_fetched_before_its_signal_has_been_made(
+    brokers: Any, monkeypatch: Any
+) -> None:
+    """A look may be faster, and the channel gone by then: the call runs all the same."""
+    asking, deciding = brokers()
+    fetched = asyncio.Event()
+    send = FolderChannelLayer.send
+
+    async def late(self: Any, channel: str, message: Any) -> None:
+        await fetched.wait()
+        await send(self, channel, message)
+
+    monkeypatch.setattr(FolderChannelLayer, "send", late)
+    with anyio.fail_after(20):
+        async with asking.ask(question()) as pending:
+            decided = asyncio.ensure_future(deciding.decide("one", "conf_0", YES))
+            assert await pending.decision() == YES
+        fetched.set()
+        await decided
+
+
+async def test_no_sign_of_life_outlasts_the_last_question(
+    brokers: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(chat.decision_listener, "LOOK_SECONDS", 0.0)
+    asking, _ = brokers()
+    with anyio.fail_after(20):
+        for number in range(60):
+            async with asking.ask(question(number)):
+                await asyncio.sleep(number / 10_000)
+            assert list((tmp_path / ".mochi" / "cache").iterdir()) == []
+
+
 async def test_a_claim_of_a_process_that_died_before_it_decided_is_undone(brokers: Any) -> None:
     asking, deciding = brokers()
     async with asking.ask(question()) as pending:
