@@ -74,7 +74,7 @@ class DecisionListener:
         self._tasks = BackgroundTasks()
         self._opening: asyncio.Task[ConfirmationUnavailable | None] | None = None
         self._running: list[asyncio.Task[None]] = []
-        self._hurry = asyncio.Event()
+        self._hurry: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def question(self, waiting: WaitingQuestion) -> StoredQuestion:
         """A question as the cache has it."""
@@ -117,7 +117,8 @@ class DecisionListener:
 
     def look_soon(self) -> None:
         """Do not wait for the next look."""
-        self._hurry.set()
+        if not self._hurry.done():
+            self._hurry.set_result(None)
 
     async def _listen(self, channel: str) -> None:
         """Layers end a channel when whoever receives is cancelled: so do nothing else here."""
@@ -132,9 +133,9 @@ class DecisionListener:
 
     async def _watch(self, channel: str) -> None:
         while True:
-            with anyio.move_on_after(LOOK_SECONDS):
-                await self._hurry.wait()
-            self._hurry.clear()
+            # Not a scope: before Python 3.11 one that times out may swallow the end of this task.
+            await asyncio.wait({self._hurry}, timeout=LOOK_SECONDS)
+            self._hurry = asyncio.get_running_loop().create_future()
             try:
                 await self._look(channel)
             except ConfirmationUnavailable as error:
