@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,7 +11,7 @@ from mochi_server.errors import JSONObject
 from sessions_app.schemas import ModelName
 
 from .schemas import EVENTS
-from .stream_schemas import DATA, event_stream, frames
+from .stream_schemas import data_of, event_stream, frames
 from .wire.chunks import BATCH, PASSED_ON, whole_answer
 
 SESSION = "0b6a8a5e-3f0c-4b1e-9d55-6f1c2a7e8d90"
@@ -130,40 +131,45 @@ _REPLY: dict[str, Any] = {
 _MORE: dict[str, Any] = {"session_id": _TEXT, "model": _TEXT, "finished": {"const": False}}
 _LAST: dict[str, Any] = {**_MORE, "finished": {"const": True}}
 
-STREAM = event_stream(
-    "Without tools `chunk`, with tools `message` and questions to a person. The last one is "
-    "finished, or it is an `error`.",
-    {
-        "chunk": _object(content=_TEXT, session_id=_TEXT, finished=_FLAG),
-        "message": {
-            "oneOf": [
-                _object({"interrupted": _FLAG}, **_REPLY, status=_TEXT_OR_NULL, **_MORE),
-                _object(
-                    role={"const": "tool"},
-                    content=_TEXT,
-                    tool_call_id=_TEXT,
-                    name=_TEXT,
-                    **_MORE,
-                ),
-                _object(
-                    {"tool_rounds_exhausted": _FLAG},
-                    **_REPLY,
-                    response=_TEXT,
-                    metadata={"$ref": "#/components/schemas/BatchMetadata"},
-                    **_LAST,
-                ),
-            ]
+
+@cache
+def stream() -> dict[str, Any]:
+    """What ``/chat/stream`` answers."""
+    return event_stream(
+        "Without tools `chunk`, with tools `message` and questions to a person. The last one is "
+        "finished, or it is an `error`.",
+        {
+            "chunk": _object(content=_TEXT, session_id=_TEXT, finished=_FLAG),
+            "message": {
+                "oneOf": [
+                    _object({"interrupted": _FLAG}, **_REPLY, status=_TEXT_OR_NULL, **_MORE),
+                    _object(
+                        role={"const": "tool"},
+                        content=_TEXT,
+                        tool_call_id=_TEXT,
+                        name=_TEXT,
+                        **_MORE,
+                    ),
+                    _object(
+                        {"tool_rounds_exhausted": _FLAG},
+                        **_REPLY,
+                        response=_TEXT,
+                        metadata={"$ref": "#/components/schemas/BatchMetadata"},
+                        **_LAST,
+                    ),
+                ]
+            },
+            **{kind.type: data_of(kind) for kind in PASSED_ON},
         },
-        **{kind.type: DATA[kind.type] for kind in PASSED_ON},
-    },
-    {
-        "without_tools": frames(
-            ("chunk", _chunk("2 + 3", finished=False)),
-            ("chunk", _chunk(" is 5.", finished=False)),
-            ("chunk", _chunk("", finished=True)),
-        ),
-        "with_tools": frames(("message", CALL), ("message", RESULT), ("message", FINAL)),
-        "failure": frames(("chunk", _chunk("2 + 3", finished=False)), ("error", EVENTS["error"])),
-    },
-)
-"""What ``/chat/stream`` answers."""
+        {
+            "without_tools": frames(
+                ("chunk", _chunk("2 + 3", finished=False)),
+                ("chunk", _chunk(" is 5.", finished=False)),
+                ("chunk", _chunk("", finished=True)),
+            ),
+            "with_tools": frames(("message", CALL), ("message", RESULT), ("message", FINAL)),
+            "failure": frames(
+                ("chunk", _chunk("2 + 3", finished=False)), ("error", EVENTS["error"])
+            ),
+        },
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, get_args
 
 import orjson
@@ -62,8 +63,9 @@ def _event(name: str, data: Mapping[str, Any]) -> JSONObject:
     }
 
 
-def _data_of(kind: type[Event]) -> dict[str, Any]:
-    """The schema of an engine's event: its fields, and what its payload says beside them."""
+@cache
+def data_of(kind: type[Event]) -> dict[str, Any]:
+    """The JSON Schema of an event's data: its fields, and what its payload says beside them."""
     fields = TypeAdapter(kind).json_schema(ref_template="#/components/schemas/{model}")
     example = EVENTS[kind.type]
     known = {
@@ -75,10 +77,6 @@ def _data_of(kind: type[Event]) -> dict[str, Any]:
     return {"type": "object", "required": list(example), "properties": {**known, **fixed}}
 
 
-DATA: dict[str, dict[str, Any]] = {kind.type: _data_of(kind) for kind in get_args(Event)}
-"""The JSON Schema of each event's data."""
-
-
 def _of(*names: str) -> str:
     return frames(*((name, EVENTS[name]) for name in names))
 
@@ -86,27 +84,30 @@ def _of(*names: str) -> str:
 _END = ("content_delta", "message_complete", "done")
 _AFTER_TOOLS = ("tool_result", "tool_continuation_start", *_END)
 
-STREAM = event_stream(
-    "Exactly one `done`, always last, also after `error`.",
-    DATA,
-    {
-        "reply": _of(*_END),
-        "thinking": _of("thinking_delta", *_END),
-        "tools": _of("tool_call", *_AFTER_TOOLS),
-        "confirmation": _of(
-            "tool_call_confirmation_required", "tool_call_confirmation_decided", *_AFTER_TOOLS
-        ),
-        "agents": _of(
-            "tool_call",
-            "agent_start",
-            "agent_planning",
-            "agent_tool_call",
-            "agent_tool_result",
-            "agent_execution",
-            "agent_complete",
-            *_AFTER_TOOLS,
-        ),
-        "failure": _of("content_delta", "error", "done"),
-    },
-)
-"""What ``/chat/{session_id}/stream`` answers."""
+
+@cache
+def stream() -> dict[str, Any]:
+    """What ``/chat/{session_id}/stream`` answers; made with the document, which few ask for."""
+    return event_stream(
+        "Exactly one `done`, always last, also after `error`.",
+        {kind.type: data_of(kind) for kind in get_args(Event)},
+        {
+            "reply": _of(*_END),
+            "thinking": _of("thinking_delta", *_END),
+            "tools": _of("tool_call", *_AFTER_TOOLS),
+            "confirmation": _of(
+                "tool_call_confirmation_required", "tool_call_confirmation_decided", *_AFTER_TOOLS
+            ),
+            "agents": _of(
+                "tool_call",
+                "agent_start",
+                "agent_planning",
+                "agent_tool_call",
+                "agent_tool_result",
+                "agent_execution",
+                "agent_complete",
+                *_AFTER_TOOLS,
+            ),
+            "failure": _of("content_delta", "error", "done"),
+        },
+    )

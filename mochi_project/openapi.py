@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mochi_server.errors import (
@@ -122,12 +123,13 @@ def documented(
     example: Any = None,  # noqa: ANN401 - any JSON
     body: Any = None,  # noqa: ANN401 - any JSON
     parameters: dict[str, Any] | None = None,
-    content: dict[str, Any] | None = None,
+    content: Callable[[], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """``openapi_extra`` of an operation.
 
     ``example`` is its answer with ``status``, ``body`` what to send, ``parameters`` a value for
-    each parameter, ``content`` replaces the answer's content where it is no JSON.
+    each parameter, ``content`` makes the answer's content where it is no JSON: with the document,
+    for no start should wait for what only its readers need.
     """
     responses = _error_responses((*errors, *_EVERYWHERE, *(_WITH_BODY if body else ())))
     if content is not None:
@@ -167,7 +169,7 @@ def _error_responses(errors: tuple[type[MochiError], ...]) -> dict[int, Any]:
 
 
 def finish(document: dict[str, Any]) -> dict[str, Any]:
-    """Put the parameters' examples in their places, and what all operations share."""
+    """Put examples and contents in their places, and what all operations share."""
     document["components"]["schemas"]["Error"] = ERROR_SCHEMA
     for path in document["paths"].values():
         for operation in path.values():
@@ -175,4 +177,7 @@ def finish(document: dict[str, Any]) -> dict[str, Any]:
             for parameter in operation.get("parameters", []):
                 if parameter["name"] in examples:
                     parameter["example"] = examples[parameter["name"]]
+            for response in operation["responses"].values():
+                if callable(make := response.get("content")):
+                    response["content"] = make()
     return document

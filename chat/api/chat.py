@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
 from chat.schemas import ASK, REPLY, ChatReply, ChatRequest
-from chat.stream_schemas import STREAM
+from chat.stream_schemas import stream
 from chat.streaming import EventStreamResponse
 from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response
@@ -50,7 +50,7 @@ async def chat(
     "/{session_id}/stream",
     response={200: None},
     summary="Send a message and get the reply as server-sent events",
-    openapi_extra=documented(*ERRORS, content=STREAM, body=ASK, parameters=ONE),
+    openapi_extra=documented(*ERRORS, content=stream, body=ASK, parameters=ONE),
 )
 async def stream_chat(
     request: HttpRequest, session_id: str, payload: ChatRequest | None = None

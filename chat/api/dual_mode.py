@@ -18,9 +18,9 @@ from chat.dual_schemas import (
     ANSWER,
     ASK,
     ASK_WITH_TOOLS,
-    STREAM,
     SimpleChatReply,
     SimpleChatRequest,
+    stream,
 )
 from chat.streaming import EventStreamResponse
 from chat.wire.chunks import Chunks, Iterations, whole_answer
@@ -108,7 +108,7 @@ async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> HttpR
         *WHERE_A_MODEL_IS_ASKED,
         ToolNotFound,
         ToolsNotSupported,
-        content=STREAM,
+        content=stream,
         body=ASK_WITH_TOOLS,
     ),
 )
