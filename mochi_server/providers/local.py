@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from stat import S_ISREG
 from typing import Final
@@ -25,7 +26,6 @@ from ..embedded.gguf import GGUFHeader, NotGGUF, read_header
 from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
 from .base import Capabilities, Chunk, Finish, ModelInfo, ModelRequest, Provider, T
 from .llama import LlamaServer, ServedModel
-from .openai_compatible import load_sdk
 
 SLOTS: Final = 2
 """Requests that run at the same time; further ones wait in llama.cpp's queue."""
@@ -239,7 +239,7 @@ class LocalProvider(Provider):
     def _preload_sdk(self) -> None:
         """Import it while the model loads in its own process."""
         if "openai" not in sys.modules and not self._preloading:
-            self._preloading.spawn(in_thread(load_sdk), name="import of openai")
+            self._preloading.spawn(in_thread(import_module, "openai"), name="import of openai")
 
 
 def _is_tiny(header: GGUFHeader) -> bool:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
@@ -40,11 +38,6 @@ _NO_LIST: Final = frozenset({404, 405, 501})
 OPENAI_URL: Final = "https://api.openai.com/v1"
 _OPENAI: Final = ".api.openai.com"
 _AZURE: Final = ".openai.azure.com"
-
-
-def load_sdk() -> ModuleType:
-    """The SDK; the first time takes more than a second, so not in the event loop."""
-    return import_module("openai")
 
 
 class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
@@ -90,9 +83,6 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
     def configured(self) -> bool:
         """Whether there is a key, or a server that may not need one."""
         return bool(self._api_key or self._base_url)
-
-    def _load(self) -> ModuleType:
-        return load_sdk()
 
     def _connect(self) -> AsyncOpenAI:
         sdk = self._sdk

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from importlib import import_module
-from types import ModuleType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
@@ -102,7 +101,7 @@ class VendorProvider(Provider, Generic[ClientT]):
                 details={"provider": self.alias},
             )
         try:
-            self._sdk = self._load()
+            self._sdk = import_module(self.module)
         except ImportError as error:
             raise not_installed(self.alias, self.package, self.extra) from error
         try:
@@ -112,10 +111,6 @@ class VendorProvider(Provider, Generic[ClientT]):
                 f"Provider {self.alias!r} cannot be set up: {self._hide(str(error))}",
                 details={"provider": self.alias},
             ) from error
-
-    def _load(self) -> ModuleType:
-        """The SDK."""
-        return import_module(self.module)
 
     @abstractmethod
     def _connect(self) -> ClientT:

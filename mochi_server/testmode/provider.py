@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..completions import ModelInfo, ModelRequest
 from ..errors import JSONObject
-from ..providers.openai_compatible import OpenAICompatibleProvider, load_sdk
+from ..providers.openai_compatible import OpenAICompatibleProvider
 from .models import listed_models, model_info
 from .openai_words import CONVERSATION
 from .reply import text_of
@@ -42,12 +42,11 @@ class ScriptedProvider(OpenAICompatibleProvider):
         self._cancel = cancel_after_words
         self._is_listed = listed
 
-    def _open(self) -> AsyncOpenAI:
-        if find_spec("openai") is not None:
-            self._http_client = scripted_client(
-                load_sdk(), words_per_second=self._pace, cancel_after_words=self._cancel
-            )
-        return super()._open()
+    def _connect(self) -> AsyncOpenAI:
+        self._http_client = scripted_client(
+            self._sdk, words_per_second=self._pace, cancel_after_words=self._cancel
+        )
+        return super()._connect()
 
     def extra_body(self, request: ModelRequest) -> JSONObject:
         """The messages one by one: the wire joins those of one role that follow each other."""
