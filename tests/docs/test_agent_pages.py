@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
-import anyio
 import pytest
 
 from mochi_server.agents import front_matter, own_files, prompt_loader, skill_file
@@ -14,7 +12,8 @@ from mochi_server.agents.definition import AgentDefinition
 from mochi_server.agents.folders import MOST_AGENTS
 from mochi_server.agents.tool_factory import describe
 from tests.docs.pages import REFERENCE, ROOT, blocks, code, rows, section
-from tests.support.server import environment, running_server
+from tests.support.pytest_runs import pytest_in
+from tests.support.server import running_server
 
 GUIDE = ROOT / "docs" / "how-to" / "write-an-agent.md"
 PAGE = REFERENCE / "agents.md"
@@ -33,17 +32,11 @@ def write_shopper(data: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_the_agent_of_the_guide_passes_the_tests_of_the_guide(tmp_path):
+def test_the_agent_of_the_guide_passes_the_tests_of_the_guide(tmp_path):
     write_shopper(tmp_path / "data")
-    with anyio.fail_after(50):
-        done = await anyio.run_process(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "data"],
-            cwd=tmp_path,
-            env=environment(),
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout.decode()
-    assert b"3 passed" in done.stdout
+    done = pytest_in(tmp_path, "data")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
 
 
 @pytest.mark.slow

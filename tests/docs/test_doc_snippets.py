@@ -19,6 +19,7 @@ from mochi_server.tools.packages import load_package
 from tests.docs.pages import ROOT, Block, blocks
 from tests.support.fake_ollama import FakeOllama
 from tests.support.local_model import MODEL, folder_with_model
+from tests.support.pytest_runs import pytest_in
 from tests.support.server import Server, environment, running_server
 
 README = ROOT / "README.md"
@@ -247,20 +248,15 @@ async def test_the_shortest_tool_of_the_page_is_a_tool(tmp_path: Path) -> None:
     assert package.functions["count_letters"].function(word="a b c") == "3"
 
 
-async def test_the_tools_of_the_page_pass_the_tests_of_the_page(tmp_path: Path) -> None:
+def test_the_tools_of_the_page_pass_the_tests_of_the_page(tmp_path: Path) -> None:
     _, lists, library, tests = [b.text for b in blocks(WRITE_A_TOOL) if b.language == "python"]
     (tmp_path / "data" / "tools").mkdir(parents=True)
     (tmp_path / "data" / "tools" / "__init__.py").write_text(lists)
     (tmp_path / "data" / "tools" / "library.py").write_text(library)
     (tmp_path / "data" / "test_library.py").write_text(tests)
-    done = await anyio.run_process(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "data"],
-        cwd=tmp_path,
-        env=environment(),
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout.decode()
-    assert b"4 passed" in done.stdout
+    done = pytest_in(tmp_path, "data")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
     package = load_package(FolderSpec(path=tmp_path / "data" / "tools"), generation="page")
     assert package.description.groups == {"books": ("find_books", "borrow_book")}
     told = {tool.name: tool for tool in package.description.tools}

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -14,25 +13,12 @@ import pytest
 from mochi_server.initialise import run_init
 from mochi_server.startup import provider_lines
 from mochi_server.testing import WARM, running_server
-from tests.support.server import ROOT, environment
+from tests.support.pytest_runs import pytest_in
+from tests.support.server import ROOT
 
 pytestmark = pytest.mark.slow
 
 EXAMPLE = ROOT / "examples" / "frontend_test"
-
-
-def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest there, as other people would: without any plugin of this suite."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
 
 
 def test_the_end_to_end_test_of_the_example_passes(tmp_path):

@@ -40,4 +40,6 @@ def shuffle(items: list[str]) -> str:
     Args:
         items: What to put into an order.
     """
+    if not items:
+        raise ValueError("Put at least one item into an order, from a list of texts.")
     return "\n".join(_CHANCE.sample(items, len(items)))
