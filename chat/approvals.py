@@ -121,10 +121,10 @@ class ChannelLayerApprovals(ApprovalBroker):
             await self._end(listener)
 
     async def _end(self, listener: DecisionListener) -> None:
-        await listener.close()  # first, for it gives signs of life
+        await listener.close()  # first: it gives signs of life, and opens questions again
         if listener.channel is not None:
-            with suppress(ConfirmationUnavailable):  # then the sign of life ends by itself
-                await self.in_thread(self._store.retire, listener.channel)
+            with suppress(ConfirmationUnavailable):  # then everything ends by itself, later
+                await self.in_thread(self._store.retire, listener.channel, listener.left)
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> None:
         """See the base class.

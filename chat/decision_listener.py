@@ -160,10 +160,12 @@ class DecisionListener:
 
     async def _open_again(self, waiting: WaitingQuestion) -> None:
         """Whoever claimed it has died before it could decide, or the cache was emptied."""
-        await finish(self._in_thread(self._store.put, self.question(waiting)))
         waiting.missing = 0
-        if waiting.id not in self.waiting or waiting.future.done():
-            self.left.append(self.question(waiting))
+        try:
+            await finish(self._in_thread(self._store.put, self.question(waiting)))
+        finally:  # also where this task is to end: then whoever ends it takes the question out
+            if waiting.id not in self.waiting or waiting.future.done():
+                self.left.append(self.question(waiting))
 
     async def _fetch(self, confirmation_id: str) -> None:
         """Fetch a decision; a failure leaves it for the next look."""

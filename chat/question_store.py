@@ -118,10 +118,12 @@ class QuestionStore:
         with _guarded():
             self._cache.set(_key("asker", channel), "alive", ALIVE_SECONDS)
 
-    def retire(self, channel: str) -> None:
-        """Take out the sign of life of a process that asks nothing any more."""
+    def retire(self, channel: str, left: Iterable[StoredQuestion]) -> None:
+        """Take out what is left of a process that asks nothing any more."""
         with _guarded():
             self._cache.delete(_key("asker", channel))
+        for question in left:
+            self.forget(question)
 
     def claim(self, session_id: str, confirmation_id: str) -> StoredQuestion:
         """Become the only one who decides this question.

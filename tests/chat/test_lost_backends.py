@@ -229,6 +229,32 @@ async def test_no_sign_of_life_outlasts_the_last_question(
             assert list((tmp_path / ".mochi" / "cache").iterdir()) == []
 
 
+async def test_a_question_that_is_over_while_it_is_opened_again_leaves_nothing(
+    brokers: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
+    opening, over = threading.Event(), threading.Event()
+    write, remove = FileBasedCache.set, FileBasedCache.delete_many
+
+    def late(self: Any, key: str, *arguments: Any, **options: Any) -> None:
+        if "question:" in key:
+            opening.set()
+            over.wait(10)
+        write(self, key, *arguments, **options)
+
+    def last(self: Any, keys: Any, *arguments: Any, **options: Any) -> None:
+        remove(self, keys, *arguments, **options)
+        over.set()
+
+    asking, _ = brokers()
+    with anyio.fail_after(20):
+        async with asking.ask(question()):
+            monkeypatch.setattr(FileBasedCache, "set", late)
+            monkeypatch.setattr(FileBasedCache, "delete_many", last)
+            caches["default"].clear()
+            assert await asyncio.to_thread(opening.wait, 10)
+        assert list((tmp_path / ".mochi" / "cache").iterdir()) == []
+
+
 async def test_a_claim_of_a_process_that_died_before_it_decided_is_undone(brokers: Any) -> None:
     asking, deciding = brokers()
     async with asking.ask(question()) as pending:
