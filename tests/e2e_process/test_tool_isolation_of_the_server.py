@@ -25,6 +25,8 @@ from tests.support.tools import function, write_tools
 MARK = "TEST_OF_HOSTILE_TOOLS"
 MEMORY_MB = 200
 TIMEOUT = 2
+SPINNING = 0.5
+"""Seconds for tools that would burn a processor for so long, and do nothing else."""
 LONGEST_CALL = 20
 LONGEST_ANSWER = 5
 """Seconds, of ``/health``. The benchmark has the real bar; here the machine may be busy."""
@@ -34,9 +36,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 # Name, body, and what the call's result or its failure must say.
 FAILS: dict[str, tuple[str, str]] = {
-    "loop": ("while True:\n    pass", f"longer than {TIMEOUT} seconds"),
-    "loop_in_c": ("import re\nre.match('(a+)+$', 'a' * 60 + 'b')", f"longer than {TIMEOUT}"),
-    "stop_itself": ("os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(60)", "longer than"),
+    "loop": ("while True:\n    pass", f"longer than {SPINNING} seconds"),
+    "loop_in_c": ("import re\nre.match('(a+)+$', 'a' * 60 + 'b')", f"longer than {SPINNING}"),
+    "stop_itself": (
+        "os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(60)",
+        f"longer than {TIMEOUT} seconds",
+    ),
     "block_signals": (
         (
             "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -61,7 +66,7 @@ FAILS: dict[str, tuple[str, str]] = {
         ),
         "(?i)memory",
     ),
-    "flood_for_ever": ("while True:\n    print('flood ' * 20)", "longer than"),
+    "flood_for_ever": ("while True:\n    print('flood ' * 20)", f"longer than {SPINNING}"),
     "big_result": ("return 'x' * 50_000_000", "larger than 16 MiB"),
     "big_error": ("raise ValueError('x' * 50_000_000)", "ValueError: xxx"),
     "close_all": ("os.closerange(0, 51)\ntime.sleep(1)\nreturn 'Done.'", "connection|ended"),
@@ -204,10 +209,10 @@ EXPECTED = {
 EITHER = {"bad_text", "twin"}
 
 
-def write_hostile(folder: Path) -> None:
+def write_hostile(folder: Path, **timeouts: float) -> None:
     bodies = {name: body for name, (body, _) in (FAILS | WORKS).items()}
     functions = "".join(function(name, body) for name, body in bodies.items())
-    names = f"__all__ = {[*EXPECTED, 'fine']!r}\n"
+    names = f"__all__ = {[*EXPECTED, 'fine']!r}\n__timeouts__ = {timeouts!r}\n"
     write_tools(folder, init=HEAD + FINE + functions + names)
 
 
@@ -330,7 +335,7 @@ async def test_whatever_a_tool_does_hurts_its_own_call_only(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
     ollama.one_at_a_time = False
-    write_hostile(tmp_path / "tools")
+    write_hostile(tmp_path / "tools", loop=SPINNING, loop_in_c=SPINNING, flood_for_ever=SPINNING)
     wrong: list[str] = []
     async with hostile_server(tmp_path, mark, ollama=ollama) as server:
         assert (await server.get("/tools"))[1]["problems"] == []
@@ -377,6 +382,7 @@ class Picky(BaseModel):
     def check(cls, number: int) -> int:
         while number == 0:
             open("../hanging", "w").close()
+            time.sleep(0.1)
         if number == 1:
             os._exit(4)
         if number == 2:
@@ -439,42 +445,43 @@ async def test_a_tool_that_deletes_its_folder_is_gone_and_may_come_back(
             assert result["result"] == "fine 1, tools"
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("sys.exit(7)", "SystemExit"),
-        ("os._exit(7)", "exit code 7"),
-        ("os.kill(os.getpid(), 11)", "SIGSEGV"),
-        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("os.closerange(0, 51)", "connection|ended"),
-        ("held = [bytearray(10**6) for _ in range(10**4)]", "(?i)memory"),
-        ("while os.fork(): break\nelse: time.sleep(600)", ""),
-        ("print('flood ' * 10**6)\nsys.stdout = None\nsys.modules.clear()", "KeyError"),
-    ],
-)
+# Lines of a file, and the problem that is then told, if any.
+IMPORTS = {
+    "sys.exit(7)": "SystemExit",
+    "os._exit(7)": "exit code 7",
+    "os.kill(os.getpid(), 11)": "SIGSEGV",
+    "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "os.closerange(0, 51)": "connection|ended",
+    "held = [bytearray(10**6) for _ in range(10**4)]": "(?i)memory",
+    "while os.fork(): break\nelse: time.sleep(600)": "",
+    "print('flood ' * 10**6)\nsys.stdout = None\nsys.modules.clear()": "KeyError",
+}
+
+
 async def test_what_a_file_does_when_it_is_imported_hurts_no_server(
-    tmp_path: Path, ollama: FakeOllama, mark: str, line: str, reason: str
+    tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
-    good = HEAD + FINE + "__all__ = ['fine']\n"
-    write_tools(tmp_path / "tools", init=good)
-    bad = write_tools(tmp_path / "tools" / "bad", init=f"{HEAD}{line}\n__all__ = []\n")
+    write_tools(tmp_path / "tools", init=HEAD + FINE + "__all__ = ['fine']\n")
+    bad = tmp_path / "tools" / "bad"
     async with hostile_server(tmp_path, mark, ollama=ollama) as server:
-        status, listed = await server.get("/tools")
-        assert status == 200
-        assert re.search(reason, str(listed["problems"]))
-        assert bool(listed["problems"]) is bool(reason)
-        session = await server.new_session()
-        path, body = f"/chat/{session}/stream", {"message": "Hello."}
-        assert [event.event async for event in server.stream(path, body)][-1] == "done"
-        shutil.rmtree(bad)
-        [result] = await results_of(server, ollama, [("fine", {"number": 1})])
-        assert result["result"] == "fine 1, tools"
+        for line, reason in IMPORTS.items():
+            write_tools(bad, init=f"{HEAD}{line}\n__all__ = []\n")
+            status, listed = await server.get("/tools")
+            assert status == 200, line
+            assert re.search(reason, str(listed["problems"])), (line, listed["problems"])
+            assert bool(listed["problems"]) is bool(reason), (line, listed["problems"])
+            session = await server.new_session()
+            path, body = f"/chat/{session}/stream", {"message": "Hello."}
+            assert [event.event async for event in server.stream(path, body)][-1] == "done", line
+            shutil.rmtree(bad)
+            [result] = await results_of(server, ollama, [("fine", {"number": 1})])
+            assert result["result"] == "fine 1, tools", line
 
 
 async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
-    write_tools(tmp_path / "tools", init=HEAD + "while True:\n    pass\n")
+    write_tools(tmp_path / "tools", init=HEAD + "while True:\n    time.sleep(0.1)\n")
     ollama.one_at_a_time = False
     async with hostile_server(tmp_path, mark, ollama=ollama) as server:
         over = asyncio.Event()
