@@ -20,6 +20,8 @@ from mochi_server.tools.processes import ProcessLoader
 from mochi_server.tools.threads import ThreadLoader
 from tests.support.tool_folders import tool_folder, until
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TOOLS = '''
     import asyncio
     import threading
@@ -126,22 +128,37 @@ TOOLS = '''
 '''
 
 
-@pytest_asyncio.fixture(params=["threads", "processes"])
-async def loader(request: pytest.FixtureRequest) -> AsyncIterator[ToolLoader]:
-    if request.param == "threads":
-        loader: ToolLoader = ThreadLoader(load_seconds=3)
-    else:
-        loader = ProcessLoader(workers=3, start_seconds=20)
-    yield loader
+def loader_of(kind: str) -> ToolLoader:
+    if kind == "threads":
+        return ThreadLoader(load_seconds=3)
+    return ProcessLoader(workers=3, start_seconds=20)
+
+
+async def loaded(loader: ToolLoader, path: Path) -> LoadedFolder:
+    [folder] = await loader.load([tool_folder(path, TOOLS)])
+    assert not folder.description.problems
+    return folder
+
+
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["threads", "processes"], name="folder"
+)
+async def common(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[LoadedFolder]:
+    """One for all tests that do not close it: a process for each would be their main cost."""
+    loader = loader_of(request.param)
+    yield await loaded(loader, tmp_path_factory.mktemp("tools") / "first")
     with anyio.fail_after(30):
         await loader.aclose()
 
 
-@pytest_asyncio.fixture
-async def folder(loader: ToolLoader, tmp_path: Path) -> LoadedFolder:
-    [folder] = await loader.load([tool_folder(tmp_path / "first", TOOLS)])
-    assert not folder.description.problems
-    return folder
+@pytest_asyncio.fixture(loop_scope="module", params=["threads", "processes"])
+async def loader(request: pytest.FixtureRequest) -> AsyncIterator[ToolLoader]:
+    loader = loader_of(request.param)
+    yield loader
+    with anyio.fail_after(30):
+        await loader.aclose()
 
 
 async def test_a_folder_is_described_with_all_its_tools(folder: LoadedFolder):
@@ -173,7 +190,9 @@ async def test_results_are_text(folder: LoadedFolder):
 
 
 async def test_modules_keep_what_they_know_between_calls(folder: LoadedFolder):
-    assert [await folder.call("count", {}) for _ in range(3)] == ["1", "2", "3"]
+    before = int(await folder.call("count", {}))
+    after = [int(await folder.call("count", {})) for _ in range(3)]
+    assert after == [before + 1, before + 2, before + 3]
     kept = await folder.call("loop_is_kept", {})
     assert await folder.call("loop_is_kept", {}) == kept
 
@@ -330,8 +349,9 @@ async def test_a_folder_that_cannot_be_imported_hides_no_other(loader: ToolLoade
 
 @pytest.mark.parametrize("tool", ["wait", "wait_async"])
 async def test_closing_a_folder_fails_its_running_calls(
-    folder: LoadedFolder, tmp_path: Path, tool: str
+    loader: ToolLoader, tmp_path: Path, tool: str
 ):
+    folder = await loaded(loader, tmp_path / "first")
     call = asyncio.get_running_loop().create_task(folder.call(tool, {"folder": str(tmp_path)}))
     await until((tmp_path / "waiting").exists)
 
