@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from .beats import Beat, CallPiece, Cut, End, Said
+from .models import model_info
 from .reply import Asked
 from .script import Failure
 
@@ -28,7 +29,12 @@ def asked_by(body: Mapping[str, Any]) -> Asked:
         schema = {"type": "object"}
     given = body.get(CONVERSATION) or body.get("messages", ())
     messages = [message for message in given if isinstance(message, dict)]
-    return Asked(messages=messages, tools=body.get("tools") or (), schema=schema)
+    return Asked(
+        messages=messages,
+        tools=body.get("tools") or (),
+        schema=schema,
+        thinks="thinking" in model_info(str(body.get("model"))).capabilities,
+    )
 
 
 def error_body(failure: Failure) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from .json_text import TooLarge, first_value
 from .lorem import lorem
 
 START: Final = "<|instruction_start|>"
@@ -31,6 +32,12 @@ MOST_WORDS: Final = 20_000
 LONGEST_STALL: Final = 3600.0
 
 Words = Annotated[int, Field(ge=0, le=MOST_WORDS)]
+
+Count = Annotated[int, Field(ge=0, le=10**9)]
+"""What fits into every wire."""
+
+
+_NO_SCRIPT: Final = "The instruction block is no script"
 
 
 class BadScript(ValueError):
@@ -96,7 +103,7 @@ class Failure(Interruption):
     status: int = Field(default=500, ge=400, le=599)
     message: str = "The test asked for this error."
     code: str | None = None
-    retry_after: int | None = Field(default=None, ge=0)
+    retry_after: Count | None = None
 
 
 class Stall(Interruption):
@@ -116,8 +123,8 @@ class Cancel(Interruption):
 class Usage(_Strict):
     """What the provider says it has counted."""
 
-    prompt_tokens: int = Field(default=0, ge=0)
-    completion_tokens: int = Field(default=0, ge=0)
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
 
 
 def _as_list(value: object) -> object:
@@ -191,17 +198,24 @@ class Script(_Strict):
         return steps[number] if number < len(steps) else None
 
 
-def block_in(message: str) -> Any | None:  # noqa: ANN401 - any JSON
+def block_in(message: str) -> tuple[Any] | None:
     """The JSON between the two marks; None where there is none.
 
     The JSON ends where it ends: a string within it may hold a block of its own.
+
+    Raises:
+        BadScript: it has a number that nothing can hold.
     """
     _, mark, rest = message.partition(START)
+    if not mark:
+        return None
     try:
-        found, end = json.JSONDecoder().raw_decode(rest.lstrip()) if mark else (None, 0)
+        found, behind = first_value(rest.lstrip())
     except (json.JSONDecodeError, RecursionError):
         return None
-    return found if rest.lstrip()[end:].lstrip().startswith(END) else None
+    except TooLarge as error:
+        raise BadScript(f"{_NO_SCRIPT}: a number of it is too large") from error
+    return (found,) if behind.lstrip().startswith(END) else None
 
 
 def script_in(message: str) -> Script | None:
@@ -210,13 +224,13 @@ def script_in(message: str) -> Script | None:
     Raises:
         BadScript: the JSON is no script.
     """
-    found = block_in(message)
-    if found is None:
+    block = block_in(message)
+    if block is None:
         return None
     try:
-        return Script.model_validate(found)
+        return Script.model_validate(*block)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the block"
         reason = str(first["msg"]).removeprefix("Value error, ")
-        raise BadScript(f"The instruction block is no script: {place}: {reason}") from error
+        raise BadScript(f"{_NO_SCRIPT}: {place}: {reason}") from error
