@@ -8,27 +8,68 @@ from typing import Any, Final
 DEEPEST: Final = 32
 """Levels after which a schema that refers to itself gets null."""
 
-DEEP: Final = 8
-"""Levels after which null is taken where it is one of several: a schema may branch into itself."""
+DEEP: Final = (8, 4, 2, 0)
+"""Levels after which null is taken where it is one of several, and fields that may be missing are:
+a schema may branch into itself. The first that gives a small enough value counts."""
+
+MOST_PARTS: Final = 10_000
+"""Of a value; so many letters of a text are a part."""
+
+PART: Final = 20
 
 TEXT: Final = "Lorem ipsum"
 
 _NULL: Final = {"type": "null"}
 
 
+class NoExample(ValueError):
+    """What a schema asks for is too large, or the schema is none."""
+
+
 def example_of(schema: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     """A value that the schema allows, as far as its usual words say: types, enums, references.
 
     Patterns and formats are not obeyed.
+
+    Raises:
+        NoExample: there is none.
     """
-    return _Examples(schema).of(schema, 0)
+    found = (_found(schema, deep) for deep in DEEP)
+    small = next((value for value in found if value is not None), None)
+    if small is None:
+        raise NoExample("The schema is none, or asks for too much.")
+    return small[0]
+
+
+def _found(schema: Mapping[str, Any], deep: int) -> tuple[Any] | None:
+    try:
+        return (_Examples(schema, deep).of(schema, 0),)
+    except (
+        _TooMuch,
+        AttributeError,
+        LookupError,
+        TypeError,
+    ):  # a word has another type than its own
+        return None
+
+
+class _TooMuch(Exception):
+    pass
 
 
 class _Examples:
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Any], deep: int) -> None:
         self.root = root
+        self._deep = deep
+        self._left = MOST_PARTS
+
+    def _spend(self, parts: int) -> None:
+        self._left -= parts
+        if self._left < 0:
+            raise _TooMuch
 
     def of(self, schema: Any, depth: int) -> Any:  # noqa: ANN401
+        self._spend(1)
         if not isinstance(schema, Mapping) or depth > DEEPEST:
             return None
         if "$ref" in schema:
@@ -41,7 +82,7 @@ class _Examples:
                 return schema[word][0]
         for word in ("anyOf", "oneOf", "allOf"):
             if schema.get(word):
-                ends = depth > DEEP and _NULL in schema[word]
+                ends = depth > self._deep and _NULL in schema[word]
                 return self.of(_NULL if ends else schema[word][0], depth + 1)
         return self._of_type(schema, depth)
 
@@ -55,16 +96,21 @@ class _Examples:
         kind = schema.get("type", "object" if "properties" in schema else None)
         kind = kind[0] if isinstance(kind, list) and kind else kind
         if kind == "object":
-            fields = schema.get("properties", {})
-            return {name: self.of(field, depth + 1) for name, field in fields.items()}
+            fields, needed = schema.get("properties", {}), schema.get("required", ())
+            wanted = fields if depth <= self._deep else [name for name in fields if name in needed]
+            return {name: self.of(fields[name], depth + 1) for name in wanted}
         if kind == "array":
-            return [self.of(schema.get("items"), depth + 1)] * max(schema.get("minItems", 1), 1)
+            count, left = max(schema.get("minItems", 1), 1), self._left
+            item = self.of(schema.get("items"), depth + 1)
+            self._spend((count - 1) * (left - self._left))
+            return [item] * count
         return self._of_scalar(kind, schema)
 
-    @staticmethod
-    def _of_scalar(kind: object, schema: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    def _of_scalar(self, kind: object, schema: Mapping[str, Any]) -> Any:  # noqa: ANN401
         if kind == "string":
-            text = TEXT.ljust(schema.get("minLength", 0), ".")
+            length = schema.get("minLength", 0)
+            self._spend(length // PART)
+            text = TEXT.ljust(length, ".")
             return text[: schema.get("maxLength", len(text))]
         if kind in {"integer", "number"}:
             return schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)

@@ -26,7 +26,7 @@ class TooLarge(ValueError):
 def first_value(text: str, integer: Callable[[int], object] = int) -> tuple[Any, str]:
     r"""The value that a text begins with, and the text behind it.
 
-    Half a character (``"\\ud83d"`` alone) becomes the sign of replacement: no wire can carry it.
+    Half a character (``"\ud83d"`` alone) becomes the sign of replacement: no wire can carry it.
 
     Args:
         text: without space before the JSON.

@@ -86,6 +86,7 @@ def compose(asked: Asked, cancel_after_words: int | None = None) -> list[Beat]:
 
     Raises:
         BadScript: the instruction block is no script.
+        NoExample: no reply obeys the schema.
     """
     items: list[Item] = []
     if asked.schema is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from .beats import Beat, Cut, first_sound, paced
+from .example import NoExample
 from .lorem import stable_hash
 from .openai_words import OpenAIWords, asked_by, error_body
 from .reply import composed
@@ -64,7 +65,7 @@ class Answers:
             return self._refusal("Test mode has streams of chat completions only.")
         try:
             beats = await composed(asked_by(body), self._cancel, size=len(request.content))
-        except BadScript as problem:
+        except (BadScript, NoExample) as problem:
             return self._refusal(str(problem))
         said = paced(beats, self._pace)
         first = await first_sound(said)

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import orjson
 
+from ..json_text import TooLarge, first_value
+
 JSON: Final = "application/json; charset=utf-8"
 BARE_JSON: Final = "application/json"
 """Of an error that would have been the first line of a stream."""
@@ -55,7 +57,10 @@ def as_go_reads(text: str, at_end: str = "unexpected EOF") -> Any:  # noqa: ANN4
         ValueError: it is no JSON; the text says so as Go does, about as exactly.
     """
     try:
-        return json.JSONDecoder().raw_decode(text.lstrip(" \t\r\n"))[0]
+        return first_value(text.lstrip(" \t\r\n"), _as_go_counts)[0]
+    except TooLarge as error:
+        problem = f"json: cannot unmarshal number {error} into Go value of type float64"
+        raise ValueError(problem) from error
     except json.JSONDecodeError as error:
         rest = error.doc[error.pos :]
         if comma := "trailing comma" in error.msg:  # where Python 3.13 says it
@@ -67,6 +72,11 @@ def as_go_reads(text: str, at_end: str = "unexpected EOF") -> Any:  # noqa: ANN4
         raise ValueError(f"invalid character '{wrong}' looking for {where}") from error
     except RecursionError as error:
         raise ValueError("exceeded max depth") from error
+
+
+def _as_go_counts(number: int) -> float:
+    """A whole number; what no 64 bits can hold is a float there."""
+    return number if -(2**63) <= number < 2**63 else float(number)
 
 
 def encoded(line: Body) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from ..beats import Beat, Cut, first_sound, paced
+from ..example import NoExample
 from ..models import listed_models, model_info
 from ..reply import composed, prompt_tokens
 from ..script import BadScript
@@ -133,6 +134,8 @@ class FakeOllama:
             beats = await composed(asked, self._cancel, size=len(raw))
         except BadScript as problem:
             raise Answer(400, str(problem)) from problem
+        except NoExample as problem:
+            raise Answer(500, "invalid JSON schema in format") from problem
         words = OllamaWords(body["model"])
         async with aclosing(paced(beats, self._pace)) as said:
             first = await first_sound(said)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from mochi_server.providers.base import ModelRequest
-from mochi_server.testmode.example import example_of
+from mochi_server.testmode.example import NoExample, example_of
 from mochi_server.testmode.provider import ScriptedProvider
 
 
@@ -69,3 +69,26 @@ def test_a_schema_that_branches_into_itself_has_a_small_example():
     found = example_of({"$defs": {"node": node}, "$ref": "#/$defs/node"})
     assert len(str(found)) < 10_000
     assert set(found["a"]) == set("abcd")
+
+
+def test_what_need_not_be_there_ends_where_a_schema_goes_on_for_ever():
+    """As of a type whose fields may be missing, and are of that same type."""
+    node = {"type": "object", "properties": {name: {"$ref": "#/$defs/node"} for name in "abcd"}}
+    found = example_of({"$defs": {"node": node}, "$ref": "#/$defs/node"})
+    assert len(str(found)) < 200_000
+    assert set(found["a"]) == set("abcd")
+
+
+def test_a_schema_that_asks_for_too_much_has_no_example():
+    node = {
+        "type": "object",
+        "properties": {name: {"$ref": "#/$defs/node"} for name in "abcd"},
+        "required": list("abcd"),
+    }
+    with pytest.raises(NoExample):
+        example_of({"$defs": {"node": node}, "$ref": "#/$defs/node"})
+    lists = {"type": "integer"}
+    for _ in range(9):
+        lists = {"type": "array", "minItems": 10, "items": lists}
+    with pytest.raises(NoExample):
+        example_of(lists)
