@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
@@ -16,12 +17,16 @@ from mochi_server.errors import (
     ProviderUnreachable,
 )
 from mochi_server.messages import now
-from mochi_server.providers.base import ModelInfo
+from mochi_server.providers.base import ModelInfo, Provider
 from mochi_server.providers.registry import ProviderRegistry
 from mochi_server.runtime import Runtime
 
 LIMIT_SECONDS = 3.0
 """A provider that has not told its models by then is given up."""
+
+PREPARE_SECONDS = 30.0
+"""What a provider does once before it asks, such as importing its package, is no silence of its
+service; by then it is asked all the same."""
 
 FRESH_SECONDS = 60.0
 """Age up to which an answer is given again."""
@@ -32,6 +37,7 @@ class ProviderAnswer:
     """One provider, as far as it has answered."""
 
     configured: bool
+    """Whether it has what it needs, as far as is known without its service."""
     reachable: bool = False
     latency_ms: float | None = None
     """Until it said that it is there."""
@@ -55,19 +61,27 @@ async def ask(runtime: Runtime, *, limit: float = LIMIT_SECONDS) -> Survey:
 
     Args:
         runtime: whose providers.
-        limit: seconds after which one that hangs is given up.
+        limit: seconds after which one that hangs is given up; those that it needs once before
+            the first question do not count.
     """
     registry = runtime.providers
     found = {
         alias: ProviderAnswer(configured=registry.get(alias).configured) for alias in registry.known
     }
     names = {alias: f"models of {alias}" for alias, one in found.items() if one.configured}
+    first = {f"setting up {alias}": _prepare(registry.get(alias)) for alias in names}
+    await ask_all(first, tasks=runtime.background, limit=PREPARE_SECONDS)
     questions = {name: _fill_in(registry, alias, found[alias]) for alias, name in names.items()}
     tasks = await ask_all(questions, tasks=runtime.background, limit=limit)
     for alias, name in names.items():
         if reason := _why_none(tasks[name], limit):
             found[alias].problem = problem_of(alias, reason)
     return Survey(found)
+
+
+async def _prepare(provider: Provider) -> None:
+    with suppress(MochiError):  # asking fails in the same way
+        await provider.prepare()
 
 
 async def _fill_in(registry: ProviderRegistry, alias: str, answer: ProviderAnswer) -> None:
@@ -81,13 +95,16 @@ async def _fill_in(registry: ProviderRegistry, alias: str, answer: ProviderAnswe
         models = await provider.list_models()
         reason = None if models else await provider.problem()
     except MochiError as error:
+        answer.configured = not isinstance(error, ProviderNotConfigured)
         answer.problem = problem_of(alias, error)
+        return
+    if reason is not None:
+        answer.configured = False
+        answer.problem = problem_of(alias, ProviderNotConfigured(reason))
         return
     answer.models = [
         replace(one, name=registry.full_name(alias, one.name), provider=alias) for one in models
     ]
-    if reason is not None:
-        answer.problem = problem_of(alias, ProviderNotConfigured(reason))
 
 
 def _why_none(task: asyncio.Task[None], limit: float) -> MochiError | None:

@@ -60,19 +60,21 @@ async def list_models(request: HttpRequest) -> HttpResponse:
     openapi_extra=documented(example=AVAILABLE),
 )
 async def available_models(request: HttpRequest) -> HttpResponse:
-    """Of at most a minute ago, and never later than three seconds, also when a provider hangs.
+    """Of at most a minute ago. A provider that hangs is waited for three seconds.
 
     `/api/models/available` is the same.
     """
     runtime = get_runtime()
     survey = await survey_of(runtime).read()
-    known = {alias: one for alias, one in survey.providers.items() if one.configured}
+    answers = survey.providers
     return json_response(
         {
             "providers": {
-                alias: [shown(model) for model in one.models or ()] for alias, one in known.items()
+                alias: [shown(model) for model in one.models or ()]
+                for alias, one in answers.items()
+                if one.configured
             },
-            "problems": [one.problem for one in known.values() if one.problem is not None],
+            "problems": [one.problem for one in answers.values() if one.problem is not None],
             "checked_at": survey.checked_at,
         }
     )

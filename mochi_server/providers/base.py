@@ -64,6 +64,13 @@ class Provider(ABC):
         """Whether the person has set what the provider needs (a key); without, it is not shown."""
         return True
 
+    async def prepare(self) -> None:  # noqa: B027 - not every provider has something to do
+        """Do once what takes time before the first question, such as importing a package.
+
+        Raises:
+            ProviderNotConfigured: it lacks what it needs.
+        """
+
     @abstractmethod
     async def list_models(self) -> list[ModelInfo]:
         """Every model that can chat, with plain names (no alias).

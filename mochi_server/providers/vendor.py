@@ -75,6 +75,14 @@ class VendorProvider(Provider, Generic[ClientT]):
         """Whether there is a key."""
         return self._api_key is not None
 
+    async def prepare(self) -> None:
+        """Import the SDK and make its client.
+
+        Raises:
+            ProviderNotConfigured: there is no key, no package, or they are of no use.
+        """
+        await self._client()
+
     async def _client(self) -> ClientT:
         async with self._opening:
             if self._opened is None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 import pytest
 
 from chat.survey import LIMIT_SECONDS, ask, survey_of
 from mochi_server.config import load_settings
+from mochi_server.providers.local import LocalProvider
 from mochi_server.providers.ollama import OllamaProvider
+from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
 from tests.support.fake_ollama import FakeOllama
+from tests.support.fake_openai import JSON, Answer, running_fake
 
 
 class KeylessProvider(OllamaProvider):
@@ -20,6 +24,12 @@ class KeylessProvider(OllamaProvider):
     @property
     def configured(self):
         return False
+
+
+class SlowPackageProvider(OpenAICompatibleProvider):
+    """One whose package takes long to import."""
+
+    module = "slow_vendor_package"
 
 
 class BrokenProvider(OllamaProvider):
@@ -133,6 +143,34 @@ async def test_one_that_is_not_configured_is_named_and_not_asked(runtime_of, oll
             None,
         )
         assert other.requests == []
+
+
+async def test_one_that_lacks_what_it_needs_is_not_configured(runtime_of, ollama, tmp_path):
+    local = LocalProvider("local", models_path=tmp_path / "models", idle_seconds=1)
+    survey = await ask(runtime_of(provider("ollama", ollama.url), local))
+    one = survey.providers["local"]
+    assert one.problem["code"] == "PROVIDER_NOT_CONFIGURED"
+    assert "mochi-server pull" in one.problem["message"]
+    assert (one.configured, one.reachable, one.models) == (False, False, None)
+
+
+async def test_a_package_that_takes_long_to_import_takes_nothing_off_the_limit(
+    runtime_of, ollama, tmp_path, monkeypatch
+):
+    limit = 2.0
+    code = f"import sys, time, openai\ntime.sleep({limit + 0.5})\nsys.modules[__name__] = openai\n"
+    (tmp_path / "slow_vendor_package.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    listed = {"object": "list", "data": [{"id": "m", "object": "model", "created": 1}]}
+    async with running_fake() as fake:
+        answer = Answer(pieces=[json.dumps(listed).encode()], content_type=JSON)
+        fake.answers = [answer, answer]
+        slow = SlowPackageProvider("openai", api_key=None, base_url=fake.base_url)
+        survey = await ask(runtime_of(provider("ollama", ollama.url), slow), limit=limit)
+    one = survey.providers["openai"]
+    assert (one.reachable, one.problem) == (True, None)
+    assert one.latency_ms < limit * 1000
+    assert [model.name for model in one.models] == ["openai/m"]
 
 
 async def test_models_of_other_providers_have_their_full_names(runtime_of, ollama):
