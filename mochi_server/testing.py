@@ -40,6 +40,8 @@ from .testmode.blocks import (
     usage,
 )
 
+# Without the fixtures, which the plugin brings: a star import would put them before the overriding
+# ones of a suite.
 __all__ = [
     "TestServer",
     "call",
@@ -49,9 +51,6 @@ __all__ = [
     "finish_reason",
     "instructions",
     "malformed_call",
-    "mochi_fake_ollama",
-    "mochi_test_server",
-    "mochi_test_settings",
     "running_fake_ollama",
     "running_server",
     "stall",
@@ -138,7 +137,7 @@ def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - o
 
     Args:
         settings: the server's, by the names of their fields: ``data_dir=…``,
-            ``test_words_per_second=50``, ``max_tool_rounds=3``.
+            ``test_words_per_second=50``, ``max_tool_rounds=3``; None is as if it were not there.
 
     Raises:
         RuntimeError: it does not start; the text says why.
@@ -170,7 +169,8 @@ def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[
         # The server itself would only warn.
         raise TypeError(f"no settings of mochi-server: {', '.join(unknown)}")
     with tempfile.TemporaryDirectory() as folder:
-        chosen = {"data_dir": folder, "test_words_per_second": 0, "port": 0, **settings}
+        given = {name: value for name, value in settings.items() if value is not None}
+        chosen = {"data_dir": folder, "test_words_per_second": 0, "port": 0, **given}
         chosen["data_dir"] = Path(chosen["data_dir"]).absolute()
         process = subprocess.Popen(  # noqa: S603 - one of our own commands
             [sys.executable, "-m", "mochi_server", command],

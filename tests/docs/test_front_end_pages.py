@@ -53,9 +53,6 @@ def test_every_helper_is_shown_and_the_calls_that_are_shown_work() -> None:
     functions = set(testing.__all__) - {
         "TestServer",
         "instructions",
-        "mochi_fake_ollama",
-        "mochi_test_server",
-        "mochi_test_settings",
         "running_fake_ollama",
         "running_server",
     }

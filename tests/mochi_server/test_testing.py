@@ -52,6 +52,23 @@ def test_the_fixtures_serve_sync_and_async_tests_with_settings_of_the_suite(tmp_
     assert "2 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
+def test_a_star_import_keeps_the_settings_of_the_suite(tmp_path):
+    """The fixtures come as a plugin: in the names of a module they would hide those settings."""
+    (tmp_path / "conftest.py").write_text(
+        'import pytest\n\npytest_plugins = ["mochi_server.testing"]\n\n'
+        '@pytest.fixture(scope="session")\ndef mochi_test_settings():\n'
+        '    return {"api_token": "secret"}\n'
+    )
+    (tmp_path / "test_star.py").write_text(
+        "from mochi_server.testing import *\n\n"
+        "def test_it(mochi_test_settings):\n"
+        "    assert mochi_test_settings == {'api_token': 'secret'}\n"
+        "    assert instructions(text(1)) and TestServer and running_server\n"
+    )
+    ended = pytest_in(tmp_path)
+    assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
 def test_a_client_of_ollama_has_a_stand_in_that_obeys_its_messages(tmp_path):
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["mochi_server.testing"]\n')
     (tmp_path / "test_client.py").write_text(
@@ -88,6 +105,12 @@ def test_nobodys_settings_are_used(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MOCHI_API_TOKEN", "mine")
     with running_server() as server, urlopen(f"{server.api}/models") as answer:
+        assert answer.status == 200
+
+
+def test_none_leaves_a_setting_unset():
+    unset = {"api_token": None, "test_cancel_after_words": None}
+    with running_server(**unset) as server, urlopen(f"{server.api}/models") as answer:
         assert answer.status == 200
 
 
