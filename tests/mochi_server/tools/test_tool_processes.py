@@ -9,6 +9,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import pytest_asyncio
 from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolFailed
 from mochi_server.tools.processes import ProcessLoader
 from tests.support.tool_folders import is_gone, tool_folder, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROOT = Path(__file__).parents[3]
 TOOLS = '''
@@ -193,32 +196,6 @@ TOOLS = '''
 '''
 
 
-@pytest_asyncio.fixture
-async def loader() -> AsyncIterator[ProcessLoader]:
-    loader = ProcessLoader(workers=4, memory_mb=200, start_seconds=20)
-    yield loader
-    with anyio.fail_after(30):
-        await loader.aclose()
-    assert_no_child_is_left()
-
-
-@pytest_asyncio.fixture
-async def folder(loader: ProcessLoader, tmp_path: Path) -> LoadedFolder:
-    [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
-    assert not folder.description.problems
-    return folder
-
-
-_OTHERS: set[int] = set()
-"""Children that were there before the test: servers of other tests."""
-
-
-@pytest.fixture(autouse=True)
-def _children_of_others() -> None:
-    _OTHERS.clear()
-    _OTHERS.update(children())
-
-
 def children() -> set[int]:
     """Processes that this one has started, zombies too."""
     found = set()
@@ -230,9 +207,46 @@ def children() -> set[int]:
     return found
 
 
-def assert_no_child_is_left() -> None:
-    """Not even a zombie."""
-    assert children() - _OTHERS == set()
+@pytest.fixture
+def others() -> set[int]:
+    """Children that were there before the test: those of other tests."""
+    return children()
+
+
+@asynccontextmanager
+async def loading() -> AsyncIterator[ProcessLoader]:
+    """A loader after whose end no child is left, not even a zombie."""
+    before = children()
+    loader = ProcessLoader(workers=4, memory_mb=200, start_seconds=20)
+    yield loader
+    with anyio.fail_after(30):
+        await loader.aclose()
+    assert children() - before == set()
+
+
+async def loaded(loader: ProcessLoader, path: Path) -> LoadedFolder:
+    [folder] = await loader.load([tool_folder(path, TOOLS)])
+    assert not folder.description.problems
+    return folder
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="folder")
+async def common(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LoadedFolder]:
+    """One for all tests that leave one idle process of it, or none."""
+    async with loading() as loader:
+        yield await loaded(loader, tmp_path_factory.mktemp("tools") / "mine")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def loader() -> AsyncIterator[ProcessLoader]:
+    async with loading() as loader:
+        yield loader
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fresh(loader: ProcessLoader, tmp_path: Path) -> LoadedFolder:
+    """One whose first process has done nothing yet."""
+    return await loaded(loader, tmp_path / "mine")
 
 
 async def pid_of(folder: LoadedFolder) -> int:
@@ -326,17 +340,17 @@ async def test_a_process_that_dies_between_calls_is_replaced(folder: LoadedFolde
     assert await pid_of(folder) != before
 
 
-async def test_answers_to_another_request_are_passed_over(folder: LoadedFolder):
+async def test_answers_to_another_request_are_passed_over(fresh: LoadedFolder):
     """The load was the first request, these are the second and the third."""
-    assert await folder.call("answer_twice", {"number": 1}) == "true"
-    assert await folder.call("answer_twice", {"number": 4}) == "true"
-    assert await folder.call("exit_from_a_thread", {}) == "still here"
+    assert await fresh.call("answer_twice", {"number": 1}) == "true"
+    assert await fresh.call("answer_twice", {"number": 4}) == "true"
+    assert await fresh.call("exit_from_a_thread", {}) == "still here"
 
 
-async def test_a_process_that_answers_twice_deceives_its_own_call_only(folder: LoadedFolder):
-    assert await folder.call("answer_twice", {"number": 2}) == "forged"
-    assert await folder.call("exit_from_a_thread", {}) == "still here"
-    assert await folder.call("main_thread", {}) == "True"
+async def test_a_process_that_answers_twice_deceives_its_own_call_only(fresh: LoadedFolder):
+    assert await fresh.call("answer_twice", {"number": 2}) == "forged"
+    assert await fresh.call("exit_from_a_thread", {}) == "still here"
+    assert await fresh.call("main_thread", {}) == "True"
 
 
 async def test_a_process_that_speaks_between_calls_is_replaced(
@@ -357,7 +371,7 @@ async def test_arguments_that_are_too_large_are_refused(folder: LoadedFolder):
     assert await pid_of(folder) > 0
 
 
-async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path):
+async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path, others: set[int]):
     loader = ProcessLoader(start_seconds=6)
     (tmp_path / "pids").mkdir()
     code = """
@@ -395,7 +409,7 @@ async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path):
     [second] = new()
     await until(lambda: is_gone(second))
     await loader.aclose()
-    assert_no_child_is_left()
+    assert children() - others == set()
 
 
 async def test_memory_without_end_is_an_error_of_that_call(folder: LoadedFolder):
@@ -405,9 +419,9 @@ async def test_memory_without_end_is_an_error_of_that_call(folder: LoadedFolder)
     assert int(await folder.call("leak", {"mb": 50})) > 0
 
 
-async def test_a_leak_is_in_no_later_call(folder: LoadedFolder):
+async def test_a_leak_is_in_no_later_call(fresh: LoadedFolder):
     """Where half of what is free is taken, the next call starts in a process of its own."""
-    pids = [int(await folder.call("leak", {"mb": 90})) for _ in range(4)]
+    pids = [int(await fresh.call("leak", {"mb": 90})) for _ in range(4)]
 
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
@@ -425,12 +439,12 @@ async def test_c_code_that_finds_no_memory_ends_its_process(folder: LoadedFolder
 
 
 async def test_what_is_printed_is_in_the_log(
-    loader: ProcessLoader, folder: LoadedFolder, caplog: pytest.LogCaptureFixture
+    loader: ProcessLoader, fresh: LoadedFolder, caplog: pytest.LogCaptureFixture
 ):
     with caplog.at_level(logging.INFO, logger="mochi_server.tools.output"):
-        assert await folder.call("say", {"text": "one\x1b[31m\ntwo"}) == "said"
-        assert await folder.call("say", {"text": "y" * 5000}) == "said"
-        assert await folder.call("murmur", {}) == "said"
+        assert await fresh.call("say", {"text": "one\x1b[31m\ntwo"}) == "said"
+        assert await fresh.call("say", {"text": "y" * 5000}) == "said"
+        assert await fresh.call("murmur", {}) == "said"
         await loader.aclose()
 
     assert "mine: one\\x1b[31m\n" in caplog.text
@@ -441,11 +455,11 @@ async def test_what_is_printed_is_in_the_log(
 
 
 async def test_a_flood_of_output_is_cut_short(
-    loader: ProcessLoader, folder: LoadedFolder, caplog: pytest.LogCaptureFixture
+    loader: ProcessLoader, fresh: LoadedFolder, caplog: pytest.LogCaptureFixture
 ):
     with caplog.at_level(logging.INFO, logger="mochi_server.tools.output"):
         with anyio.fail_after(20):
-            assert await folder.call("flood", {"lines": 100_000}) == "done"
+            assert await fresh.call("flood", {"lines": 100_000}) == "done"
         await loader.aclose()
 
     lines = [record.getMessage() for record in caplog.records]
@@ -468,8 +482,8 @@ async def test_keys_and_tokens_are_not_handed_on_but_the_rest_is(
     assert '"MY_TOOLS_SETTING": "shown"' in environment
 
 
-async def test_every_call_begins_in_the_folder(folder: LoadedFolder, tmp_path: Path):
-    mine = str((tmp_path / "mine").resolve())
+async def test_every_call_begins_in_the_folder(folder: LoadedFolder):
+    mine = str(Path(folder.description.folder).resolve())
 
     assert await folder.call("cwd", {"change": "/"}) == mine
     assert await folder.call("cwd", {"change": "/"}) == mine
@@ -548,7 +562,7 @@ async def test_an_import_that_crashes_or_hangs_hides_no_other_folder(tmp_path: P
     crashes, hangs, good = await loader.load(
         [
             tool_folder(tmp_path / "crashes", "import os; os.kill(os.getpid(), 11)"),
-            tool_folder(tmp_path / "hangs", "while True: pass"),
+            tool_folder(tmp_path / "hangs", "import time\nwhile True: time.sleep(0.1)"),
             tool_folder(tmp_path / "good", TOOLS),
         ]
     )
@@ -584,13 +598,13 @@ async def test_a_new_process_of_an_old_generation_has_the_present_code(
     assert not now.description.tools
 
 
-async def test_nothing_is_started_for_a_folder_that_is_not_there(tmp_path: Path):
+async def test_nothing_is_started_for_a_folder_that_is_not_there(tmp_path: Path, others: set[int]):
     loader = ProcessLoader()
 
     [folder] = await loader.load([FolderSpec(path=tmp_path / "none")])
 
     assert not folder.description.tools
-    assert_no_child_is_left()
+    assert children() - others == set()
     await loader.aclose()
 
 
