@@ -8,11 +8,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.errors import JSONObject
+from mochi_server.events import ErrorEvent
 from sessions_app.schemas import ModelName
 
 from .schemas import EVENTS
 from .stream_schemas import data_of, event_stream, frames
-from .wire.chunks import BATCH, PASSED_ON, whole_answer
+from .wire.chunks import BATCH, PASSED_ON, failure, whole_answer
 
 SESSION = "0b6a8a5e-3f0c-4b1e-9d55-6f1c2a7e8d90"
 MODEL = "qwen3:14b"
@@ -56,6 +57,8 @@ FINAL: JSONObject = {
     "metadata": dict(BATCH),
     "finished": True,
 }
+_ERROR: dict[str, Any] = EVENTS["error"]
+FAILURE = failure(ErrorEvent(**_ERROR), SESSION)
 
 
 class SimpleChatRequest(BaseModel):
@@ -159,7 +162,7 @@ def stream() -> dict[str, Any]:
                     ),
                 ]
             },
-            **{kind.type: data_of(kind) for kind in PASSED_ON},
+            **{kind.type: data_of(kind) for kind in (*PASSED_ON, ErrorEvent)},
         },
         {
             "without_tools": frames(
@@ -168,8 +171,6 @@ def stream() -> dict[str, Any]:
                 ("chunk", _chunk("", finished=True)),
             ),
             "with_tools": frames(("message", CALL), ("message", RESULT), ("message", FINAL)),
-            "failure": frames(
-                ("chunk", _chunk("2 + 3", finished=False)), ("error", EVENTS["error"])
-            ),
+            "failure": frames(("chunk", _chunk("2 + 3", finished=False)), ("error", FAILURE)),
         },
     )

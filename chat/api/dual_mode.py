@@ -45,6 +45,8 @@ router = Router()
 async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterator[str]:
     """The session's id; one made for a turn that is then refused does not stay.
 
+    The error of a turn that fails names the session that was made for it: nothing else does.
+
     Raises:
         SessionNotFound: it must be made, and there is no model for it.
         ModelNotFound, ProviderNotConfigured, ProviderError: the model is not there.
@@ -56,11 +58,17 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
         yield session_id
     except SessionBusy:  # by another first message: it is that one's session now
         raise
-    except MochiError:
-        if made:
-            with suppress(MochiError):  # somebody else uses it already
-                await runtime.sessions.delete(session_id, only_if=lambda one: not one.messages)
+    except MochiError as error:
+        if made and not await _take_back(runtime, session_id):
+            error.details.setdefault("session_id", session_id)
         raise
+
+
+async def _take_back(runtime: Runtime, session_id: str) -> bool:
+    """Delete a session that was made for nothing; whether it was."""
+    with suppress(MochiError):  # somebody else uses it already
+        return await runtime.sessions.delete(session_id, only_if=lambda one: not one.messages)
+    return False
 
 
 async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -> bool:

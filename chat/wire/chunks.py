@@ -30,12 +30,18 @@ BATCH: JSONObject = {
 }
 """``metadata`` of an answer that comes in one piece."""
 
-PASSED_ON = (ConfirmationRequired, ConfirmationDecided, ErrorEvent)
+PASSED_ON = (ConfirmationRequired, ConfirmationDecided)
+"""As on the other stream."""
 
 
 def frame(number: int, event: str, data: JSONObject) -> bytes:
     """One server-sent event."""
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, event.encode(), orjson.dumps(data))
+
+
+def failure(event: ErrorEvent, session_id: str) -> JSONObject:
+    """Data of an ``error``, which may be the first event that tells a new session's id."""
+    return {**event.payload(), "details": {**event.details, "session_id": session_id}}
 
 
 def whole_answer(content: str, session_id: str, model: str) -> JSONObject:
@@ -64,7 +70,7 @@ class Chunks:
             case ContentDelta():
                 return self._chunk(number, event.content, finished=False)
             case ErrorEvent():
-                return frame(number, event.type, event.payload())
+                return frame(number, event.type, failure(event, self._session_id))
             case MessageComplete():
                 self._complete = True
             case Done() if self._complete:
@@ -89,6 +95,7 @@ class Iterations:
     """
 
     def __init__(self, session_id: str, model: str, notes: Notes) -> None:
+        self._session_id = session_id
         self._of: JSONObject = {"session_id": session_id, "model": model}
         self._notes = notes
         self._final: JSONObject | None = None
@@ -111,6 +118,7 @@ class Iterations:
                 parts = [self._frame("message", self._final)]
             case ErrorEvent():
                 parts = self._take(AssistantMessage, ToolMessage)
+                parts.append(self._frame(event.type, failure(event, self._session_id)))
             case _:
                 pass
         if isinstance(event, PASSED_ON):
