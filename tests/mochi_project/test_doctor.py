@@ -14,9 +14,11 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
+import pytest_asyncio
 
 from mochi_server.initialise import initialise
 from tests.support.fake_ollama import FakeOllama
@@ -98,10 +100,8 @@ def healthy(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def broken(tmp_path: Path) -> Path:
+def break_all(folder: Path) -> Path:
     """Something wrong wherever something can be wrong."""
-    folder = tmp_path / "broken"
     tools = write_tools(folder / "tools", init=function("add") + "\n__all__ = ['add', 'missing']\n")
     write_tools(tools / "network", init="raise RuntimeError('there is no network')\n")
     agent = folder / "agents" / "coder"
@@ -165,52 +165,90 @@ async def test_a_healthy_folder_is_called_healthy(healthy: Path, ollama: FakeOll
     assert code == 0
 
 
-async def test_everything_that_is_broken_is_named_with_what_to_do(broken: Path) -> None:
-    code, text = await doctor(broken, **ills())
-    check_snapshot("broken", masked(text, broken))
-    assert code == 1
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For all tests that only have it looked at."""
+    return break_all(tmp_path_factory.mktemp("ills") / "broken")
 
 
-async def test_the_same_is_there_as_json(broken: Path) -> None:
-    settings = ills()
-    _, text = await doctor(broken, **settings)
-    code, answer = await doctor(broken, "--json", **settings)
-    report = json.loads(answer)
-    assert code == 1
-    assert set(report) == {"errors", "warnings", "notes", "findings"}
-    for finding in report["findings"]:
-        assert set(finding) == {"topic", "level", "what", "suggestion"}
-        assert (finding["suggestion"] is None) <= (finding["level"] in {"ok", "note"})
-        # Other figures of a living machine are another matter.
-        if "Room for" not in finding["what"]:
-            assert f"  {finding['level'].ljust(7)}  {finding['what']}\n" in text
-    levels = [finding["level"] for finding in report["findings"]]
-    shown = tuple(report[name] for name in ("errors", "warnings", "notes"))
-    assert shown == tuple(map(levels.count, ("error", "warning", "note")))
+class Look(NamedTuple):
+    """What one run of the command came to."""
+
+    code: int
+    text: str
+    before: dict[str, tuple[int, int, bytes]]
+    after: dict[str, tuple[int, int, bytes]]
 
 
-@pytest.mark.parametrize("isolation", ["process", "thread"])
-async def test_nothing_is_changed_by_looking(broken: Path, isolation: str) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def looked(broken: Path) -> Look:
+    """One run for all tests that read what it prints or what it leaves."""
     before = tree(broken)
-    await doctor(broken, tool_isolation=isolation, **ills())
-    assert tree(broken) == before
+    code, text = await doctor(broken, **ills())
+    return Look(code, text, before, tree(broken))
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
-async def test_no_secret_is_ever_printed(broken: Path, options: tuple[str, ...]) -> None:
+class Told(NamedTuple):
+    """The same twice, by two runs with the same settings."""
+
+    as_text: str
+    as_json: str
+    json_code: int
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def told(broken: Path) -> Told:
+    """About settings with secrets in them."""
     settings = ills() | {
         "api_token": "t0ken-very-secret",
         "redis_url": f"redis://me:pa55word@127.0.0.1:{closed_port()}/0?password=pa55word",
         "ollama_host": f"http://me:l0gin-secret@127.0.0.1:{closed_port()}",
         "openai_api_kye": "sk-another-secret",
     }
-    _, text = await doctor(broken, *options, **settings)
-    assert "MOCHI_OPENAI_API_KYE" in text
-    assert [secret for secret in SECRETS if secret in text] == []
+    _, text = await doctor(broken, **settings)
+    code, answer = await doctor(broken, "--json", **settings)
+    return Told(text, answer, code)
+
+
+def test_everything_that_is_broken_is_named_with_what_to_do(broken: Path, looked: Look) -> None:
+    check_snapshot("broken", masked(looked.text, broken))
+    assert looked.code == 1
+
+
+def test_the_same_is_there_as_json(told: Told) -> None:
+    report = json.loads(told.as_json)
+    assert told.json_code == 1
+    assert set(report) == {"errors", "warnings", "notes", "findings"}
+    for finding in report["findings"]:
+        assert set(finding) == {"topic", "level", "what", "suggestion"}
+        assert (finding["suggestion"] is None) <= (finding["level"] in {"ok", "note"})
+        # Other figures of a living machine are another matter.
+        if "Room for" not in finding["what"]:
+            assert f"  {finding['level'].ljust(7)}  {finding['what']}\n" in told.as_text
+    levels = [finding["level"] for finding in report["findings"]]
+    shown = tuple(report[name] for name in ("errors", "warnings", "notes"))
+    assert shown == tuple(map(levels.count, ("error", "warning", "note")))
+
+
+def test_nothing_is_changed_by_looking(looked: Look) -> None:
+    assert looked.after == looked.before
+
+
+async def test_nothing_is_changed_by_looking_at_tools_in_threads(broken: Path) -> None:
+    before = tree(broken)
+    await doctor(broken, tool_isolation="thread", **ills())
+    assert tree(broken) == before
+
+
+def test_no_secret_is_ever_printed(told: Told) -> None:
+    for text in (told.as_text, told.as_json):
+        assert "MOCHI_OPENAI_API_KYE" in text
+        assert [secret for secret in SECRETS if secret in text] == []
 
 
 @pytest.mark.slow
-async def test_it_ends_in_time_when_ollama_and_a_tool_hang(broken: Path) -> None:
+async def test_it_ends_in_time_when_ollama_and_a_tool_hang(tmp_path: Path) -> None:
+    broken = break_all(tmp_path / "broken")
     write_tools(broken / "tools", init="import time\ntime.sleep(600)\n")
     asked = asyncio.Event()
 
