@@ -14,6 +14,8 @@ from ..messages import ToolCall, new_call_id
 from ..nesting import CALL_LEVELS, is_too_deep
 
 _MOST: Final = 2**53
+_CUT: Final = frozenset({"length", "content_filter", "refusal"})
+"""Ends of replies that may lie within a call."""
 
 
 def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -44,18 +46,28 @@ class Fragments:
         """The call; ``reason`` is why the reply ended.
 
         Raises:
-            ProviderError: its arguments are not a JSON object.
+            ProviderError: its arguments are not a JSON object, or the reply was cut before they
+                came: a call without any would be another one.
         """
         text = self.arguments.strip()
         arguments = {} if text in {"", "null"} else parsed(text)
-        if not isinstance(arguments, dict) or is_too_deep(arguments, CALL_LEVELS):
+        if (
+            not isinstance(arguments, dict)
+            or is_too_deep(arguments, CALL_LEVELS)
+            or (not text and reason in _CUT)
+        ):
             raise ProviderError(
-                f"The model's reply reached its limit within a call of {self.name!r}."
-                if reason == "length"
-                else f"The model called {self.name!r} with arguments that are not a JSON object.",
+                self._fault(reason),
                 details={"arguments": plain_text(self.arguments[:1000]), "finish_reason": reason},
             )
         return ToolCall(id=self.id or new_call_id(), name=self.name, arguments=arguments)
+
+    def _fault(self, reason: str | None) -> str:
+        if reason == "length":
+            return f"The model's reply reached its limit within a call of {self.name!r}."
+        if reason in _CUT:
+            return f"The model's reply ended with {reason!r} within a call of {self.name!r}."
+        return f"The model called {self.name!r} with arguments that are not a JSON object."
 
 
 class CallAssembly:

@@ -226,6 +226,14 @@ async def test_a_call_may_come_whole(provider, fake):
     ]
 
 
+@pytest.mark.parametrize("arguments", [(), ('{"x"',)])
+@pytest.mark.parametrize(("reason", "words"), [("max_tokens", "limit"), ("refusal", "refusal")])
+async def test_a_call_that_was_cut_is_not_made(provider, fake, arguments, reason, words):
+    fake.scripts = [said(call(0, "toolu_1", "add", *arguments), end(reason))]
+    with pytest.raises(ProviderError, match=f"{words}'? within a call of 'add'"):
+        await reply(provider)
+
+
 @pytest.mark.parametrize("reason", ["refusal", "pause_turn", "model_context_window_exceeded"])
 async def test_other_ends_are_told(provider, fake, reason):
     fake.scripts = [said(text(0, "a"), end(reason))]

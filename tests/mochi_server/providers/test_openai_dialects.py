@@ -66,6 +66,13 @@ CALLS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]] 
         [whole(0, "add", '{"x": 1}'), whole(0, "add", '{"x": 2}')], TWO),
     "without index": (
         [whole(None, "add", '{"x": 1}', id="a"), whole(None, "add", '{"x": 2}', id="b")], TWO),
+    "no index at all": (
+        [delta(tool_calls=[{"id": each, "function": {"name": "add", "arguments": arguments}}])
+         for each, arguments in (("a", '{"x": 1}'), ("b", '{"x": 2}'))], TWO),
+    "no index at all, in fragments": (
+        [delta(tool_calls=[{"id": "a", "function": {"name": "add"}}]),
+         delta(tool_calls=[{"function": {"arguments": '{"x"'}}]),
+         delta(tool_calls=[{"function": {"arguments": ": 1}"}}])], TWO[:1]),
     "empty ids": (
         [whole(0, "add", '{"x": 1}', id=""), whole(1, "add", '{"x": 2}', id="")], TWO),
     "id and name in each fragment": (
@@ -97,9 +104,17 @@ async def test_calls_are_put_together(provider, fake, case, reason):
     assert finish.reason == "tool_calls"
 
 
-async def test_a_call_that_the_limit_has_cut_is_told_apart(provider, fake):
-    fake.answers = [stream(call_delta(0, id="a", name="add", arguments='{"x'), finished("length"))]
-    with pytest.raises(ProviderError, match="limit within a call of 'add'"):
+@pytest.mark.parametrize("arguments", ['{"x', "", None])
+@pytest.mark.parametrize(
+    ("reason", "words"), [("length", "limit within a call of 'add'"), ("content_filter", "filter")]
+)
+async def test_a_call_that_was_cut_is_not_made(provider, fake, arguments, reason, words):
+    """Nothing at all may be what came of its arguments: a call without any is another one."""
+    cut = call_delta(
+        0, id="a", name="add", **({} if arguments is None else {"arguments": arguments})
+    )
+    fake.answers = [stream(cut, finished(reason))]
+    with pytest.raises(ProviderError, match=words):
         await reply(provider)
 
 
