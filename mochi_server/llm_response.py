@@ -16,22 +16,28 @@ from .messages import AssistantMessage, ToolMessage
 
 
 @dataclass(frozen=True, slots=True)
+class GenericFunction:
+    """What a call is of."""
+
+    name: str
+    arguments: str
+    """JSON of an object."""
+
+
+@dataclass(frozen=True, slots=True)
 class GenericToolCall:
     """One call of a tool."""
 
     id: str | None
     """Null in messages of old files."""
-    name: str
-    arguments: JSONObject
+    function: GenericFunction
+    type: str = "function"
+    """Always this."""
 
     def as_json(self) -> JSONObject:
-        """``{"id", "type": "function", "function": {"name", "arguments"}}``, arguments as text."""
-        text = orjson.dumps(self.arguments).decode()
-        return {
-            "id": self.id,
-            "type": "function",
-            "function": {"name": self.name, "arguments": text},
-        }
+        """``{"id", "type", "function": {"name", "arguments"}}``."""
+        function: JSONObject = {"name": self.function.name, "arguments": self.function.arguments}
+        return {"id": self.id, "type": self.type, "function": function}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,8 @@ class LlmResponse:
         """``Using tools: add, subtract...`` where it does, else the content."""
         if not self.tool_calls:
             return self.content
-        return f"Using tools: {', '.join(call.name for call in self.tool_calls)}..."
+        names = ", ".join(call.function.name for call in self.tool_calls)
+        return f"Using tools: {names}..."
 
     def to_chat_message_dict(self) -> list[JSONObject] | None:
         """The calls as they stand in a chat message, arguments as text; null without any."""
@@ -80,7 +87,11 @@ class LlmResponse:
     def get_tool_execution_data(self) -> list[JSONObject]:
         """What to run: ``{"id", "name", "arguments"}`` each, arguments as an object."""
         return [
-            {"id": call.id, "name": call.name, "arguments": call.arguments}
+            {
+                "id": call.id,
+                "name": call.function.name,
+                "arguments": orjson.loads(call.function.arguments),
+            }
             for call in self.tool_calls or ()
         ]
 
@@ -107,7 +118,8 @@ def tool_message(message: ToolMessage) -> JSONObject:
 
 def _call(stored: dict[str, Any]) -> GenericToolCall:
     function = stored["function"]
-    return GenericToolCall(stored.get("id"), function["name"], function["arguments"])
+    text = orjson.dumps(function["arguments"]).decode()
+    return GenericToolCall(stored.get("id"), GenericFunction(function["name"], text))
 
 
 def _usage(message: AssistantMessage) -> JSONObject | None:
