@@ -7,9 +7,14 @@ import json
 import uuid
 
 import pytest
+import pytest_asyncio
 
+from tests.support.site import running_site
 from tests.support.tools import write_tools
 from tests.support.turns import masked
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+own_loop = pytest.mark.asyncio(loop_scope="function")
 
 TOOLS = '''
 __all__ = ["add", "subtract"]
@@ -33,11 +38,29 @@ BATCH = {"batch_mode": True, "fake_streaming_note": NOTE}
 MODEL = "qwen3:14b"
 
 
-@pytest.fixture
-async def server(server_of, tmp_path, ollama):
-    write_tools(tmp_path / "tools", init=TOOLS)
-    async with server_of(ollama=ollama) as found:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("simple")
+    write_tools(folder / "tools", init=TOOLS)
+    async with running_site(folder, heartbeat_seconds=1) as found:
         yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(shared):
+    async with shared.lent():
+        yield shared
+
+
+@pytest.fixture
+def server(site):
+    return site.server
+
+
+@pytest.fixture
+def fake(site):
+    """The Ollama behind that server."""
+    return site.ollama
 
 
 @pytest.fixture
@@ -67,13 +90,12 @@ async def stored(server, session_id):
 
 
 async def names(server):
-    return [one["session_id"] for one in (await server.get("/sessions"))[1]["sessions"]]
+    """Of all sessions, those of other tests too."""
+    return sorted(one["session_id"] for one in (await server.get("/sessions"))[1]["sessions"])
 
 
-async def test_the_batch_route_makes_the_session_and_answers_in_one_piece(
-    server, ollama, session_id
-):
-    ollama.reply(["Pa", "ris."])
+async def test_the_batch_route_makes_the_session_and_answers_in_one_piece(server, fake, session_id):
+    fake.reply(["Pa", "ris."])
     body = {"message": "Capital?", "session_id": session_id, "model": MODEL}
     status, answer = await server.post("/chat", {**body, "selected_tools": None})
     assert status == 200
@@ -87,27 +109,28 @@ async def test_the_batch_route_makes_the_session_and_answers_in_one_piece(
 
 
 async def test_the_batch_route_offers_no_tools_not_even_those_of_the_session(
-    server, ollama, session_id
+    server, fake, session_id
 ):
     await free_session(server, session_id, tools=["add"])
     body = {"message": "Add", "session_id": session_id, "selected_tools": ["add"]}
     status, _ = await server.post("/chat", body)
     assert status == 200
-    assert not ollama.chats[-1].get("tools")
+    assert not fake.chats[-1].get("tools")
 
 
-async def test_without_an_id_a_session_gets_one(server, ollama):
-    ollama.reply(["Hi."])
+async def test_without_an_id_a_session_gets_one(server, fake):
+    before = await names(server)
+    fake.reply(["Hi."])
     _, answer = await server.post("/chat", {"message": "Hello", "model": MODEL})
     assert str(uuid.UUID(answer["session_id"])) == answer["session_id"]
-    assert await names(server) == [answer["session_id"]]
+    assert await names(server) == sorted([answer["session_id"], *before])
 
 
 @pytest.mark.parametrize("tools", [None, []])
 async def test_without_tools_the_text_comes_in_chunks_and_the_last_is_finished(
-    server, ollama, session_id, tools
+    server, fake, session_id, tools
 ):
-    ollama.reply(["Pa", "ris."], thinking=["Hm"])
+    fake.reply(["Pa", "ris."], thinking=["Hm"])
     body = {"message": "Capital?", "session_id": session_id, "model": MODEL}
     found = await stream(server, {**body, "selected_tools": tools})
     assert {event.event for event in found} == {"chunk"}
@@ -120,19 +143,19 @@ async def test_without_tools_the_text_comes_in_chunks_and_the_last_is_finished(
 
 
 async def test_a_null_selection_offers_nothing_though_the_session_has_tools(
-    server, ollama, session_id
+    server, fake, session_id
 ):
     await free_session(server, session_id, tools=["add"])
     await stream(server, {"message": "Add", "session_id": session_id})
-    assert not ollama.chats[-1].get("tools")
+    assert not fake.chats[-1].get("tools")
 
 
 async def test_parallel_calls_come_as_whole_messages_in_the_generic_format(
-    server, ollama, session_id
+    server, fake, session_id
 ):
     await free_session(server, session_id)
-    ollama.reply(["Let me see."], tool_calls=CALLS, eval_count=20, prompt_eval_count=120)
-    ollama.reply(["5 and ", "7."], eval_count=9, prompt_eval_count=160)
+    fake.reply(["Let me see."], tool_calls=CALLS, eval_count=20, prompt_eval_count=120)
+    fake.reply(["5 and ", "7."], eval_count=9, prompt_eval_count=160)
     body = {"message": "2+3, 9-2?", "session_id": session_id, "model": MODEL}
     found = await stream(server, {**body, "selected_tools": ["add", "subtract"]})
     of = {"session_id": session_id, "model": MODEL}
@@ -183,13 +206,13 @@ async def test_parallel_calls_come_as_whole_messages_in_the_generic_format(
     }
 
 
-async def test_the_model_gets_the_selected_tools_and_their_results(server, ollama, session_id):
+async def test_the_model_gets_the_selected_tools_and_their_results(server, fake, session_id):
     await free_session(server, session_id, tools=["subtract"])
-    ollama.reply(tool_calls=CALLS[:1])
-    ollama.reply(["5."])
+    fake.reply(tool_calls=CALLS[:1])
+    fake.reply(["5."])
     body = {"message": "2+3?", "session_id": session_id, "selected_tools": ["add"]}
     await stream(server, body)
-    request, follow_up = ollama.chats[-2:]
+    request, follow_up = fake.chats[-2:]
     (tool,) = request["tools"]
     assert tool["type"] == "function"
     assert tool["function"]["name"] == "add"
@@ -201,21 +224,19 @@ async def test_the_model_gets_the_selected_tools_and_their_results(server, ollam
     assert session["tool_settings"]["tools"] == ["subtract"]
 
 
-async def test_the_stored_file_is_the_same_as_by_the_other_routes(
-    server, ollama, session_id, tmp_path
-):
+async def test_the_stored_file_is_the_same_as_by_the_other_routes(server, fake, session_id, site):
     await free_session(server, session_id, tools=["add", "subtract"])
     usual = str(uuid.uuid4())
     await free_session(server, usual, tools=["add", "subtract"])
     for _ in range(2):
-        ollama.reply(tool_calls=CALLS)
-        ollama.reply(["5 and 7."])
+        fake.reply(tool_calls=CALLS)
+        fake.reply(["5 and 7."])
     body = {"message": "Both?", "session_id": session_id}
     await stream(server, {**body, "selected_tools": ["add", "subtract"]})
     async for _ in server.stream(f"/chat/{usual}/stream", {"message": "Both?"}):
         pass
     ours, theirs = (
-        json.loads((tmp_path / "chat_sessions" / f"{one}.json").read_bytes())
+        json.loads((site.folder / "chat_sessions" / f"{one}.json").read_bytes())
         for one in (session_id, usual)
     )
     assert masked(ours["messages"]) == masked(theirs["messages"])
@@ -230,10 +251,10 @@ async def test_the_stored_file_is_the_same_as_by_the_other_routes(
 
 
 async def test_a_confirmation_passes_through_behind_the_message_that_needs_it(
-    server, ollama, session_id
+    server, fake, session_id
 ):
-    ollama.reply(tool_calls=CALLS[:1])
-    ollama.reply(["Done."])
+    fake.reply(tool_calls=CALLS[:1])
+    fake.reply(["Done."])
     body = {"message": "2+3?", "session_id": session_id, "model": MODEL, "selected_tools": ["add"]}
     kinds = []
     async for event in server.stream("/chat/stream", body):
@@ -251,15 +272,13 @@ async def test_a_confirmation_passes_through_behind_the_message_that_needs_it(
     ]
 
 
-async def test_an_error_after_the_first_byte_is_an_event_and_the_last_one(
-    server, ollama, session_id
-):
+async def test_an_error_after_the_first_byte_is_an_event_and_the_last_one(server, fake, session_id):
     body = {"message": "Go", "session_id": session_id, "model": MODEL}
-    ollama.reply(["Half"], error="out of memory")
+    fake.reply(["Half"], error="out of memory")
     found = await stream(server, body)
     assert [event.event for event in found] == ["chunk", "error"]
     assert found[-1].data["code"] == "OLLAMA_ERROR"
-    ollama.reply(["Half"], error="out of memory")
+    fake.reply(["Half"], error="out of memory")
     found = await stream(server, {**body, "selected_tools": ["add"]})
     assert [event.event for event in found] == ["message", "error"]
     assert (found[0].data["content"], found[0].data["interrupted"]) == ("Half", True)
@@ -267,12 +286,14 @@ async def test_an_error_after_the_first_byte_is_an_event_and_the_last_one(
 
 
 async def test_an_unknown_tool_is_refused_and_leaves_no_session(server, session_id):
+    before = await names(server)
     body = {"message": "x", "session_id": session_id, "model": MODEL, "selected_tools": ["nobody"]}
     status, answer = await server.post("/chat/stream", body)
     assert (status, answer["error"]["code"]) == (404, "TOOL_NOT_FOUND")
-    assert await names(server) == []
+    assert await names(server) == before
 
 
+@own_loop
 @pytest.mark.parametrize("route", ["/chat", "/chat/stream"])
 @pytest.mark.parametrize(
     ("body", "status", "code"),
@@ -291,43 +312,45 @@ async def test_what_is_refused_leaves_no_session(api, route, body, status, code)
 
 
 async def test_a_model_without_tools_is_refused_only_where_tools_are_selected(
-    server, ollama, session_id
+    server, fake, session_id
 ):
+    before = await names(server)
     body = {"message": "x", "session_id": session_id, "model": "gemma3:4b"}
     status, answer = await server.post("/chat/stream", {**body, "selected_tools": ["add"]})
     assert (status, answer["error"]["code"]) == (400, "TOOLS_NOT_SUPPORTED")
-    assert await names(server) == []
-    ollama.reply(["Hi."])
+    assert await names(server) == before
+    fake.reply(["Hi."])
     assert (await stream(server, body))[-1].data["finished"]
 
 
 async def test_another_model_answers_this_message_and_the_session_keeps_its_own(
-    server, ollama, session_id
+    server, fake, session_id
 ):
     body = {"message": "Hello", "session_id": session_id}
     await server.post("/chat", {**body, "model": MODEL})
     _, answer = await server.post("/chat", {**body, "model": "gemma3:4b"})
-    assert answer["model"] == ollama.chats[-1]["model"] == "gemma3:4b"
+    assert answer["model"] == fake.chats[-1]["model"] == "gemma3:4b"
     _, session = await server.get(f"/sessions/{session_id}")
     assert session["model"] == MODEL
     assert session["messages"][-1]["model"] == "gemma3:4b"
     await server.post("/chat", body)
-    assert ollama.chats[-1]["model"] == MODEL
+    assert fake.chats[-1]["model"] == MODEL
 
 
 async def test_two_first_messages_at_once_make_one_session(server, session_id):
+    before = await names(server)
     body = {"message": "Hello", "session_id": session_id, "model": MODEL}
     found = await asyncio.gather(*(server.post("/chat", body) for _ in range(4)))
     statuses = sorted(status for status, _ in found)
     assert statuses[0] == 200
     assert set(statuses) <= {200, 409}
-    assert await names(server) == [session_id]
+    assert await names(server) == sorted([session_id, *before])
     assert len(await stored(server, session_id)) == 2 * statuses.count(200)
 
 
 @pytest.mark.parametrize("tools", [None, ["add"]])
 async def test_who_sees_the_finished_event_may_send_the_next_message(
-    server, ollama, session_id, tools
+    server, fake, session_id, tools
 ):
     body = {"message": "Hi", "session_id": session_id, "model": MODEL, "selected_tools": tools}
     for _ in range(10):
@@ -337,6 +360,7 @@ async def test_who_sees_the_finished_event_may_send_the_next_message(
                 assert status == 200, answer
 
 
+@own_loop
 async def test_an_answer_that_was_forced_by_the_limit_of_rounds_says_so(
     server_of, ollama, session_id, tmp_path
 ):
@@ -351,16 +375,15 @@ async def test_an_answer_that_was_forced_by_the_limit_of_rounds_says_so(
     assert not any("tool_rounds_exhausted" in event.data for event in others)
 
 
-async def test_a_silent_stream_of_messages_sends_signs_of_life(server_of, ollama, session_id):
+async def test_a_silent_stream_of_messages_sends_signs_of_life(server, fake, session_id):
     gate = asyncio.Event()
-    ollama.reply(["Hi."], thinking=["Hm"], gate=gate, pause_after=1)
-    async with server_of(ollama=ollama, heartbeat_seconds=1) as server:
-        body = {"message": "x", "session_id": session_id, "model": MODEL}
-        text = ""
-        async with server.http.post(f"{server.api}/chat/stream", json=body) as response:
-            async for part in response.content.iter_any():
-                text += part.decode()
-                if ": ping\n\n" in text:
-                    gate.set()
-        assert text.startswith("retry: 3000\n\n: ping\n\n")
-        assert '"content":"Hi."' in text
+    fake.reply(["Hi."], thinking=["Hm"], gate=gate, pause_after=1)
+    body = {"message": "x", "session_id": session_id, "model": MODEL}
+    text = ""
+    async with server.http.post(f"{server.api}/chat/stream", json=body) as response:
+        async for part in response.content.iter_any():
+            text += part.decode()
+            if ": ping\n\n" in text:
+                gate.set()
+    assert text.startswith("retry: 3000\n\n: ping\n\n")
+    assert '"content":"Hi."' in text

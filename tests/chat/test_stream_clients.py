@@ -7,21 +7,57 @@ import json
 import re
 import signal
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+import pytest_asyncio
 
 from mochi_server.sessions import JSONFileStorage
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.raw import RawClient, events_of
 from tests.support.server import NOBODY, Server, running_server
+from tests.support.site import Site, running_site
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+own_loop = pytest.mark.asyncio(loop_scope="function")
 
 UVICORN = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0")
 RUNS = re.compile(r"running on (http://\S+)")
 ESTABLISHED = "01"
+NOT_READ = "has not read its stream"
 MEGABYTES = ["word " * 400] * 6000  # 12 MB, more than all socket buffers together
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def usual(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder = tmp_path_factory.mktemp("clients")
+    async with running_site(folder, one_at_a_time=False) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(usual: Site) -> AsyncIterator[Site]:
+    """A server as it is by default."""
+    async with usual.lent():
+        yield usual
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def strict(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder = tmp_path_factory.mktemp("strict")
+    limits = {"client_stall_seconds": 0.6, "heartbeat_seconds": 0.2}
+    async with running_site(folder, **limits) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def impatient(strict: Site) -> AsyncIterator[Site]:
+    """A server that soon drops who does not read."""
+    async with strict.lent():
+        yield strict
 
 
 def stored(folder: Path, session: str) -> list[dict[str, Any]]:
@@ -82,137 +118,127 @@ def connected(ports: set[int]) -> bool:
     )
 
 
-async def test_a_client_that_hangs_up_stops_the_model_and_keeps_the_partial(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
+async def test_a_client_that_hangs_up_stops_the_model_and_keeps_the_partial(site: Site) -> None:
     """In mid-stream, before the first token, and on the plain route; each at once."""
-    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+    server, ollama = site.server, site.ollama
+    session = await server.new_session()
+    paused(ollama)
+    client, _ = await begun(server, session)
+    client.hang_up()
+    with anyio.fail_after(5):
+        await ollama.disconnected(1)
+    partial = (await until_stored(site.folder, session, 2))[-1]
+    assert (partial["content"], partial["interrupted"]) == ("Once upon", True)
+    await next_turn_works(server, session)
+
+    for number, route in enumerate(("/stream", ""), start=2):
         session = await server.new_session()
-        paused(ollama)
-        client, _ = await begun(server, session)
+        ollama.reply(["Late."], gate=asyncio.Event())
+        before = len(ollama.chats)
+        path = f"/chat/{session}{route}"
+        client = await RawClient.post(server.url, path, {"message": "Hi"})
+        await ollama.requested(before + 1, path="/api/chat")
         client.hang_up()
         with anyio.fail_after(5):
-            await ollama.disconnected(1)
-        partial = (await until_stored(tmp_path, session, 2))[-1]
-        assert (partial["content"], partial["interrupted"]) == ("Once upon", True)
+            await ollama.disconnected(number)
+        assert [m["role"] for m in stored(site.folder, session)] == ["user"]
         await next_turn_works(server, session)
-
-        for number, route in enumerate(("/stream", ""), start=2):
-            session = await server.new_session()
-            ollama.reply(["Late."], gate=asyncio.Event())
-            before = len(ollama.chats)
-            path = f"/chat/{session}{route}"
-            client = await RawClient.post(server.url, path, {"message": "Hi"})
-            await ollama.requested(before + 1, path="/api/chat")
-            client.hang_up()
-            with anyio.fail_after(5):
-                await ollama.disconnected(number)
-            assert [m["role"] for m in stored(tmp_path, session)] == ["user"]
-            await next_turn_works(server, session)
-        assert "Traceback" not in server.log, server.log
-        assert "never retrieved" not in server.log
 
 
 async def test_a_client_that_half_closes_still_gets_its_answer_or_counts_as_gone(
-    tmp_path: Path, ollama: FakeOllama
+    site: Site,
 ) -> None:
     """Closing only the sending side must not leave a turn running for nobody."""
-    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
-        session = await server.new_session()
-        reply = paused(ollama)
-        client, got = await begun(server, session)
-        client.writer.write_eof()
-        with anyio.move_on_after(2):
-            await ollama.disconnected()
-        gone = ollama.disconnects == 1
-        assert reply.gate is not None
-        reply.gate.set()
-        got += await client.rest(5)
-        message = (await until_stored(tmp_path, session, 2))[-1]
-        if gone:
-            assert b" a time" not in got
-            assert b"event: done" not in got
-            assert (message["content"], message["interrupted"]) == ("Once upon", True)
-        else:
-            assert got.index(b"event: message_complete") < got.index(b"event: done")
-            assert b"event: error" not in got
-            assert message["content"] == "Once upon a time"
-            assert "interrupted" not in message
-        await next_turn_works(server, session)
+    server, ollama = site.server, site.ollama
+    session = await server.new_session()
+    reply = paused(ollama)
+    client, got = await begun(server, session)
+    client.writer.write_eof()
+    with anyio.move_on_after(2):
+        await ollama.disconnected()
+    gone = ollama.disconnects == 1
+    assert reply.gate is not None
+    reply.gate.set()
+    got += await client.rest(5)
+    message = (await until_stored(site.folder, session, 2))[-1]
+    if gone:
+        assert b" a time" not in got
+        assert b"event: done" not in got
+        assert (message["content"], message["interrupted"]) == ("Once upon", True)
+    else:
+        assert got.index(b"event: message_complete") < got.index(b"event: done")
+        assert b"event: error" not in got
+        assert message["content"] == "Once upon a time"
+        assert "interrupted" not in message
+    await next_turn_works(server, session)
 
 
 async def test_a_client_that_never_reads_loses_its_stream_and_holds_up_nobody(
-    tmp_path: Path, ollama: FakeOllama
+    impatient: Site,
 ) -> None:
     """The upstream is read to its end at full speed, the whole reply is stored, others are served,
     and the slow client's stream ends without ``done``."""
-    async with running_server(
-        data_dir=tmp_path, ollama=ollama, client_stall_seconds=0.5, heartbeat_seconds=0.2
-    ) as server:
-        session = await server.new_session()
-        ollama.reply(MEGABYTES)
-        client = await RawClient.post(
-            server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
-        )
-        found = await until_stored(tmp_path, session, 2)
-        assert found[-1]["content"] == "".join(MEGABYTES)
-        assert "interrupted" not in found[-1]
-        assert ollama.disconnects == 0
-        await next_turn_works(server, session)
-        await server.saw("has not read its stream")
-        await dropped(client.port)
-        assert b"event: done" not in await client.rest()
+    server, ollama = impatient.server, impatient.ollama
+    told = server.log.count(NOT_READ)
+    session = await server.new_session()
+    ollama.reply(MEGABYTES)
+    client = await RawClient.post(
+        server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
+    )
+    found = await until_stored(impatient.folder, session, 2)
+    assert found[-1]["content"] == "".join(MEGABYTES)
+    assert "interrupted" not in found[-1]
+    assert ollama.disconnects == 0
+    await next_turn_works(server, session)
+    await server.saw(NOT_READ, told + 1)
+    await dropped(client.port)
+    assert b"event: done" not in await client.rest()
 
 
 async def test_a_client_that_stalls_in_mid_reply_loses_its_stream_but_not_its_turn(
-    tmp_path: Path, ollama: FakeOllama
+    impatient: Site,
 ) -> None:
     """The model goes on to its end, the whole reply is stored, then the session is free."""
-    async with running_server(
-        data_dir=tmp_path, ollama=ollama, client_stall_seconds=0.5, heartbeat_seconds=0.2
-    ) as server:
-        session = await server.new_session()
-        gate = asyncio.Event()
-        ollama.reply(MEGABYTES, gate=gate, pause_after=len(MEGABYTES) - 1)
-        client = await RawClient.post(
-            server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
-        )
-        await dropped(client.port)
-        gate.set()
-        reply = (await until_stored(tmp_path, session, 2))[-1]
-        assert "interrupted" not in reply
-        assert reply["content"] == "".join(MEGABYTES)
-        assert ollama.disconnects == 0
-        await next_turn_works(server, session)
-        client.hang_up()
+    server, ollama = impatient.server, impatient.ollama
+    session = await server.new_session()
+    gate = asyncio.Event()
+    ollama.reply(MEGABYTES, gate=gate, pause_after=len(MEGABYTES) - 1)
+    client = await RawClient.post(
+        server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
+    )
+    await dropped(client.port)
+    gate.set()
+    reply = (await until_stored(impatient.folder, session, 2))[-1]
+    assert "interrupted" not in reply
+    assert reply["content"] == "".join(MEGABYTES)
+    assert ollama.disconnects == 0
+    await next_turn_works(server, session)
+    client.hang_up()
 
 
-async def test_a_slow_client_that_does_read_gets_everything(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
+async def test_a_slow_client_that_does_read_gets_everything(impatient: Site) -> None:
     """Slow is not stalled: the limit counts time without any progress."""
-    async with running_server(
-        data_dir=tmp_path, ollama=ollama, client_stall_seconds=0.6, heartbeat_seconds=0.2
-    ) as server:
-        session = await server.new_session()
-        words = ["word " * 400] * 500  # 1 MB
-        ollama.reply(words)
-        client = await RawClient.post(
-            server.url,
-            f"/chat/{session}/stream",
-            {"message": "Slowly."},
-            window=16_384,
-            Connection="close",
-        )
-        got = bytearray()
-        with anyio.fail_after(20):
-            while part := await client.reader.read(16_384):
-                got += part
-                await anyio.sleep(0.02)
-        assert b"event: done" in got[-400:]
-        client.hang_up()
+    server, ollama = impatient.server, impatient.ollama
+    session = await server.new_session()
+    words = ["word " * 400] * 500  # 1 MB
+    ollama.reply(words)
+    client = await RawClient.post(
+        server.url,
+        f"/chat/{session}/stream",
+        {"message": "Slowly."},
+        window=16_384,
+        Connection="close",
+    )
+    got = bytearray()
+    with anyio.fail_after(20):
+        while part := await client.reader.read(16_384):
+            got += part
+            await anyio.sleep(0.02)
+    assert b"event: done" in got[-400:]
+    client.hang_up()
 
 
+@own_loop
 async def test_sigterm_in_mid_stream_says_so_keeps_the_partial_and_ends_in_order(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
@@ -243,6 +269,7 @@ async def test_sigterm_in_mid_stream_says_so_keeps_the_partial_and_ends_in_order
         assert "Traceback" not in server.log, server.log
 
 
+@own_loop
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_server_with_clients_that_do_not_read_still_stops(
     tmp_path: Path, ollama: FakeOllama, number: signal.Signals
@@ -261,6 +288,7 @@ async def test_a_server_with_clients_that_do_not_read_still_stops(
         assert stored(tmp_path, session)[-1]["content"] == "".join(MEGABYTES)
 
 
+@own_loop
 async def test_plain_uvicorn_is_not_kept_alive_by_a_client_that_does_not_read(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
@@ -280,6 +308,7 @@ async def test_plain_uvicorn_is_not_kept_alive_by_a_client_that_does_not_read(
         client.hang_up()
 
 
+@own_loop
 async def test_plain_uvicorn_serves_streams_and_stops_by_itself(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
@@ -304,6 +333,7 @@ async def test_plain_uvicorn_serves_streams_and_stops_by_itself(
         assert stored(tmp_path, session)[-1]["interrupted"] is True
 
 
+@own_loop
 async def test_without_ollama_streams_are_refused_with_its_address(tmp_path: Path) -> None:
     """An error before the first byte is a status, not a stream."""
     async with running_server(data_dir=tmp_path) as server:
@@ -319,41 +349,53 @@ async def test_without_ollama_streams_are_refused_with_its_address(tmp_path: Pat
         assert path.read_bytes() == before
 
 
-async def test_many_clients_that_come_and_go_leave_nothing_open(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
+async def test_many_clients_that_come_and_go_leave_nothing_open(site: Site) -> None:
     """Sockets, claims and turns are given back however a client leaves."""
-    ollama.one_at_a_time = False
+    server, ollama = site.server, site.ollama
     ollama.default_reply = Reply([f"{n} " for n in range(200)], delay=0.005)
-    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
-        sessions = await asyncio.gather(*(server.new_session() for _ in range(30)))
+    sessions = await asyncio.gather(*(server.new_session() for _ in range(30)))
 
-        async def flee(session: str, patience: float) -> int:
-            client = await RawClient.post(server.url, f"/chat/{session}/stream", {"message": "Bye"})
-            await anyio.sleep(patience)
-            client.hang_up()
-            return client.port
+    async def flee(session: str, patience: float) -> int:
+        client = await RawClient.post(server.url, f"/chat/{session}/stream", {"message": "Bye"})
+        await anyio.sleep(patience)
+        client.hang_up()
+        return client.port
 
-        ports = await asyncio.gather(*(flee(s, n * 0.005) for n, s in enumerate(sessions)))
-        ollama.default_reply = None
-        for session in sessions:
-            await next_turn_works(server, session)
-        await dropped(*ports)
-        assert "Traceback" not in server.log, server.log
-        storage = JSONFileStorage(tmp_path / "chat_sessions")
-        for session in sessions:
-            async with storage.claim(session):  # from another process: nobody has it
-                pass
-
-
-async def test_a_body_that_never_comes_holds_no_session(tmp_path: Path, ollama: FakeOllama) -> None:
-    """A client that leaves in the middle of its request has asked for nothing."""
-    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
-        session = await server.new_session()
-        host, port = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as sock:
-            head = f"POST /api/v1/chat/{session}/stream HTTP/1.1\r\nHost: {host}:{port}\r\n"
-            sock.sendall(f'{head}Content-Length: 100\r\n\r\n{{"message": "Hal'.encode())
+    ports = await asyncio.gather(*(flee(s, n * 0.005) for n, s in enumerate(sessions)))
+    ollama.default_reply = None
+    for session in sessions:
         await next_turn_works(server, session)
-        assert stored(tmp_path, session)[0]["content"] == "Again."
-        assert "Traceback" not in server.log, server.log
+    await dropped(*ports)
+    storage = JSONFileStorage(site.folder / "chat_sessions")
+    for session in sessions:
+        async with storage.claim(session):  # from another process: nobody has it
+            pass
+
+
+async def test_a_body_that_never_comes_holds_no_session(site: Site) -> None:
+    """A client that leaves in the middle of its request has asked for nothing."""
+    server = site.server
+    session = await server.new_session()
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as sock:
+        head = f"POST /api/v1/chat/{session}/stream HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        sock.sendall(f'{head}Content-Length: 100\r\n\r\n{{"message": "Hal'.encode())
+    await next_turn_works(server, session)
+    assert site.stored(session)[0]["content"] == "Again."
+
+
+async def test_who_hangs_up_stops_the_summary(site: Site) -> None:
+    """And leaves none."""
+    server, ollama = site.server, site.ollama
+    ollama.reply(["Hi"])
+    ollama.reply(['{"summary": "They greeted each other.", "topics": ["greeting"]}'], delay=60)
+    session = await server.new_session()
+    await server.post(f"/chat/{session}", {"message": "Hello"})
+    with anyio.move_on_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(server.post, f"/sessions/{session}/summarize")
+            await ollama.requested(2)
+            group.cancel_scope.cancel()
+    await ollama.disconnected()
+    none = {"summary": None, "topics": None, "model_used": None}
+    assert (await server.get(f"/sessions/{session}/summary"))[1] == none

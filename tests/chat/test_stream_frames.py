@@ -6,56 +6,39 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import pytest_asyncio
 
-from tests.support.fake_ollama import FakeOllama
 from tests.support.raw import RawClient, events_of, frames_of
-from tests.support.server import Server, running_server
+from tests.support.site import Site, running_site
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FRAME = re.compile(r"id: (\d+)\nevent: ([a-z_]+)\ndata: (.*)")
 
 
-class Site:
-    """A server, and the Ollama behind it."""
-
-    def __init__(self, server: Server, ollama: FakeOllama, folder: Path) -> None:
-        self.server, self.ollama, self.folder = server, ollama, folder
-
-    async def stream(self, session: str, body: Any = None, **headers: str) -> Any:
-        """The whole answer of the stream route."""
-        path = f"{self.server.api}/chat/{session}/stream"
-        async with self.server.http.post(path, json=body or {}, headers=headers) as response:
-            return response.status, response.headers, (await response.read()).decode()
-
-    def stored(self, session: str) -> list[dict[str, Any]]:
-        path = self.folder / "chat_sessions" / f"{session}.json"
-        found: list[dict[str, Any]] = json.loads(path.read_bytes())["messages"]
-        return found
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("frames")
-    async with (
-        FakeOllama(one_at_a_time=False) as ollama,
-        running_server(data_dir=folder, ollama=ollama, heartbeat_seconds=0.1) as server,
-    ):
-        yield Site(server, ollama, folder)
+    async with running_site(folder, one_at_a_time=False, heartbeat_seconds=0.1) as found:
+        yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def site(shared: Site) -> AsyncIterator[Site]:
-    yield shared
-    shared.ollama._scripts.clear()
-    assert "Traceback" not in shared.server.log, shared.server.log
+    async with shared.lent():
+        yield shared
     assert "ASGI callable" not in shared.server.log, shared.server.log
+
+
+async def stream(site: Site, session: str, body: Any = None, **headers: str) -> Any:
+    """Status, headers and the whole answer of the stream route."""
+    path = f"{site.server.api}/chat/{session}/stream"
+    async with site.server.http.post(path, json=body or {}, headers=headers) as response:
+        return response.status, response.headers, (await response.read()).decode()
 
 
 async def test_every_frame_has_the_documented_form(site: Site) -> None:
@@ -63,7 +46,7 @@ async def test_every_frame_has_the_documented_form(site: Site) -> None:
     site.ollama.play("tool_two")
     site.ollama.reply(["Line one\n\nline", " two\r\n", "data: not a field"])
     session = await site.server.new_session()
-    status, _, text = await site.stream(session, {"message": "Go."})
+    status, _, text = await stream(site, session, {"message": "Go."})
     assert status == 200
     retry, *frames = frames_of(text)
     assert retry == "retry: 3000"
@@ -86,8 +69,8 @@ async def test_every_frame_has_the_documented_form(site: Site) -> None:
 async def test_headers_keep_caches_proxies_and_compression_away(site: Site, accept: str) -> None:
     """The same for every ``Accept`` and ``Accept-Encoding``."""
     session = await site.server.new_session()
-    status, headers, text = await site.stream(
-        session, {"message": "Hi"}, Accept=accept, **{"Accept-Encoding": "gzip, br"}
+    status, headers, text = await stream(
+        site, session, {"message": "Hi"}, Accept=accept, **{"Accept-Encoding": "gzip, br"}
     )
     assert status == 200
     assert headers["Content-Type"].startswith("text/event-stream")
@@ -124,7 +107,7 @@ async def test_a_stream_that_speaks_carries_no_heartbeats(site: Site) -> None:
     """The heartbeat counts silence, not time."""
     site.ollama.reply([f"{n} " for n in range(30)], delay=0.02)
     session = await site.server.new_session()
-    _, _, text = await site.stream(session, {"message": "Hi"})
+    _, _, text = await stream(site, session, {"message": "Hi"})
     assert text.count(": ping") <= 1
     assert len([e for e in events_of(text) if e.event == "content_delta"]) == 30
 
@@ -174,7 +157,7 @@ async def test_an_error_after_the_first_byte_is_an_event_and_done_follows(site: 
     for fixture, code in (("mid_error", "OLLAMA_ERROR"), ("err_busy", "PROVIDER_BUSY")):
         site.ollama.play(fixture, fixture)
         session = await site.server.new_session()
-        _, _, text = await site.stream(session, {"message": "Hi"})
+        _, _, text = await stream(site, session, {"message": "Hi"})
         events = events_of(text)
         assert [event.event for event in events][-2:] == ["error", "done"]
         assert [event.event for event in events].count("done") == 1
@@ -200,7 +183,7 @@ async def test_every_character_arrives_as_it_was_sent(site: Site) -> None:
     ]
     site.ollama.play_raw(lines, delay_ms=2)
     session = await site.server.new_session()
-    _, _, text = await site.stream(session, {"message": odd})
+    _, _, text = await stream(site, session, {"message": odd})
     said = "".join(e.data["content"] for e in events_of(text) if e.event == "content_delta")
     assert said == "👩‍👩‍👧" + odd
     stored = site.stored(session)
@@ -235,7 +218,7 @@ async def test_a_hundred_streams_at_once_all_complete(site: Site) -> None:
     sessions = await asyncio.gather(*(site.server.new_session() for _ in range(100)))
 
     async def one(session: str) -> str:
-        _, _, text = await site.stream(session, {"message": f"I am {session}"})
+        _, _, text = await stream(site, session, {"message": f"I am {session}"})
         events = events_of(text)
         assert events[-1].event == "done"
         return "".join(e.data["content"] for e in events if e.event == "content_delta")

@@ -158,33 +158,8 @@ async def test_sigterm_does_not_wait_for_a_summary(server_of, ollama):
     assert (status, body["error"]["code"]) == (503, "SHUTTING_DOWN")
 
 
-async def test_who_hangs_up_stops_the_summary(server_of, ollama):
-    ollama.reply(["Hi"])
-    ollama.reply([json.dumps(WRITTEN)], delay=60)
-    async with server_of(ollama=ollama) as server:
-        session_id = await server.new_session()
-        await server.post(f"/chat/{session_id}", {"message": "Hello"})
-        with anyio.move_on_after(10):
-            async with anyio.create_task_group() as group:
-                group.start_soon(server.post, f"/sessions/{session_id}/summarize")
-                await ollama.requested(2)
-                group.cancel_scope.cancel()
-        await ollama.disconnected()
-        assert (await server.get(f"/sessions/{session_id}/summary"))[1] == NONE
-
-
 async def test_a_data_folder_that_cannot_be_written_is_told(api, mochi):
     session_id = await said(api)
     mochi.state_path.write_text("in the way")
     response = await api.post(f"/sessions/{session_id}/summarize")
     assert (response.status_code, response.json()["error"]["code"]) == (507, "STORAGE_ERROR")
-
-
-async def test_test_mode_summarises_too(server_of):
-    async with server_of(environment="test", summarization_enabled=True) as server:
-        session_id = await server.new_session(model="lorem")
-        await server.post(f"/chat/{session_id}", {"message": "Hello"})
-        status, written = await server.post(f"/sessions/{session_id}/summarize")
-        assert (status, written["model_used"]) == (200, "lorem")
-        assert written["summary"]
-        assert written["topics"]

@@ -20,7 +20,7 @@ import json
 import secrets
 import signal
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,6 +187,14 @@ class FakeOllama:
         """Drop all that is queued."""
         self._scripts.clear()
 
+    async def renew(self) -> None:
+        """Make it ready for another test: no answers under way, nothing queued, nothing counted."""
+        await self._end([each for each in self._connections if each.answering])
+        self.forget()
+        self.requests.clear()
+        self.disconnects = self.connections = self.loads = self.reloads = 0
+        self.default_reply = None
+
     async def disconnected(self, count: int = 1) -> None:
         """Wait until that many clients have left in the middle of an answer."""
         await self._until(lambda: self.disconnects >= count)
@@ -218,7 +226,10 @@ class FakeOllama:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
         await _a_few_rounds()  # of the loop, for connections that were just accepted
-        tasks = [task for c in self._connections if (task := c.stop()) is not None]
+        await self._end(self._connections)
+
+    async def _end(self, connections: Iterable[Connection]) -> None:
+        tasks = [task for each in connections if (task := each.stop()) is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         await _a_few_rounds()  # for the sockets to be closed
 

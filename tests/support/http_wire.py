@@ -45,6 +45,11 @@ class Connection(asyncio.Protocol):
         """Called when the client leaves in the middle of an answer."""
         self.closed: Callable[[], None] = lambda: None
 
+    @property
+    def answering(self) -> bool:
+        """Whether a request is being answered."""
+        return self._task is not None
+
     def stop(self) -> asyncio.Task[None] | None:
         """Drop the connection; the task that was answering is cancelled."""
         task, self._task = self._task, None

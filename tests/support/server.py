@@ -86,10 +86,10 @@ class Server:
             async for event in events(response.content.iter_any()):
                 yield event
 
-    async def saw(self, text: str) -> None:
-        """Wait until the server has printed this."""
+    async def saw(self, text: str, times: int = 1) -> None:
+        """Wait until the server has printed this so many times."""
         with anyio.fail_after(START_SECONDS):
-            while text not in self.log:
+            while self.log.count(text) < times:
                 assert self.process.returncode is None, self.log
                 await anyio.sleep(0.02)
 

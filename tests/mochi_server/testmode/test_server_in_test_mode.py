@@ -1,14 +1,10 @@
-"""A whole server in test mode: its start, what it keeps, whom it reaches, conversations."""
+"""A whole server in test mode: its start, what it keeps, whom it reaches, its end."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import sys
-from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -19,11 +15,11 @@ from mochi_server.errors import ProviderNotConfigured
 from mochi_server.initialise import run_init
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
-from mochi_server.testing import call, calls, cut, error, instructions, malformed_call, stall, text
+from mochi_server.testing import call, cut, instructions, text
 from mochi_server.testmode.provider import ScriptedProvider
+from tests.support.conversations import named, said
 from tests.support.fake_ollama import FakeOllama
-from tests.support.server import Server, running_server
-from tests.support.sse import ServerEvent
+from tests.support.server import running_server
 from tests.support.turns import kinds, read_all, text_of
 
 pytestmark = pytest.mark.slow
@@ -51,28 +47,6 @@ sys.addaudithook(guard)
 from mochi_server.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
-
-
-async def turn(server: Server, session: str, message: str, **fields: Any) -> list[ServerEvent]:
-    with anyio.fail_after(20):
-        path = f"/chat/{session}/stream"
-        return [event async for event in server.stream(path, {"message": message, **fields})]
-
-
-async def said(server: Server, message: str, **session: Any) -> tuple[list[ServerEvent], Any]:
-    """The events of one turn in a new session, and the session's messages after it."""
-    session_id = await server.new_session(**{"model": "any", **session})
-    events = await turn(server, session_id, message)
-    _, found = await server.get(f"/sessions/{session_id}")
-    return events, [entry for entry in found["messages"] if entry["role"] != "system"]
-
-
-def named(events: list[ServerEvent], kind: str) -> list[Any]:
-    return [event.data for event in events if event.event == kind]
-
-
-def words_of(events: list[ServerEvent], kind: str = "content_delta") -> str:
-    return "".join(data["content"] for data in named(events, kind))
 
 
 def test_the_environment_test_means_memory_loopback_and_port_5099(tmp_path):
@@ -140,19 +114,6 @@ async def test_an_option_starts_it_with_a_clean_slate_and_leaves_nothing(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_the_models_are_some_names_and_any_other_works(tmp_path):
-    async with running_server(
-        data_dir=tmp_path, environment="test", test_words_per_second=0
-    ) as server:
-        _, listed = await server.get("/models")
-        assert {model["name"] for model in listed["models"]} >= {"lorem", "lorem-small"}
-        first = listed["models"][0]
-        assert first["capabilities"] == ["completion", "tools", "thinking"]
-        assert first["context_length"] == 32768
-        assert (await server.get("/models/never-heard-of"))[0] == 200
-        assert (await server.get("/health"))[1]["providers"] == {"test": {"reachable": True}}
-
-
 async def test_no_connection_is_made_to_anything_but_ourselves(tmp_path):
     run_init(tmp_path, lambda _: None)
     command = ("-c", GUARDED, "--test", "--port", "0")
@@ -175,47 +136,6 @@ async def test_the_guard_of_that_test_sees_connections(tmp_path):
         assert "OUTBOUND" in server.log
 
 
-@pytest.fixture
-async def server(tmp_path: Path) -> Any:
-    """A server in test mode without pace, with the examples."""
-    run_init(tmp_path, lambda _: None)
-    async with running_server(data_dir=tmp_path, command=TEST, test_words_per_second=0) as found:
-        yield found
-        assert "Traceback" not in found.log, found.log
-
-
-async def test_by_default_what_is_stored_is_what_was_streamed(server):
-    events, messages = await said(server, "Tell me\nReason: think first")
-    assert messages[-1]["content"] == words_of(events)
-    assert messages[-1]["thinking"] == words_of(events, "thinking_delta")
-    assert "interrupted" not in messages[-1]
-    assert named(events, "message_complete")[0]["finish_reason"] == "stop"
-
-
-async def test_a_cancel_in_the_script_stores_the_part_as_interrupted(server):
-    outcomes = [
-        await said(server, instructions(text(30), cut("cancel", after_words=7))) for _ in "12"
-    ]
-    for events, messages in outcomes:
-        assert [event.event for event in events][-2:] == ["error", "done"]
-        assert named(events, "error")[0]["code"] == "PROVIDER_ERROR"
-        assert messages[-1]["interrupted"] is True
-        assert messages[-1]["content"] == words_of(events)
-        assert len(words_of(events).split()) == 7
-    assert outcomes[0][1][-1]["content"] == outcomes[1][1][-1]["content"]
-
-
-async def test_a_message_after_a_failure_is_answered_as_in_a_new_session(server):
-    session = await server.new_session("any")
-    for message in (instructions(error(503)), instructions(cut("disconnect"))):
-        assert named(await turn(server, session, message), "error")
-    message = "Once  more,\r\n please.\nReason: the last one failed"
-    events = await turn(server, session, message)
-    alone, _ = await said(server, message)
-    for kind in ("thinking_delta", "content_delta"):
-        assert words_of(events, kind) == words_of(alone, kind) != ""
-
-
 async def test_the_setting_cancels_every_reply_and_stores_the_part(tmp_path):
     async with running_server(
         data_dir=tmp_path,
@@ -227,141 +147,6 @@ async def test_the_setting_cancels_every_reply_and_stores_the_part(tmp_path):
         assert named(events, "error")[0]["code"] == "PROVIDER_ERROR"
         assert messages[-1]["interrupted"] is True
         assert len(messages[-1]["content"].split()) == 9
-
-
-async def test_a_client_that_leaves_at_a_stall_stores_the_part(server):
-    session = await server.new_session("any")
-    script = instructions(text(30), stall(30, after_words=10))
-    async for event in server.stream(f"/chat/{session}/stream", {"message": script}):
-        if event.event == "content_delta":
-            heard = event.data["content"]
-            break
-    with anyio.fail_after(10):
-        while True:
-            _, found = await server.get(f"/sessions/{session}")
-            if found["messages"][-1]["role"] == "assistant":
-                break
-            await anyio.sleep(0.02)
-    stored = found["messages"][-1]
-    assert stored["interrupted"] is True
-    assert stored["content"].startswith(heard)
-    assert len(stored["content"].split()) <= 10
-
-
-async def test_several_streams_become_paragraphs_and_calls_of_one_reply(server):
-    script = instructions(
-        text(exactly="One."),
-        call("calculate", expression="1+1"),
-        text(exactly="Two."),
-        call("calculate", expression="2+2"),
-        reasoning=2,
-    )
-    _, messages = await said(server, script, tool_settings=CALCULATES)
-    reply = messages[1]
-    assert reply["content"] == "One.\n\nTwo."
-    assert len(reply["thinking"].split("\n\n")) == 2
-    asked = [entry["function"]["arguments"]["expression"] for entry in reply["tool_calls"]]
-    assert asked == ["1+1", "2+2"]
-
-
-async def test_a_whole_conversation_with_tools_and_a_confirmation_in_one_message(server):
-    script = instructions(
-        text(exactly="I write it."),
-        calls(
-            ("calculate", {"expression": "6*7"}),
-            ("write_file", {"path": "answer.txt", "content": "42"}),
-        ),
-        then=[[call("read_file", path="answer.txt")], [text(exactly="The file says 42.")]],
-    )
-    session = await server.new_session(
-        "any",
-        tool_settings={
-            "tools": ["calculate", "write_file", "read_file"],
-            "execution_policy": "confirm_destructive",
-        },
-    )
-    events = []
-    with anyio.fail_after(20):
-        async for event in server.stream(f"/chat/{session}/stream", {"message": script}):
-            events.append(event)
-            if event.event == "tool_call_confirmation_required":
-                assert event.data["tool_name"] == "write_file"
-                body = {"confirmation_id": event.data["confirmation_id"], "approved": True}
-                assert (await server.post(f"/chat/{session}/confirm-tool", body))[0] == 200
-    results = {data["tool_name"]: data for data in named(events, "tool_result")}
-    assert all(data["success"] for data in results.values()), results
-    assert results["calculate"]["result"].endswith("42")
-    assert "42" in results["read_file"]["result"]
-    assert words_of(events) == "I write it.The file says 42."
-    assert len(named(events, "tool_continuation_start")) == 2
-    assert [event.event for event in events][-2:] == ["message_complete", "done"]
-
-
-async def test_an_agent_can_be_scripted_from_the_outer_message(server):
-    inner = instructions(
-        text(exactly="I look first."),
-        then=[[call("list_files")], [text(exactly="The folder is empty.")]],
-        lasting=True,
-    )
-    script = instructions(
-        call("agent", agent="coder", instruction=inner), then=[[text(exactly="So it is.")]]
-    )
-    events, _ = await said(
-        server, script, agent_settings={"enabled_agents": ["coder"]}, tool_settings=FREE
-    )
-    assert words_of(events, "agent_planning") == "I look first."
-    assert [data["tool_name"] for data in named(events, "agent_tool_call")] == ["list_files"]
-    assert words_of(events, "agent_execution") == "The folder is empty."
-    assert words_of(events) == "So it is."
-
-
-FAILURES = [
-    (error(500), "PROVIDER_ERROR"),
-    (error(429, retry_after=1), "PROVIDER_BUSY"),
-    (error(404), "MODEL_NOT_FOUND"),
-    (error(400, code="context_length_exceeded"), "CONTEXT_OVERFLOW"),
-    (cut("disconnect"), "PROVIDER_UNREACHABLE"),
-    (malformed_call("calculate", "{"), "PROVIDER_ERROR"),
-    ({"text_message": {"length": -1}}, "PROVIDER_ERROR"),
-]
-
-
-async def test_each_failure_reaches_the_client_as_its_code(server):
-    for item, code in FAILURES:
-        block = f'<|instruction_start|>{{"messages": [{json.dumps(item)}]}}<|instruction_end|>'
-        events, _ = await said(server, block)
-        assert [event.event for event in events] == ["error", "done"]
-        assert named(events, "error")[0]["code"] == code, item
-
-
-async def test_the_words_of_a_failure_reach_the_client_as_they_were_ordered(server):
-    message = "The test of the no-key latest proxy failed."
-    events, _ = await said(server, instructions(error(500, message=message)))
-    assert named(events, "error")[0]["message"].endswith(f": {message}")
-
-
-async def transcript(folder: Path) -> list[str]:
-    """Every byte of some streams of a fresh server, ids that the server makes masked."""
-    found = []
-    run_init(folder, lambda _: None)
-    async with running_server(data_dir=folder, command=TEST, test_words_per_second=0) as server:
-        for message in (
-            "Hello\nReason: why not",
-            instructions(text(40), call("calculate", expression="1+1"), then=[[text(3)]]),
-            instructions(text(40), error(500, after_words=20)),
-        ):
-            session = await server.new_session("any", tool_settings=CALCULATES)
-            url = f"{server.api}/chat/{session}/stream"
-            async with server.http.post(url, json={"message": message}) as response:
-                found.append(await response.text())
-    return [re.sub(r'"(message_id|session_id)":"[0-9a-f]{10}"', r'"\1":"…"', one) for one in found]
-
-
-async def test_two_starts_give_the_same_streams_but_for_two_ids(tmp_path):
-    first = await transcript(tmp_path / "1")
-    second = await transcript(tmp_path / "2")
-    assert first == second
-    assert first[0].count("content_delta") > 1
 
 
 async def test_it_stops_at_once_in_the_middle_of_a_slow_reply(tmp_path):
