@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import SecretStr
 
 from ..errors import MochiError
+from .answers import Overheard, words_of
 from .anthropic_requests import Traits, is_forced, payload_of
 from .anthropic_wire import LEGAL_NAME, Assembly
 from .base import Chunk, ModelInfo, ModelRequest
@@ -119,12 +120,16 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             )
             assembly = Assembly(request.model, names, forced=is_forced(payload))
             response = await client.messages.create(**payload)
+            heard, is_stream = Overheard(response.response), False
             try:
                 async for event in response:
+                    is_stream = True
                     for chunk in assembly.add(event):
                         yield chunk
             finally:
                 await response.close()
+            if not is_stream and (error := self._instead(heard, request.model)) is not None:
+                raise error
             for chunk in assembly.finish():
                 yield chunk
 
@@ -140,7 +145,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         if not isinstance(error, self._sdk.APIStatusError):
             return None
         return Failure(
-            words=str(error.api_message or error.message),
+            words=words_of(error.body) or f"HTTP {error.status_code}",
             status=error.status_code,
             codes=(error.type,),
             retry_after=seconds_of(error.response.headers.get("retry-after")),

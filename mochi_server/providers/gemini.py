@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from ..errors import MochiError, ModelNotFound
+from .answers import words_of
 from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, seconds_of
 from .gemini_wire import LEGAL_NAME, Assembly, config_of, contents_of, thinks_unasked
@@ -167,9 +168,11 @@ class GeminiProvider(VendorProvider["Client"]):
         """The failure of an answer, or of one within the stream."""
         if not isinstance(error, self._sdk.errors.APIError):
             return None
+        status = error.code if isinstance(error.code, int) else None
+        words = words_of(error.details if error.message is None else error.message)
         return Failure(
-            words=str(error.message or error),
-            status=error.code if isinstance(error.code, int) else None,
+            words=words or (str(error) if status is None else f"HTTP {status}"),
+            status=status,
             codes=(error.status,),
             retry_after=_retry_after(error),
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from ..errors import JSONObject, ModelNotFound, ProviderError
+from .answers import Overheard, words_of
 from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, seconds_of
 from .openai_wire import LEGAL_NAME, NO_CHAT, Assembly, to_wire, tools_of
@@ -19,7 +20,7 @@ from .steps import Names
 from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider, parts_of
 
 if TYPE_CHECKING:
-    from openai import APIError, AsyncOpenAI, AsyncStream
+    from openai import AsyncOpenAI, AsyncStream
     from openai.types.chat import ChatCompletionChunk
 
 LIST_SECONDS: Final = 30.0
@@ -143,12 +144,16 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         assembly = Assembly(request.model, names)
         with self._translated(request.model):
             response = await self._send(client, self._payload(request, names))
+            heard, is_stream = Overheard(response.response), False
             try:
                 async for piece in response:
+                    is_stream = True
                     for chunk in assembly.add(piece):
                         yield chunk
             finally:
                 await response.close()
+            if not is_stream and (error := self._instead(heard, request.model)) is not None:
+                raise error
             for chunk in assembly.finish():
                 yield chunk
 
@@ -220,22 +225,13 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         if not isinstance(error, self._sdk.APIError):
             return None
         body = error.body if isinstance(error.body, dict) else {}
+        status = getattr(error, "status_code", None)
         headers = error.response.headers if isinstance(error, self._sdk.APIStatusError) else {}
         counts = {name: body.get(name) for name in ("n_prompt_tokens", "n_ctx")}
         return Failure(
-            words=_words(error),
-            status=getattr(error, "status_code", None),
+            words=words_of(error.body) or (error.message if status is None else f"HTTP {status}"),
+            status=status,
             codes=(error.code, error.type),
             retry_after=seconds_of(headers.get("retry-after")),
             counts={name: count for name, count in counts.items() if isinstance(count, int)},
         )
-
-
-def _words(error: APIError) -> str:
-    """What the server itself said, without the SDK's ``Error code: 400 - {…}``."""
-    body = error.body
-    if isinstance(body, dict) and isinstance(body.get("message"), str):
-        return str(body["message"])
-    status = getattr(error, "status_code", None)
-    text = error.message[:500]  # it may be a page for browsers
-    return text if status is None or str(status) in text else f"HTTP {status}: {text}"

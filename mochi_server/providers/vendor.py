@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from ..aio import in_thread
 from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
+from .answers import Overheard, words_of
 from .attempts import ATTEMPTS, WholeCharacters, lists_models, patiently, structured_reply
 from .base import Chunk, ModelRequest, Provider, T
 from .calls import plain_text
@@ -27,6 +28,8 @@ MODEL_SECONDS: Final = 300.0
 """How long what the API tells of a model is believed."""
 
 HIDDEN: Final = "…"
+MOST_LETTERS: Final = 1000
+"""Of what a service says, in an error: it may be a page, or the whole request."""
 
 ClientT = TypeVar("ClientT")
 
@@ -205,7 +208,23 @@ class VendorProvider(Provider, Generic[ClientT]):
     def _any_error(self) -> type[Exception]:
         """The base class of the SDK's errors."""
 
+    def _instead(self, heard: Overheard, model: str) -> MochiError | None:
+        """The error of an answer without an event; None where it said nothing else either."""
+        if (body := heard.body) is None:
+            return None
+        error = body.get("error") if isinstance(body, dict) else None
+        if not error:
+            said = self._hide(words_of(body)) or "nothing that could be shown"
+            what = heard.kind or "something"
+            return ProviderError(
+                f"Provider {self.alias!r} answered with {what} instead of a stream: {said}"
+            )
+        codes = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
+        failure = Failure(words=words_of(error), codes=codes)
+        return failure.without(self._hide).as_error(self.alias, model)
+
     def _hide(self, words: str) -> str:
         """The words, in whole characters, without the key, which some services repeat."""
         words = plain_text(words)
-        return words.replace(self._api_key, HIDDEN) if self._api_key else words
+        words = words.replace(self._api_key, HIDDEN) if self._api_key else words
+        return words if len(words) <= MOST_LETTERS else f"{words[:MOST_LETTERS]}{HIDDEN}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,7 +32,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     then: str = "end"
     """``end`` of the body, ``cut`` the connection, ``hold`` it until the client goes, or
-    ``drop`` it at once."""
+    ``drop`` or ``reset`` it at once."""
 
 
 def delta(**fields: Any) -> dict[str, Any]:
@@ -124,6 +126,11 @@ class FakeOpenAI:
         self.bodies.append(json.loads(body) if body else None)
         answer = self._refusal(self.bodies[-1]) or self.answers.pop(0)
         if answer.then == "drop":
+            return
+        if answer.then == "reset":
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
             return
         extra = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
         writer.write(
