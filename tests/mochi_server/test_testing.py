@@ -33,13 +33,13 @@ def test_the_end_to_end_test_of_the_example_has_20_lines():
     assert len([line for line in lines if line.strip()]) <= 20
 
 
-def test_the_fixtures_serve_sync_and_async_tests_with_settings_of_the_suite(tmp_path):
-    (tmp_path / "conftest.py").write_text(
+SUITE = {
+    "conftest.py": (
         'import pytest\n\npytest_plugins = ["mochi_server.testing"]\n\n'
         '@pytest.fixture(scope="session")\ndef mochi_test_settings():\n'
         '    return {"api_token": "secret"}\n'
-    )
-    (tmp_path / "test_both.py").write_text(
+    ),
+    "test_both.py": (
         "import aiohttp, pytest\nfrom urllib.request import urlopen\n\n"
         "def test_sync(mochi_test_server):\n"
         "    assert urlopen(f'{mochi_test_server.api}/health').status == 200\n\n"
@@ -47,31 +47,14 @@ def test_the_fixtures_serve_sync_and_async_tests_with_settings_of_the_suite(tmp_
         "    async with aiohttp.ClientSession() as http:\n"
         "        async with http.get(f'{mochi_test_server.api}/models') as refused:\n"
         "            assert refused.status == 401\n"
-    )
-    ended = pytest_in(tmp_path)
-    assert "2 passed" in ended.stdout, ended.stdout + ended.stderr
-
-
-def test_a_star_import_keeps_the_settings_of_the_suite(tmp_path):
-    """The fixtures come as a plugin: in the names of a module they would hide those settings."""
-    (tmp_path / "conftest.py").write_text(
-        'import pytest\n\npytest_plugins = ["mochi_server.testing"]\n\n'
-        '@pytest.fixture(scope="session")\ndef mochi_test_settings():\n'
-        '    return {"api_token": "secret"}\n'
-    )
-    (tmp_path / "test_star.py").write_text(
+    ),
+    "test_star.py": (
         "from mochi_server.testing import *\n\n"
         "def test_it(mochi_test_settings):\n"
         "    assert mochi_test_settings == {'api_token': 'secret'}\n"
         "    assert instructions(text(1)) and TestServer and running_server\n"
-    )
-    ended = pytest_in(tmp_path)
-    assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
-
-
-def test_a_client_of_ollama_has_a_stand_in_that_obeys_its_messages(tmp_path):
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["mochi_server.testing"]\n')
-    (tmp_path / "test_client.py").write_text(
+    ),
+    "test_client.py": (
         "import ollama\nfrom mochi_server.testing import call, instructions, text\n\n"
         "def test_it(mochi_fake_ollama):\n"
         "    order = instructions(call('add', a=2, b=3), then=[[text(exactly='5')]])\n"
@@ -81,16 +64,45 @@ def test_a_client_of_ollama_has_a_stand_in_that_obeys_its_messages(tmp_path):
         "        assert message.tool_calls[0].function.arguments == {'a': 2, 'b': 3}\n"
         "        said += [message, {'role': 'tool', 'content': '5'}]\n"
         "        assert client.chat('any', said).message.content == '5'\n"
-    )
-    ended = pytest_in(tmp_path)
-    assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
+    ),
+}
+"""Of somebody who uses the fixtures, with settings of their own."""
 
 
-def test_without_pytest_a_server_runs_for_the_block(tmp_path):
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    """What a run of that suite prints."""
+    folder = tmp_path_factory.mktemp("suite") / "tests"
+    folder.mkdir()
+    for name, content in SUITE.items():
+        (folder / name).write_text(content)
+    ended = pytest_in(folder, "-rA")
+    return ended.stdout + ended.stderr
+
+
+def test_the_fixtures_serve_sync_and_async_tests_with_settings_of_the_suite(suite):
+    assert "PASSED test_both.py::test_sync" in suite, suite
+    assert "PASSED test_both.py::test_async" in suite, suite
+
+
+def test_a_star_import_keeps_the_settings_of_the_suite(suite):
+    """The fixtures come as a plugin: in the names of a module they would hide those settings."""
+    assert "PASSED test_star.py::test_it" in suite, suite
+
+
+def test_a_client_of_ollama_has_a_stand_in_that_obeys_its_messages(suite):
+    assert "PASSED test_client.py::test_it" in suite, suite
+
+
+def test_without_pytest_a_server_runs_for_the_block_and_none_leaves_a_setting_unset(tmp_path):
     run_init(tmp_path, lambda _: None)
-    with running_server(data_dir=tmp_path, cors_origins=["https://a.example"]) as server:
+    settings = {"cors_origins": ["https://a.example"], "api_token": None}
+    settings |= {"data_dir": tmp_path, "test_cancel_after_words": None}
+    with running_server(**settings) as server:
         assert server.url.startswith("http://127.0.0.1:")
         assert "listens on" in server.log
+        with urlopen(f"{server.api}/models") as answer:
+            assert answer.status == 200
         with urlopen(f"{server.api}/tools") as answer:
             assert "calculate" in json.load(answer)["tools"]
         with urlopen(f"{server.api}/health") as health:
@@ -105,12 +117,6 @@ def test_nobodys_settings_are_used(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MOCHI_API_TOKEN", "mine")
     with running_server() as server, urlopen(f"{server.api}/models") as answer:
-        assert answer.status == 200
-
-
-def test_none_leaves_a_setting_unset():
-    unset = {"api_token": None, "test_cancel_after_words": None}
-    with running_server(**unset) as server, urlopen(f"{server.api}/models") as answer:
         assert answer.status == 200
 
 
