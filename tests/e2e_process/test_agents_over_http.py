@@ -704,6 +704,7 @@ async def test_the_same_in_one_piece_while_another_client_decides(
                     assert question["session_id"] == stage.session
                     assert question["tool_source"] == f"agent:{question['agent_name']}"
                     await stage.decide(question)
+                await anyio.sleep(0.02)
             status, answer = await waiting
         assert status == 200, answer
         ids = stage.agent_sessions()

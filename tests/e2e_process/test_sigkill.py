@@ -17,10 +17,11 @@ import aiohttp
 import anyio
 import pytest
 
+from tests.support.chance import moments
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.server import Server, running_server
 
-TURNS = int(os.environ.get("MOCHI_KILL_ROUNDS", "40"))
+TURNS = int(os.environ.get("MOCHI_KILL_ROUNDS", "20"))
 AT_ONCE = 5
 """Turns that die together, each at another point of its life."""
 LONGEST = 0.4
@@ -58,7 +59,8 @@ async def test_a_server_killed_at_any_moment_leaves_every_session_sound(
     rng = random.Random(SEED)
     accepted: dict[str, list[str]] = {}
     finished = 0
-    for start in range(0, TURNS, AT_ONCE):
+    starts = range(0, TURNS, AT_ONCE)
+    for start, life in zip(starts, moments(rng, len(starts), LONGEST), strict=True):
         async with running_server(data_dir=tmp_path, ollama=ollama, max_tool_rounds=2) as server:
             while len(accepted) < AT_ONCE:
                 accepted[await server.new_session()] = []
@@ -68,7 +70,7 @@ async def test_a_server_killed_at_any_moment_leaves_every_session_sound(
                 )
                 for number, session in enumerate(accepted)
             ]
-            await anyio.sleep(rng.uniform(0.02, LONGEST))
+            await anyio.sleep(life)
             server.process.send_signal(signal.SIGKILL)
             await server.process.wait()
             finished += sum(await asyncio.gather(*turns))

@@ -126,7 +126,9 @@ def test_a_data_folder_that_cannot_be_written_is_one_line_and_code_1(capsys, tmp
     assert "MOCHI_DATA_DIR" in line
 
 
-async def test_the_start_tells_where_what_and_how(tmp_path, stand_in, server_of):
+async def test_the_start_tells_where_what_and_how_and_sigterm_ends_it_in_order(
+    tmp_path, stand_in, server_of
+):
     async with server_of(ollama=stand_in) as server:
         await server.saw("/stream")
         log = server.log
@@ -145,16 +147,20 @@ async def test_the_start_tells_where_what_and_how(tmp_path, stand_in, server_of)
         )
         with anyio.fail_after(20):
             out, _ = await process.communicate()
+        assert await server.stop(signal.SIGTERM) == 0
     assert b"event: done" in out
+    assert "Traceback" not in server.log
 
 
-async def test_without_any_model_the_start_says_what_to_run(server_of):
+async def test_without_any_model_the_start_says_what_to_run_and_sigint_ends_it_in_order(server_of):
     async with server_of() as server:
         await server.saw("ollama pull")
         assert re.search(r"^  ollama at \S+: does not answer$", server.log, re.MULTILINE)
         assert re.search(
             r"^  local: no model \(run: mochi-server pull\)$", server.log, re.MULTILINE
         )
+        assert await server.stop(signal.SIGINT) == 0
+    assert "Traceback" not in server.log
 
 
 async def test_a_public_server_without_a_token_and_a_misspelt_variable_are_warned_about(server_of):
@@ -180,13 +186,6 @@ async def test_workers_share_the_port_and_announce_once(stand_in, server_of):
         for _ in range(8):
             assert (await server.get(f"/sessions/{session_id}"))[0] == 200
         assert await server.stop() == 0
-    assert "Traceback" not in server.log
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_stops_the_server_in_order(stand_in, server_of, number):
-    async with server_of(ollama=stand_in) as server:
-        assert await server.stop(number) == 0
     assert "Traceback" not in server.log
 
 
