@@ -239,6 +239,11 @@ def prompt_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = 
     return _tokens(sum(map(len, said)) + written) + TOKEN * len(messages)
 
 
+def tokens_of(text: str) -> int:
+    """How many tokens a text has."""
+    return _tokens(len(text))
+
+
 def _tokens(characters: int) -> int:
     return -(-characters // TOKEN)
 

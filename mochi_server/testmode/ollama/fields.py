@@ -79,8 +79,8 @@ _PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)([^\d.]*)")
 _NO_BASE64: Final = re.compile(r"(?!=*$)[^A-Za-z0-9+/\r\n]")
 
 
-def body_of(raw: bytes) -> Body:
-    """The JSON of a request.
+def body_of(raw: bytes, go: str = "api.ChatRequest") -> Body:
+    """The JSON of a request, which has that type in Go.
 
     Raises:
         Answer: there is none, or it is no object.
@@ -92,19 +92,17 @@ def body_of(raw: bytes) -> Body:
     except ValueError as error:
         raise Answer(400, str(error)) from error
     if not isinstance(found, dict):
-        raise Answer(
-            400, f"json: cannot unmarshal {kind_of(found)} into Go value of type api.ChatRequest"
-        )
+        raise Answer(400, f"json: cannot unmarshal {kind_of(found)} into Go value of type {go}")
     return found
 
 
-def check_fields(body: Body) -> None:
-    """Refuse a request that Go cannot read.
+def check_fields(body: Body, name: str = "ChatRequest") -> None:
+    """Refuse a request that Go cannot read; ``name`` is that of its type.
 
     Raises:
         Answer: a field has another type, or a value that it cannot have.
     """
-    _check_kinds(body, _REQUEST, "ChatRequest")
+    check_kinds(body, _REQUEST, name)
     for message in body.get("messages") or ():
         _check_message(message)
     _check_think(body.get("think"))
@@ -180,7 +178,7 @@ def _check_message(value: object) -> None:
     message = _checked(value, _MESSAGE, where, "api.Message")
     for call in message.get("tool_calls") or ():
         found = _checked(call, _CALL, f"{where}.tool_calls", "api.ToolCall")
-        _check_kinds(found.get("function") or {}, _FUNCTION, f"{where}.tool_calls.function")
+        check_kinds(found.get("function") or {}, _FUNCTION, f"{where}.tool_calls.function")
     for image in message.get("images") or ():
         if not isinstance(image, str):
             _refuse(image, f"{where}.images", "api.ImageData")
@@ -191,11 +189,16 @@ def _check_message(value: object) -> None:
 def _checked(value: object, fields: Fields, where: str, go: str) -> Body:
     if not isinstance(value, dict):
         _refuse(value, where, go)
-    _check_kinds(value, fields, where)
+    check_kinds(value, fields, where)
     return value
 
 
-def _check_kinds(found: Body, fields: Fields, where: str) -> None:
+def check_kinds(found: Body, fields: Fields, where: str) -> None:
+    """Refuse fields of other types than theirs.
+
+    Raises:
+        Answer: ``where`` and the field, and what it should be.
+    """
     for name, (kind, go) in fields.items():
         if found.get(name) is not None and kind_of(found[name]) != kind:
             _refuse(found[name], f"{where}.{name}", go)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Final
 
@@ -23,6 +23,14 @@ ROUTES: Final = {
     "/api/show": ("POST",),
     "/api/chat": ("POST",),
 }
+
+BEYOND_CHAT: Final = {
+    "/api/generate": ("POST",),
+    "/api/embed": ("POST",),
+    "/api/embeddings": ("POST",),
+    "/api/pull": ("POST",),
+}
+"""What our own provider has no use for."""
 
 SMALLEST_WINDOW: Final = 4
 
@@ -72,15 +80,15 @@ def check_origin(origin: str | None, host: str) -> None:
         raise Answer(403, b"")
 
 
-def check_route(method: str, path: str) -> None:
+def check_route(method: str, path: str, routes: Mapping[str, tuple[str, ...]] = ROUTES) -> None:
     """Refuse what has no handler.
 
     Raises:
         Answer: 404 for the path, 405 for the method.
     """
-    if path not in ROUTES:
+    if path not in routes:
         raise Answer(404, b"404 page not found", TEXT)
-    if method not in ROUTES[path]:
+    if method not in routes[path]:
         raise Answer(405, b"405 method not allowed", TEXT)
 
 
@@ -114,9 +122,25 @@ def _model_of(body: Body, models: Models, told: Callable[[str], str] = str) -> M
         raise Answer(400, "model is required")
     model = models.named(str(name))
     if model is None:
-        is_name = isinstance(name, str) and _NAME.fullmatch(name)
         missing = Answer(404, f"model '{told(name)}' not found")
-        raise missing if is_name else Answer(400, "invalid model name")
+        raise missing if is_name(name) else Answer(400, "invalid model name")
+    return model
+
+
+def is_name(name: object) -> bool:
+    """Whether a model may be called so."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def named_model(name: str, models: Models) -> Model:
+    """The model of that name, where a name that none can have is just missing.
+
+    Raises:
+        Answer: there is none.
+    """
+    model = models.named(name) if is_name(name) else None
+    if model is None:
+        raise Answer(404, f"model '{name}' not found")
     return model
 
 
@@ -127,8 +151,17 @@ def _check_abilities(body: Body, model: Model) -> None:
             raise Answer(400, f'"{name}" does not support chat')
         if body.get("tools") and "tools" not in model.capabilities:
             raise Answer(400, f"registry.ollama.ai/library/{model.name} does not support tools")
+    check_thinking(body, model)
+
+
+def check_thinking(body: Body, model: Model) -> None:
+    """Refuse thinking where a model cannot.
+
+    Raises:
+        Answer: it cannot, and is asked to.
+    """
     if body.get("think") and "thinking" not in model.capabilities:
-        raise Answer(400, f'"{name}" does not support thinking')
+        raise Answer(400, f'"{body["model"]}" does not support thinking')
 
 
 def unloads(body: Body) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from ipaddress import ip_address
 from typing import Any, Final
@@ -16,8 +16,12 @@ from ..models import listed_models, model_info
 from ..reply import composed, prompt_tokens
 from ..script import BadScript
 from .answers import NDJSON, Answer, Body, encoded
+from .generate import Generation, generate_of
 from .models import Model, Models
+from .pulls import pulled
 from .rules import (
+    BEYOND_CHAT,
+    ROUTES,
     VERSION,
     chat_of,
     check_fits,
@@ -30,6 +34,7 @@ from .rules import (
     unloads,
     window_of,
 )
+from .vectors import DIMENSIONS, embedded, embedding
 from .words import OllamaWords, asked_by, joined, last_line
 
 PORT: Final = 11434
@@ -52,7 +57,7 @@ def _model(name: str) -> Model:
         name,
         capabilities=["embedding"] if name == EMBEDS else list(info.capabilities),
         context_length=info.context_length,
-        embedding_length=64,
+        embedding_length=DIMENSIONS,
         family=info.family or "",
         parameter_size=info.parameter_size or "",
         parameter_count=0,
@@ -62,8 +67,21 @@ def _model(name: str) -> Model:
     )
 
 
+_Told = Callable[[Body], Iterable[Body]]
+"""What is sent of a line of a chat."""
+
+
+def _as_chat(line: Body) -> Iterable[Body]:
+    return (line,)
+
+
+def _last(told: _Told, line: Body) -> Body:
+    (found,) = told(line)
+    return found
+
+
 class FakeOllama:
-    """The routes that a chat needs: ``/``, version, tags, ps, show, chat."""
+    """The routes that chats, plain generation and embeddings need."""
 
     def __init__(
         self, *, words_per_second: float = 50, cancel_after_words: int | None = None
@@ -92,7 +110,7 @@ class FakeOllama:
                 _admit(request, on_loopback=on_loopback)
                 if request.method == "OPTIONS":
                     return web.Response(status=204, headers=PREFLIGHT)
-                check_route(request.method, request.path)
+                check_route(request.method, request.path, {**ROUTES, **BEYOND_CHAT})
                 response: web.StreamResponse = await handler(request)
             except Answer as answer:
                 headers = {"Content-Type": answer.content_type} if answer.content_type else {}
@@ -106,6 +124,10 @@ class FakeOllama:
         app.router.add_get("/api/ps", self._ps)
         app.router.add_post("/api/show", self._show)
         app.router.add_post("/api/chat", self._chat)
+        app.router.add_post("/api/generate", self._generate)
+        app.router.add_post("/api/embed", self._embed)
+        app.router.add_post("/api/embeddings", self._embeddings)
+        app.router.add_post("/api/pull", self._pull)
         app.on_response_prepare.append(_as_go_does)
         return app
 
@@ -120,18 +142,38 @@ class FakeOllama:
     async def _show(self, request: web.Request) -> web.Response:
         raise Answer(200, shown_model(await request.read(), self._models).shown())
 
+    async def _embed(self, request: web.Request) -> web.Response:
+        raise Answer(200, embedded(await request.read(), self._models))
+
+    async def _embeddings(self, request: web.Request) -> web.Response:
+        raise Answer(200, embedding(await request.read(), self._models))
+
+    async def _pull(self, request: web.Request) -> web.Response:
+        lines, streams = pulled(await request.read(), self._models)
+        if streams:
+            raise Answer(200, b"".join(map(encoded, lines)), NDJSON)
+        raise Answer(200, lines[-1])
+
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
-        body, model = chat_of(raw, self._models)
+        return await self._reply(request, *chat_of(raw, self._models), _as_chat)
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        return await self._reply(request, *generate_of(raw, self._models), Generation())
+
+    async def _reply(
+        self, request: web.Request, body: Body, model: Model, told: _Told
+    ) -> web.StreamResponse:
         window = window_of(body, model)
         model.loaded = None if unloads(body) else window
         if not body.get("messages"):
             reason = "load" if model.loaded else "unload"
-            raise Answer(200, last_line(body["model"], {"content": ""}, reason))
+            raise Answer(200, _last(told, last_line(body["model"], {"content": ""}, reason)))
         check_fits(body, prompt_tokens(body["messages"], body.get("tools") or ()), window)
         asked = asked_by(body, thinks=thinks(body, model), window=window)
         try:
-            beats = await composed(asked, self._cancel, size=len(raw))
+            beats = await composed(asked, self._cancel, size=len(await request.read()))
         except BadScript as problem:
             raise Answer(400, str(problem)) from problem
         except NoExample as problem:
@@ -142,8 +184,8 @@ class FakeOllama:
             if isinstance(first, Cut) and first.failure is not None:
                 raise Answer(first.failure.status, first.failure.message)
             if body.get("stream", True):
-                return await _stream(request, first, said, words)
-            return await _whole(request, first, said, words)
+                return await _stream(request, first, said, words, told)
+            return await _whole(request, first, said, words, told)
 
 
 def _admit(request: web.Request, *, on_loopback: bool) -> None:
@@ -165,7 +207,11 @@ async def _as_go_does(request: web.Request, response: web.StreamResponse) -> Non
 
 
 async def _stream(
-    request: web.Request, first: Beat, rest: AsyncGenerator[Beat, None], words: OllamaWords
+    request: web.Request,
+    first: Beat,
+    rest: AsyncGenerator[Beat, None],
+    words: OllamaWords,
+    told: _Told,
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
     if _hangs_up(request, first):
@@ -175,14 +221,19 @@ async def _stream(
         if _hangs_up(request, beat):
             break
         for line in words.say(beat):
-            await response.write(encoded(line))
+            for found in told(line):
+                await response.write(encoded(found))
             if "error" in line:
                 return response
     return response
 
 
 async def _whole(
-    request: web.Request, first: Beat, rest: AsyncGenerator[Beat, None], words: OllamaWords
+    request: web.Request,
+    first: Beat,
+    rest: AsyncGenerator[Beat, None],
+    words: OllamaWords,
+    told: _Told,
 ) -> web.Response:
     lines: list[Body] = []
     async for beat in _from(first, rest):
@@ -192,7 +243,7 @@ async def _whole(
         lines += words.say(beat)
         if lines and "error" in lines[-1]:
             raise Answer(500, lines[-1]["error"])
-    raise Answer(200, joined(lines) if lines else {})
+    raise Answer(200, _last(told, joined(lines)) if lines else {})
 
 
 async def _from(first: Beat, rest: AsyncGenerator[Beat, None]) -> AsyncGenerator[Beat, None]:

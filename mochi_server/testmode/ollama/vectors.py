@@ -1,0 +1,90 @@
+"""``/api/embed`` and ``/api/embeddings``: vectors that follow from texts, and mean nothing."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+from typing import Any, Final
+
+from ..lorem import numbers
+from ..reply import tokens_of
+from .answers import Answer, Body
+from .fields import Fields, body_of, check_kinds, check_options
+from .models import Model, Models
+from .rules import named_model, window_of
+from .words import NANOSECONDS
+
+DIMENSIONS: Final = 64
+
+_EMBED: Final[Fields] = {
+    "model": ("string", "string"),
+    "truncate": ("bool", "bool"),
+    "dimensions": ("number", "int"),
+    "options": ("object", "map[string]interface {}"),
+}
+_EMBEDDINGS: Final[Fields] = {
+    "model": ("string", "string"),
+    "prompt": ("string", "string"),
+    "options": ("object", "map[string]interface {}"),
+}
+
+
+def vector_of(text: str, dimensions: int = 0) -> list[float]:
+    """A vector of length 1; all of its numbers, or the first ones."""
+    size = dimensions if 0 < dimensions < DIMENSIONS else DIMENSIONS
+    found = [number / 2**30 - 1 for number in islice(numbers(text), size)]
+    length = math.sqrt(sum(x * x for x in found))
+    return [round(x / length, 9) for x in found]
+
+
+def embedded(raw: bytes, models: Models) -> Body:
+    """The answer of ``/api/embed``.
+
+    Raises:
+        Answer: the request cannot be answered so.
+    """
+    body = body_of(raw, "api.EmbedRequest")
+    check_kinds(body, _EMBED, "EmbedRequest")
+    texts = _texts(body.get("input"))
+    model = named_model(body.get("model") or "", models)
+    check_options(body.get("options") or {})
+    counts = [min(tokens_of(text), _window(body, model, text)) for text in texts]
+    vectors = [vector_of(text, int(body.get("dimensions") or 0)) for text in texts]
+    answer: Body = {"model": body["model"], "embeddings": vectors}
+    if not texts:
+        return answer
+    told = {
+        "total_duration": NANOSECONDS * (1 + sum(counts)),
+        "load_duration": NANOSECONDS,
+        "prompt_eval_count": sum(counts),
+    }
+    return answer | {key: value for key, value in told.items() if value}
+
+
+def _texts(given: Any) -> list[str]:  # noqa: ANN401 - any JSON
+    texts = [] if given in (None, "") else given if isinstance(given, list) else [given]
+    if not all(isinstance(text, str) for text in texts):
+        raise Answer(400, "invalid input type")
+    return texts
+
+
+def _window(body: Body, model: Model, text: str) -> int:
+    window = window_of(body, model)
+    if body.get("truncate") is False and tokens_of(text) > window:
+        raise Answer(400, "the input length exceeds the context length")
+    return window
+
+
+def embedding(raw: bytes, models: Models) -> Body:
+    """The answer of the older ``/api/embeddings``.
+
+    Raises:
+        Answer: the request cannot be answered so.
+    """
+    body = body_of(raw, "api.EmbeddingRequest")
+    check_kinds(body, _EMBEDDINGS, "EmbeddingRequest")
+    if not body.get("model"):
+        raise Answer(400, "model is required")
+    named_model(body["model"], models)
+    check_options(body.get("options") or {})
+    return {"embedding": vector_of(body["prompt"]) if body.get("prompt") else []}
