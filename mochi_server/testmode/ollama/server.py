@@ -15,7 +15,7 @@ from ..example import NoExample
 from ..models import listed_models, model_info
 from ..reply import composed, prompt_tokens
 from ..script import BadScript
-from .answers import NDJSON, Answer, Body, encoded
+from .answers import BARE_JSON, NDJSON, Answer, Body, encoded
 from .generate import Generation, generate_of
 from .models import Model, Models
 from .pulls import pulled
@@ -216,16 +216,22 @@ async def _stream(
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
     if _hangs_up(request, first):
         return response
-    await response.prepare(request)
     async for beat in _from(first, rest):
         if _hangs_up(request, beat):
             break
         for line in words.say(beat):
+            if "error" in line and not response.prepared:
+                raise Answer(_status_of(beat), line["error"], BARE_JSON)
             for found in told(line):
+                await response.prepare(request)
                 await response.write(encoded(found))
             if "error" in line:
                 return response
     return response
+
+
+def _status_of(beat: Beat) -> int:
+    return beat.failure.status if isinstance(beat, Cut) and beat.failure is not None else 500
 
 
 async def _whole(

@@ -11,7 +11,16 @@ import aiohttp
 import ollama
 import pytest
 
-from mochi_server.testing import call, cut, error, finish_reason, instructions, stall, text
+from mochi_server.testing import (
+    call,
+    cut,
+    error,
+    finish_reason,
+    instructions,
+    malformed_call,
+    stall,
+    text,
+)
 from tests.support.own_services import standing_in
 
 
@@ -220,3 +229,19 @@ async def test_a_pull_ends_with_success(library):
 async def test_these_are_asked_for_by_post_only(http, path):
     async with http.get(f"/api/{path}") as response:
         assert (response.status, await response.text()) == (405, "405 method not allowed")
+
+
+@pytest.mark.parametrize(
+    ("items", "status", "told"),
+    [
+        ([malformed_call("add", '{"a": ')], 500, "error parsing tool call: raw='{\"a\": ', err="),
+        ([call("say", text="a long word or two"), error(503, after_words=2)], 503, "The test"),
+    ],
+)
+@pytest.mark.parametrize("path", ["chat", "generate"])
+async def test_an_error_before_the_first_line_has_its_status(http, path, items, status, told):
+    order = instructions(*items)
+    said = {"prompt": order, "messages": [{"role": "user", "content": order}]}
+    found = await asked(http, f"/api/{path}", {"model": "any", **said})
+    assert found[:2] == (status, "application/json")
+    assert found[2][0]["error"].startswith(told)
