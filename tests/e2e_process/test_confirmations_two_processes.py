@@ -1,14 +1,18 @@
-"""Questions of one server process, decided at another: over the folder and over Redis."""
+"""Questions of one server process, decided at another: over the folder and over Redis.
+
+``MOCHI_QUESTIONS=200`` asks two hundred at once; a test run does with fewer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +22,14 @@ import pytest
 import pytest_asyncio
 
 from tests.support.fake_ollama import FakeOllama, Reply
-from tests.support.redis import PROGRAM, Redis, needs_redis, running_redis
+from tests.support.redis import Redis, needs_redis, running_redis
 from tests.support.server import Server, running_server
 from tests.support.sse import ServerEvent, events
 from tests.support.tools import write_tools
 
-QUESTIONS = 200
+QUESTIONS = int(os.environ.get("MOCHI_QUESTIONS", "60"))
 CLIENTS = 4
-SECONDS = 100
+SECONDS = 100 + QUESTIONS // 2
 
 COUNT = '''
 import os
@@ -49,7 +53,11 @@ def count(number: int) -> str:
 __all__ = ["count"]
 '''
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180 + QUESTIONS),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 
 class Counting(FakeOllama):
@@ -147,27 +155,45 @@ class Pair:
         return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
 
 
-@pytest_asyncio.fixture(params=["folder", "redis"])
-async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
+@asynccontextmanager
+async def running_pair(folder: Path, kind: str) -> AsyncIterator[Pair]:
+    """Two servers that share a folder, or a Redis as well."""
     async with AsyncExitStack() as stack:
         settings: dict[str, Any] = {}
         redis = None
-        if request.param == "redis":
-            if PROGRAM is None:
-                pytest.skip("there is no redis-server")
-            redis = await stack.enter_async_context(running_redis(tmp_path))
+        if kind == "redis":
+            redis = await stack.enter_async_context(running_redis(folder))
             settings["redis_url"] = redis.url
-        write_tools(tmp_path / "tools", init=COUNT)
+        write_tools(folder / "tools", init=COUNT)
         ollama = await stack.enter_async_context(Counting(one_at_a_time=False))
         servers = [
             await stack.enter_async_context(
-                running_server(data_dir=tmp_path, ollama=ollama, **settings)
+                running_server(data_dir=folder, ollama=ollama, **settings)
             )
             for _ in range(2)
         ]
-        found = Pair(tmp_path, servers, redis)
+        found = Pair(folder, servers, redis)
         yield found
         await found.http.close()
+
+
+KINDS = ["folder", pytest.param("redis", marks=needs_redis)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=KINDS)
+async def common(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Pair]:
+    """For all tests that end neither of the servers."""
+    async with running_pair(tmp_path_factory.mktemp("pair"), request.param) as found:
+        yield found
+
+
+@pytest.fixture
+def pair(common: Pair) -> Pair:
+    """Two servers that have counted nothing yet."""
+    (common.folder / "counted").unlink(missing_ok=True)
+    return common
 
 
 async def test_each_of_many_decisions_in_any_order_at_any_process_counts_once(pair: Pair) -> None:
@@ -243,19 +269,23 @@ async def test_a_client_that_leaves_takes_its_question_along(pair: Pair) -> None
     await pair.nothing_left()
 
 
-async def test_a_question_of_a_process_that_died_is_not_found_after_a_while(pair: Pair) -> None:
-    one, two = pair.servers
-    turn = await pair.turn(1, one)
-    running = asyncio.ensure_future(turn.run(pair.http))
-    with anyio.fail_after(SECONDS):
-        await turn.asked.wait()
-        await one.stop(signal.SIGKILL)
-        await asyncio.gather(running, return_exceptions=True)
-        if pair.redis is not None:  # nobody knows, until it has given no sign of life for a time
-            await until(lambda: pair.open_questions(two, turn))
-        status, body = await pair.confirm(two, turn)
-    assert (status, body["error"]["code"]) == (404, "CONFIRMATION_NOT_FOUND")
-    assert await pair.open_questions(two, turn) == []
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_question_of_a_process_that_died_is_not_found_after_a_while(
+    tmp_path: Path, kind: str
+) -> None:
+    async with running_pair(tmp_path, kind) as pair:
+        one, two = pair.servers
+        turn = await pair.turn(1, one)
+        running = asyncio.ensure_future(turn.run(pair.http))
+        with anyio.fail_after(SECONDS):
+            await turn.asked.wait()
+            await one.stop(signal.SIGKILL)
+            await asyncio.gather(running, return_exceptions=True)
+            if pair.redis is not None:  # nobody knows, until it gave no sign of life for a time
+                await until(lambda: pair.open_questions(two, turn))
+            status, body = await pair.confirm(two, turn)
+        assert (status, body["error"]["code"]) == (404, "CONFIRMATION_NOT_FOUND")
+        assert await pair.open_questions(two, turn) == []
 
 
 async def test_workers_of_one_server_share_their_questions(tmp_path: Path) -> None:
