@@ -69,10 +69,18 @@ class Reasoning(_Wording):
     """Thinking in front of a text."""
 
 
+def _unless_empty(value: object) -> object:
+    empty = isinstance(value, dict) and all(wanted is None for wanted in value.values())
+    return None if empty else value
+
+
+Thinking = Annotated[Reasoning | None, BeforeValidator(_unless_empty)]
+
+
 class TextMessage(_Wording):
     """Text, and its own thinking."""
 
-    reasoning: Reasoning | None = None
+    reasoning: Thinking = None
 
 
 class Call(_Strict):
@@ -171,7 +179,7 @@ class Script(_Strict):
     """A whole block."""
 
     id_message: str | None = None
-    reasoning: Reasoning | None = None
+    reasoning: Thinking = None
     messages: list[Item] | None = None
     steps: list[list[Item]] = []
     lasting: bool = False

@@ -22,8 +22,9 @@ def asked_by(body: Body, *, thinks: bool, window: int) -> Asked:
     """A request's body, as far as it matters."""
     wanted = body.get("format") or None
     schema = {"type": "object"} if wanted == "json" else wanted
+    said = body.get("messages") or ()
     return Asked(
-        messages=body.get("messages") or (),
+        messages=[{**message, "role": str(message.get("role")).lower()} for message in said],
         tools=body.get("tools") or (),
         schema=schema,
         thinks=thinks,

@@ -158,7 +158,10 @@ async def test_a_block_without_valid_json_can_still_reason():
         ({"messages": [{"text_message": {}}]}, "messages.0.text_message: needs either"),
         ({"messages": [{"text_message": {"length": -1}}]}, "messages.0.text_message.length"),
         (
-            {"reasoning": {}, "messages": [{"text_message": {"length": 1}}]},
+            {
+                "reasoning": {"length": 1, "text": "a"},
+                "messages": [{"text_message": {"length": 1}}],
+            },
             "reasoning: needs either length or text",
         ),
         ({"messages": [{"text_massage": {"length": 1}}]}, "messages.0.text_massage"),

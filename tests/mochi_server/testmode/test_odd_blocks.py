@@ -98,3 +98,11 @@ async def test_a_model_without_thinking_does_not_think():
     found = await chunks("Why?\nReason: so", model="lorem-plain")
     assert deltas(found, "reasoning") == []
     assert text(found).endswith("Why?\nReason: so")
+
+
+@pytest.mark.parametrize("reasoning", [{}, {"length": None}, None])
+async def test_reasoning_without_a_length_is_none(reasoning):
+    script = {"reasoning": reasoning, "messages": [{"text_message": {"length": 3}}]}
+    found = await chunks(block(json.dumps(script)))
+    assert deltas(found, "reasoning") == []
+    assert len(text(found).split()) == 3

@@ -96,3 +96,9 @@ async def test_a_schema_that_has_no_example_is_refused(http, schema):
         [{"error": "invalid JSON schema in format"}],
     )
     assert (await asked(http, '{"model": "any", "messages": []}'))[0] == 200
+
+
+async def test_roles_are_read_in_any_case(http):
+    body = {"model": "any", "messages": [{"role": "USER", "content": "Hello"}], "stream": False}
+    _, (whole,) = await asked(http, json.dumps(body))
+    assert whole["message"]["content"].endswith("\n\nHello")
