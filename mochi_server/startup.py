@@ -158,8 +158,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise CannotStart(_socket_problem(host, port, error)) from error
-    sock.set_inheritable(True)
-    return sock
+    return sock  # not inheritable: a program that a tool leaves behind would keep the port
 
 
 def _socket_problem(host: str, port: int, error: OSError) -> str:
