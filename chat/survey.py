@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
@@ -17,7 +16,7 @@ from mochi_server.errors import (
     ProviderUnreachable,
 )
 from mochi_server.messages import now
-from mochi_server.providers.base import ModelInfo, Provider
+from mochi_server.providers.base import ModelInfo
 from mochi_server.providers.registry import ProviderRegistry
 from mochi_server.runtime import Runtime
 
@@ -69,8 +68,9 @@ async def ask(runtime: Runtime, *, limit: float = LIMIT_SECONDS) -> Survey:
         alias: ProviderAnswer(configured=registry.get(alias).configured) for alias in registry.known
     }
     names = {alias: f"models of {alias}" for alias, one in found.items() if one.configured}
-    first = {f"setting up {alias}": _prepare(registry.get(alias)) for alias in names}
+    first = {f"setting up {alias}": _prepare(registry, alias, found[alias]) for alias in names}
     await ask_all(first, tasks=runtime.background, limit=PREPARE_SECONDS)
+    names = {alias: name for alias, name in names.items() if found[alias].configured}
     questions = {name: _fill_in(registry, alias, found[alias]) for alias, name in names.items()}
     tasks = await ask_all(questions, tasks=runtime.background, limit=limit)
     for alias, name in names.items():
@@ -79,9 +79,16 @@ async def ask(runtime: Runtime, *, limit: float = LIMIT_SECONDS) -> Survey:
     return Survey(found)
 
 
-async def _prepare(provider: Provider) -> None:
-    with suppress(MochiError):  # asking fails in the same way
-        await provider.prepare()
+async def _prepare(registry: ProviderRegistry, alias: str, answer: ProviderAnswer) -> None:
+    try:
+        await registry.get(alias).prepare()
+    except MochiError as error:
+        _note(alias, error, answer)
+
+
+def _note(alias: str, error: MochiError, answer: ProviderAnswer) -> None:
+    answer.configured = not isinstance(error, ProviderNotConfigured)
+    answer.problem = problem_of(alias, error)
 
 
 async def _fill_in(registry: ProviderRegistry, alias: str, answer: ProviderAnswer) -> None:
@@ -95,12 +102,10 @@ async def _fill_in(registry: ProviderRegistry, alias: str, answer: ProviderAnswe
         models = await provider.list_models()
         reason = None if models else await provider.problem()
     except MochiError as error:
-        answer.configured = not isinstance(error, ProviderNotConfigured)
-        answer.problem = problem_of(alias, error)
+        _note(alias, error, answer)
         return
     if reason is not None:
-        answer.configured = False
-        answer.problem = problem_of(alias, ProviderNotConfigured(reason))
+        _note(alias, ProviderNotConfigured(reason), answer)
         return
     answer.models = [
         replace(one, name=registry.full_name(alias, one.name), provider=alias) for one in models

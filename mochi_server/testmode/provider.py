@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..completions import ModelInfo, ModelRequest
 from ..errors import JSONObject
+from ..providers.failures import not_installed
 from ..providers.openai_compatible import OpenAICompatibleProvider
 from .models import listed_models, model_info
 from .openai_words import CONVERSATION
@@ -52,6 +53,15 @@ class ScriptedProvider(OpenAICompatibleProvider):
         """The messages one by one: the wire joins those of one role that follow each other."""
         said = [{"role": found["role"], "content": text_of(found)} for found in request.messages]
         return {CONVERSATION: cast("list[JsonValue]", said)}
+
+    async def prepare(self) -> None:
+        """Nothing but a look: where nobody uses it, its package stays out of the memory.
+
+        Raises:
+            ProviderNotConfigured: the package is missing that it speaks through.
+        """
+        if not await self.check():
+            raise not_installed(self.alias, self.package, self.extra)
 
     async def list_models(self) -> list[ModelInfo]:
         """Some names of the many.

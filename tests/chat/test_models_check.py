@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from mochi_server.providers.local import LocalProvider
 from mochi_server.providers.ollama import OllamaProvider
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
+from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_ollama import FakeOllama
 from tests.support.fake_openai import JSON, Answer, running_fake
 
@@ -152,6 +154,20 @@ async def test_one_that_lacks_what_it_needs_is_not_configured(runtime_of, ollama
     assert one.problem["code"] == "PROVIDER_NOT_CONFIGURED"
     assert "mochi-server pull" in one.problem["message"]
     assert (one.configured, one.reachable, one.models) == (False, False, None)
+
+
+async def test_a_provider_without_its_package_says_how_to_install_it(
+    runtime_of, ollama, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    scripted = ScriptedProvider("test", listed=False)
+    own = OpenAICompatibleProvider("openai", api_key="key", base_url=None)
+    survey = await ask(runtime_of(provider("ollama", ollama.url), scripted, own))
+    for alias in ("test", "openai"):
+        one = survey.providers[alias]
+        assert (one.configured, one.reachable) == (False, False)
+        assert one.problem["code"] == "PROVIDER_NOT_CONFIGURED"
+        assert "mochi-server[openai]" in one.problem["message"]
 
 
 async def test_a_package_that_takes_long_to_import_takes_nothing_off_the_limit(
