@@ -239,6 +239,7 @@ class MochiServerSettings(BaseSettings):
             self.redis_url = None
             if "port" not in self.model_fields_set:
                 self.port = TEST_PORT
+                self.model_fields_set.discard("port")  # a default: nobody has set it
         return self
 
     def within_data(self, path: Path) -> Path:

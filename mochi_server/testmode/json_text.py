@@ -44,7 +44,7 @@ def first_value(text: str, integer: Callable[[int], object] = int) -> tuple[Any,
         return integer(int(digits))
 
     decoder = json.JSONDecoder(parse_constant=_refused, parse_float=_finite, parse_int=whole)
-    text = _ESCAPE.sub(_escape, text)
+    text = _ESCAPE.sub(_escape, text) if "\\u" in text else text
     found, end = decoder.raw_decode(text)
     return found, text[end:]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,6 +24,7 @@ from mochi_server.testing import (
     text,
 )
 from tests.support.own_services import standing_in
+from tests.support.server import environment, run_command
 
 
 @pytest.fixture
@@ -245,3 +248,13 @@ async def test_an_error_before_the_first_line_has_its_status(http, path, items, 
     found = await asked(http, f"/api/{path}", {"model": "any", **said})
     assert found[:2] == (status, "application/json")
     assert found[2][0]["error"].startswith(told)
+
+
+async def test_where_tests_are_run_it_still_listens_on_the_port_of_ollama(tmp_path):
+    """And not on the one of test mode, which may run beside it."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # whoever has the port: it is in use
+            stack.enter_context(socket.create_server(("127.0.0.1", 11434)))
+        ended = await run_command("fake-ollama", cwd=tmp_path, env=environment(environment="test"))
+    assert ended.code == 1
+    assert "Port 11434 of 127.0.0.1 is in use" in ended.err
