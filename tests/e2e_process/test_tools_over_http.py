@@ -9,18 +9,22 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+import pytest_asyncio
 
 from mochi_server.chat.tool_calls import EDITED, INTERRUPTED
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import ROOT, Server, environment, running_server
+from tests.support.site import Site, running_site
 from tests.support.tool_folders import is_gone, until
 from tests.support.tools import function, write_tools
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SECONDS = 60
 PARIS = {"city": "Paris"}
@@ -237,6 +241,64 @@ def isolation(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def ollama() -> AsyncIterator[FakeOllama]:
+    """The usual one, in the loop of these tests."""
+    async with FakeOllama() as server:
+        yield server
+
+
+SHARED = (
+    WEATHER.replace('"disabled"]', '"disabled", "silent"]')
+    + "\n__sky__ = ['get_weather', 'get_current_time']\n\n"
+    + "def silent() -> str:\n    return ''\n"
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site_of(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Callable[[str], Awaitable[Site]]]:
+    """Servers for the tests that change no files, one for each isolation, started when needed."""
+    async with AsyncExitStack() as stack:
+        sites: dict[str, Site] = {}
+
+        async def site_of(isolation: str) -> Site:
+            if isolation not in sites:
+                folder = tmp_path_factory.mktemp(isolation)
+                write_tools(folder / "tools", init=SHARED)
+                write_tools(folder / "tools" / "journeys", init=SCHEMAS)
+                site = running_site(folder, tool_isolation=isolation)
+                sites[isolation] = await stack.enter_async_context(site)
+            return sites[isolation]
+
+        yield site_of
+
+
+@asynccontextmanager
+async def lent(site: Site) -> AsyncIterator[Site]:
+    """For one test; nothing ran yet."""
+    (site.folder / "ran").unlink(missing_ok=True)
+    async with site.lent():
+        yield site
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(site_of: Callable[[str], Awaitable[Site]]) -> AsyncIterator[Site]:
+    """A server with tools in processes."""
+    async with lent(await site_of("process")) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def isolated(
+    site_of: Callable[[str], Awaitable[Site]], isolation: str
+) -> AsyncIterator[Site]:
+    """A server with tools in processes, and one with tools in threads."""
+    async with lent(await site_of(isolation)) as found:
+        yield found
+
+
 @asynccontextmanager
 async def weather(folder: Path, ollama: FakeOllama, **options: Any) -> AsyncIterator[Server]:
     write_tools(folder / "tools", init=WEATHER)
@@ -264,31 +326,29 @@ RECORDED: dict[str, tuple[str, list[Called]]] = {
 }
 
 
-async def test_calls_on_any_chunk_run_and_go_back_in_order(
-    tmp_path: Path, ollama: FakeOllama, isolation: str
-) -> None:
-    async with weather(tmp_path, ollama, tool_isolation=isolation) as server:
-        for name, (said, calls) in RECORDED.items():
-            session = await server.new_session(**settings(*ENABLED))
-            ollama.play(name, speed=100)
-            ollama.reply(["It is ", "fine."])
-            events = without_the_end(await streamed(server, session), session)
-            ids = [data["tool_call_id"] for event, data in events if event == "tool_call"]
-            assert len({*ids} - {None, ""}) == len(calls), name
-            begun = [started(*c[:2], at, ids[at]) for at, c in enumerate(calls)]
-            done = [result(c[0], c[2], at, ids[at]) for at, c in enumerate(calls)]
-            head = [text(said)] if said else []
-            middle = events[len(head) + len(begun) : -2]
-            assert events[: len(head) + len(begun)] == [*head, *begun], name
-            assert sorted(middle, key=lambda e: e[1]["call_index"]) == done, name
-            assert events[-2:] == [CONTINUE, text("It is fine.")], name
-            told = [
-                ("user", "Go."),
-                ("assistant", said, ids),
-                *(("tool", c[2], ids[at]) for at, c in enumerate(calls)),
-            ]
-            assert sent(ollama.chats[-1]) == told, name
-            assert shape(stored(tmp_path, session)) == [*told, ("assistant", "It is fine.", [])]
+async def test_calls_on_any_chunk_run_and_go_back_in_order(isolated: Site) -> None:
+    server, ollama = isolated.server, isolated.ollama
+    for name, (said, calls) in RECORDED.items():
+        session = await server.new_session(**settings(*ENABLED))
+        ollama.play(name, speed=100)
+        ollama.reply(["It is ", "fine."])
+        events = without_the_end(await streamed(server, session), session)
+        ids = [data["tool_call_id"] for event, data in events if event == "tool_call"]
+        assert len({*ids} - {None, ""}) == len(calls), name
+        begun = [started(*c[:2], at, ids[at]) for at, c in enumerate(calls)]
+        done = [result(c[0], c[2], at, ids[at]) for at, c in enumerate(calls)]
+        head = [text(said)] if said else []
+        middle = events[len(head) + len(begun) : -2]
+        assert events[: len(head) + len(begun)] == [*head, *begun], name
+        assert sorted(middle, key=lambda e: e[1]["call_index"]) == done, name
+        assert events[-2:] == [CONTINUE, text("It is fine.")], name
+        told = [
+            ("user", "Go."),
+            ("assistant", said, ids),
+            *(("tool", c[2], ids[at]) for at, c in enumerate(calls)),
+        ]
+        assert sent(ollama.chats[-1]) == told, name
+        assert shape(stored(isolated.folder, session)) == [*told, ("assistant", "It is fine.", [])]
 
 
 async def test_one_reply_has_every_call_of_the_turn_with_its_fields(
@@ -336,105 +396,105 @@ async def test_one_reply_has_every_call_of_the_turn_with_its_fields(
 
 
 async def test_what_is_unknown_disabled_or_does_not_fit_is_refused_and_the_rest_runs(
+    site: Site,
+) -> None:
+    server, ollama = site.server, site.ollama
+    session = await server.new_session(**settings(*ENABLED))
+    ollama.reply(
+        tool_calls=[
+            call("nothing", {"a": 1}, "c0"),
+            call("disabled", {}, "c1"),
+            call("get_weather", PARIS, "c2"),
+            call("get_weather", {"city": "Rome", "unit": "K"}, "c3"),
+            call("get_weather", {"town": "Rome"}, "c4"),
+            call("get_current_time", {}, "c5"),
+        ]
+    )
+    events = without_the_end(await streamed(server, session), session)
+    results = {d["tool_call_id"]: d for name, d in events if name == "tool_result"}
+    assert {each: d.get("code") for each, d in results.items()} == {
+        "c0": "TOOL_NOT_FOUND",
+        "c1": "TOOL_NOT_FOUND",
+        "c2": None,
+        "c3": "VALIDATION_ERROR",
+        "c4": "VALIDATION_ERROR",
+        "c5": None,
+    }
+    assert "unit" in results["c3"]["error_message"]
+    assert "town" in results["c4"]["error_message"]
+    assert [n for n, _ in events[:8]] == ["tool_call"] * 4 + ["tool_result"] * 4
+    assert {d["tool_call_id"] for _, d in events[:8]} == {"c0", "c1", "c3", "c4"}
+    told = [m for m in ollama.chats[-1]["messages"] if m["role"] == "tool"]
+    assert [m["tool_call_id"] for m in told] == ["c0", "c1", "c2", "c3", "c4", "c5"]
+    assert all(m["content"] for m in told)
+    assert [m["content"].startswith("Error: ") for m in told] == [1, 1, 0, 1, 1, 0]
+    assert (site.folder / "ran").read_text() == "Paris\n"
+    assert [t["function"]["name"] for t in ollama.chats[0]["tools"]] == ENABLED
+
+
+async def test_after_the_last_round_the_model_must_answer_without_tools(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
-    async with weather(tmp_path, ollama) as server:
-        session = await server.new_session(**settings(*ENABLED))
-        ollama.reply(
-            tool_calls=[
-                call("nothing", {"a": 1}, "c0"),
-                call("disabled", {}, "c1"),
-                call("get_weather", PARIS, "c2"),
-                call("get_weather", {"city": "Rome", "unit": "K"}, "c3"),
-                call("get_weather", {"town": "Rome"}, "c4"),
-                call("get_current_time", {}, "c5"),
-            ]
-        )
-        events = without_the_end(await streamed(server, session), session)
-        results = {d["tool_call_id"]: d for name, d in events if name == "tool_result"}
-        assert {each: d.get("code") for each, d in results.items()} == {
-            "c0": "TOOL_NOT_FOUND",
-            "c1": "TOOL_NOT_FOUND",
-            "c2": None,
-            "c3": "VALIDATION_ERROR",
-            "c4": "VALIDATION_ERROR",
-            "c5": None,
-        }
-        assert "unit" in results["c3"]["error_message"]
-        assert "town" in results["c4"]["error_message"]
-        assert [n for n, _ in events[:8]] == ["tool_call"] * 4 + ["tool_result"] * 4
-        assert {d["tool_call_id"] for _, d in events[:8]} == {"c0", "c1", "c3", "c4"}
-        told = [m for m in ollama.chats[-1]["messages"] if m["role"] == "tool"]
-        assert [m["tool_call_id"] for m in told] == ["c0", "c1", "c2", "c3", "c4", "c5"]
-        assert all(m["content"] for m in told)
-        assert [m["content"].startswith("Error: ") for m in told] == [1, 1, 0, 1, 1, 0]
-        assert (tmp_path / "ran").read_text() == "Paris\n"
-        assert [t["function"]["name"] for t in ollama.chats[0]["tools"]] == ENABLED
-
-
-@pytest.mark.parametrize("whole", [False, True])
-async def test_after_the_last_round_the_model_must_answer_without_tools(
-    tmp_path: Path, ollama: FakeOllama, whole: bool
-) -> None:
     async with weather(tmp_path, ollama, max_tool_rounds=2) as server:
-        session = await server.new_session(**settings(*ENABLED))
-        for number in range(2):
-            ollama.reply(tool_calls=[call("get_current_time", {}, f"c{number}")])
-        ollama.reply(["That is all."], tool_calls=[call("get_weather", PARIS, "c2")])
-        if whole:
-            status, body = await server.post(f"/chat/{session}", {"message": "Go."})
-            assert (status, body["tool_rounds_exhausted"]) == (200, True)
-            assert [c["tool_call_id"] for c in body["tool_calls_executed"]] == ["c0", "c1"]
-        else:
-            events = await streamed(server, session)
-            assert [name for name, _ in events] == [
-                *["tool_call", "tool_result", "tool_continuation_start"] * 2,
-                "content_delta",
-                "message_complete",
-                "done",
-            ]
-            assert events[-2][1]["tool_rounds_exhausted"] is True
-        assert ["tools" in body for body in ollama.chats] == [True, True, False]
-        assert stored(tmp_path, session)[-1]["content"] == "That is all."
-        assert "tool_calls" not in stored(tmp_path, session)[-1]
-        assert not (tmp_path / "ran").exists()
+        for whole in (False, True):
+            session = await server.new_session(**settings(*ENABLED))
+            for number in range(2):
+                ollama.reply(tool_calls=[call("get_current_time", {}, f"c{number}")])
+            ollama.reply(["That is all."], tool_calls=[call("get_weather", PARIS, "c2")])
+            before = len(ollama.chats)
+            if whole:
+                status, body = await server.post(f"/chat/{session}", {"message": "Go."})
+                assert (status, body["tool_rounds_exhausted"]) == (200, True)
+                assert [c["tool_call_id"] for c in body["tool_calls_executed"]] == ["c0", "c1"]
+            else:
+                events = await streamed(server, session)
+                assert [name for name, _ in events] == [
+                    *["tool_call", "tool_result", "tool_continuation_start"] * 2,
+                    "content_delta",
+                    "message_complete",
+                    "done",
+                ]
+                assert events[-2][1]["tool_rounds_exhausted"] is True
+            assert ["tools" in body for body in ollama.chats[before:]] == [True, True, False]
+            assert stored(tmp_path, session)[-1]["content"] == "That is all."
+            assert "tool_calls" not in stored(tmp_path, session)[-1]
+            assert not (tmp_path / "ran").exists()
 
 
 async def test_the_model_gets_the_whole_schema_and_the_function_what_it_was_written_for(
-    tmp_path: Path, ollama: FakeOllama, isolation: str
+    isolated: Site,
 ) -> None:
-    write_tools(tmp_path / "tools", init=SCHEMAS)
-    async with running_server(data_dir=tmp_path, ollama=ollama, tool_isolation=isolation) as server:
-        session = await server.new_session(**settings("book"))
-        arguments = {"to": "Rome", "seats": [{"row": "3"}, {"row": 4}], "travel": "first"}
-        ollama.reply(tool_calls=[call("book", arguments, "c0")])
-        events = without_the_end(await streamed(server, session), session)
-        assert events[1] == result("book", "Rome [4, 5] FIRST single 99.5 None", 0, "c0")
-        [tool] = ollama.chats[0]["tools"]
-        assert tool["type"] == "function"
-        schema = tool["function"]["parameters"]
-        assert (schema["type"], schema["required"]) == ("object", ["to", "seats"])
-        properties = schema["properties"]
-        assert properties["to"] == {"type": "string", "description": "Where to."}
-        assert properties["seats"]["type"] == "array"
-        seat = schema["$defs"][properties["seats"]["items"]["$ref"].rpartition("/")[2]]
-        assert seat["required"] == ["row"]
-        assert seat["properties"]["row"]["minimum"] == 1
-        assert seat["properties"]["row"]["description"] == "From the front."
-        assert seat["properties"]["window"]["default"] is True
-        travel = properties["travel"]
-        assert travel["default"] == "second"
-        assert schema["$defs"]["Class"]["enum"] == ["first", "second"]
-        assert properties["kind"]["enum"] == ["single", "return"]
-        assert properties["kind"]["default"] == "single"
-        assert properties["most"]["default"] == 99.5
-        assert (properties["most"]["exclusiveMinimum"], properties["most"]["type"]) == (0, "number")
-        assert properties["most"]["description"] == "In euros."
-        assert {"type": "null"} in properties["note"]["anyOf"]
-        assert tool["function"]["description"] == "Book a journey.\n\nNothing is paid."
-        status, detail = await server.get("/tools/book")
-        assert (status, detail["parameters"]) == (200, schema)
-        assert detail["source"].startswith("def book(\n")
+    server, ollama = isolated.server, isolated.ollama
+    session = await server.new_session(**settings("book"))
+    arguments = {"to": "Rome", "seats": [{"row": "3"}, {"row": 4}], "travel": "first"}
+    ollama.reply(tool_calls=[call("book", arguments, "c0")])
+    events = without_the_end(await streamed(server, session), session)
+    assert events[1] == result("book", "Rome [4, 5] FIRST single 99.5 None", 0, "c0")
+    [tool] = ollama.chats[0]["tools"]
+    assert tool["type"] == "function"
+    schema = tool["function"]["parameters"]
+    assert (schema["type"], schema["required"]) == ("object", ["to", "seats"])
+    properties = schema["properties"]
+    assert properties["to"] == {"type": "string", "description": "Where to."}
+    assert properties["seats"]["type"] == "array"
+    seat = schema["$defs"][properties["seats"]["items"]["$ref"].rpartition("/")[2]]
+    assert seat["required"] == ["row"]
+    assert seat["properties"]["row"]["minimum"] == 1
+    assert seat["properties"]["row"]["description"] == "From the front."
+    assert seat["properties"]["window"]["default"] is True
+    travel = properties["travel"]
+    assert travel["default"] == "second"
+    assert schema["$defs"]["Class"]["enum"] == ["first", "second"]
+    assert properties["kind"]["enum"] == ["single", "return"]
+    assert properties["kind"]["default"] == "single"
+    assert properties["most"]["default"] == 99.5
+    assert (properties["most"]["exclusiveMinimum"], properties["most"]["type"]) == (0, "number")
+    assert properties["most"]["description"] == "In euros."
+    assert {"type": "null"} in properties["note"]["anyOf"]
+    assert tool["function"]["description"] == "Book a journey.\n\nNothing is paid."
+    status, detail = await server.get("/tools/book")
+    assert (status, detail["parameters"]) == (200, schema)
+    assert detail["source"].startswith("def book(\n")
 
 
 # -- the examples that ``mochi-server init`` writes
@@ -611,62 +671,54 @@ async def test_reload_and_the_command_load_what_looks_unchanged(
 
 
 async def test_changed_settings_count_from_the_next_turn_and_status_tells_what_is_missing(
-    tmp_path: Path, ollama: FakeOllama
+    site: Site,
 ) -> None:
-    write_tools(
-        tmp_path / "tools",
-        init=WEATHER.replace('"disabled"]', '"disabled", "silent"]')
-        + "\n__sky__ = ['get_weather', 'get_current_time']\n\n"
-        + "def silent() -> str:\n    return ''\n",
-    )
-    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
-        session = await server.new_session()
+    server, ollama = site.server, site.ollama
+    session = await server.new_session()
 
-        async def status() -> dict[str, Any]:
-            code, body = await server.get(f"/sessions/{session}/status")
-            assert code == 200
-            keys = ("tools_enabled", "active_tools", "unknown_tools", "unknown_tool_group")
-            return {key: body[key] for key in (*keys, "missing_tools", "execution_policy")}
+    async def status() -> dict[str, Any]:
+        code, body = await server.get(f"/sessions/{session}/status")
+        assert code == 200
+        keys = ("tools_enabled", "active_tools", "unknown_tools", "unknown_tool_group")
+        return {key: body[key] for key in (*keys, "missing_tools", "execution_policy")}
 
-        assert await status() == {
-            "tools_enabled": False,
-            "active_tools": [],
-            "unknown_tools": [],
-            "unknown_tool_group": None,
-            "missing_tools": {},
-            "execution_policy": None,
-        }
-        await streamed(server, session)
-        assert "tools" not in ollama.chats[-1]
-        patch = settings("fail", "nobody", "silent", tool_group="sky")
-        code, body = await server.request("PATCH", f"/sessions/{session}", patch)
-        assert (code, body["tool_settings"]) == (200, patch["tool_settings"])
-        found = await status()
-        assert sorted(found.pop("active_tools")) == sorted(ENABLED)
-        assert found == {
-            "tools_enabled": True,
-            "unknown_tools": ["nobody"],
-            "unknown_tool_group": None,
-            "missing_tools": {"silent": found["missing_tools"]["silent"]},
-            "execution_policy": "never_confirm",
-        }
-        assert "docstring" in found["missing_tools"]["silent"]
-        await streamed(server, session)
-        names = [tool["function"]["name"] for tool in ollama.chats[-1]["tools"]]
-        assert sorted(names) == sorted(ENABLED)
-        patch = {"tool_settings": {"tool_group": "nowhere"}}
-        code, body = await server.request("PATCH", f"/sessions/{session}", patch)
-        assert (await status())["unknown_tool_group"] == "nowhere"
-        assert (await status())["execution_policy"] == "always_confirm"
-        wrong: dict[str, Any]
-        for wrong in ({"execution_policy": "perhaps"}, {"tools": "fail"}, {"tool": []}):
-            code, body = await server.request(
-                "PATCH", f"/sessions/{session}", {"tool_settings": wrong}
-            )
-            assert (code, body["error"]["code"]) == (422, "VALIDATION_ERROR")
-        code, body = await server.request("PATCH", f"/sessions/{session}", {"tool_settings": None})
-        assert (code, body["tool_settings"]) == (200, None)
-        assert (await status())["tools_enabled"] is False
+    assert await status() == {
+        "tools_enabled": False,
+        "active_tools": [],
+        "unknown_tools": [],
+        "unknown_tool_group": None,
+        "missing_tools": {},
+        "execution_policy": None,
+    }
+    await streamed(server, session)
+    assert "tools" not in ollama.chats[-1]
+    patch = settings("fail", "nobody", "silent", tool_group="sky")
+    code, body = await server.request("PATCH", f"/sessions/{session}", patch)
+    assert (code, body["tool_settings"]) == (200, patch["tool_settings"])
+    found = await status()
+    assert sorted(found.pop("active_tools")) == sorted(ENABLED)
+    assert found == {
+        "tools_enabled": True,
+        "unknown_tools": ["nobody"],
+        "unknown_tool_group": None,
+        "missing_tools": {"silent": found["missing_tools"]["silent"]},
+        "execution_policy": "never_confirm",
+    }
+    assert "docstring" in found["missing_tools"]["silent"]
+    await streamed(server, session)
+    names = [tool["function"]["name"] for tool in ollama.chats[-1]["tools"]]
+    assert sorted(names) == sorted(ENABLED)
+    patch = {"tool_settings": {"tool_group": "nowhere"}}
+    code, body = await server.request("PATCH", f"/sessions/{session}", patch)
+    assert (await status())["unknown_tool_group"] == "nowhere"
+    assert (await status())["execution_policy"] == "always_confirm"
+    wrong: dict[str, Any]
+    for wrong in ({"execution_policy": "perhaps"}, {"tools": "fail"}, {"tool": []}):
+        code, body = await server.request("PATCH", f"/sessions/{session}", {"tool_settings": wrong})
+        assert (code, body["error"]["code"]) == (422, "VALIDATION_ERROR")
+    code, body = await server.request("PATCH", f"/sessions/{session}", {"tool_settings": None})
+    assert (code, body["tool_settings"]) == (200, None)
+    assert (await status())["tools_enabled"] is False
 
 
 # -- confirmations
@@ -721,181 +773,175 @@ def confirmation(
     ]
 
 
-async def test_a_second_client_allows_changes_and_denies(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    async with weather(tmp_path, ollama) as server:
-        session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
-        other = await server.new_session(**settings(*ENABLED))
-        names = ["Paris", "Rome", "Oslo", "Bern"]
-        calls = [call("get_weather", {"city": n}, f"c{at}") for at, n in enumerate(names)]
-        ollama.reply(tool_calls=[*calls, call("nothing", {}, "c4")])
-        ollama.reply(["Good."])
-        running = asyncio.ensure_future(streamed(server, session))
+async def test_a_second_client_allows_changes_and_denies(site: Site) -> None:
+    server, ollama = site.server, site.ollama
+    session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
+    other = await server.new_session(**settings(*ENABLED))
+    names = ["Paris", "Rome", "Oslo", "Bern"]
+    calls = [call("get_weather", {"city": n}, f"c{at}") for at, n in enumerate(names)]
+    ollama.reply(tool_calls=[*calls, call("nothing", {}, "c4")])
+    ollama.reply(["Good."])
+    running = asyncio.ensure_future(streamed(server, session))
 
-        [one] = await questions(server, session)
-        assert await decide(server, other, one, approved=True) == 404
-        assert await questions(server, session) == [one]
-        assert await decide(server, session, one, approved=True, reason="Why not?") == 200
-        assert await decide(server, session, one, approved=False) == 404
+    [one] = await questions(server, session)
+    assert await decide(server, other, one, approved=True) == 404
+    assert await questions(server, session) == [one]
+    assert await decide(server, session, one, approved=True, reason="Why not?") == 200
+    assert await decide(server, session, one, approved=False) == 404
 
-        [two] = await questions(server, session, other_than=one)
-        edited = {"city": "Venice", "unit": "F"}
-        wrong = {"city": "Venice", "unit": "K"}
-        assert await decide(server, session, two, approved=True, arguments=wrong) == 422
-        assert await questions(server, session) == [two]
-        assert await decide(server, session, two, approved=True, arguments=edited) == 200
+    [two] = await questions(server, session, other_than=one)
+    edited = {"city": "Venice", "unit": "F"}
+    wrong = {"city": "Venice", "unit": "K"}
+    assert await decide(server, session, two, approved=True, arguments=wrong) == 422
+    assert await questions(server, session) == [two]
+    assert await decide(server, session, two, approved=True, arguments=edited) == 200
 
-        [three] = await questions(server, session, other_than=two)
-        assert await decide(server, session, three, approved=False, reason="Too cold.") == 200
-        [four] = await questions(server, session, other_than=three)
-        assert await decide(server, session, four, approved=False) == 200
-        events = without_the_end(await running, session)
-        assert await decide(server, session, four, approved=True) == 404
+    [three] = await questions(server, session, other_than=two)
+    assert await decide(server, session, three, approved=False, reason="Too cold.") == 200
+    [four] = await questions(server, session, other_than=three)
+    assert await decide(server, session, four, approved=False) == 200
+    events = without_the_end(await running, session)
+    assert await decide(server, session, four, approved=True) == 404
 
-        places = [(q["queue_position"], q["queue_total"]) for q in (one, two, three, four)]
-        assert places == [(1, 4), (2, 4), (3, 4), (4, 4)]
-        denied = "TOOL_EXECUTION_DENIED"
-        why = f"{DENY_TEXT} Reason: Too cold."
-        missing = "there is no tool named 'nothing'."
-        assert events[:10] == [
-            started("nothing", {}, 4, "c4"),
-            failure("nothing", missing, 4, "c4", "TOOL_NOT_FOUND"),
-            *confirmation(one, 300.0, approved=True, reason="Why not?"),
-            *confirmation(two, 300.0, approved=True, arguments=edited, edited=True),
-            *confirmation(three, 300.0, approved=False, reason="Too cold."),
-            failure("get_weather", why, 2, "c2", denied),
-            confirmation(four, 300.0, approved=False)[0],
-        ]
-        assert events[10:12] == [
-            confirmation(four, 300.0, approved=False)[1],
-            failure("get_weather", DENY_TEXT, 3, "c3", denied),
-        ]
-        ran = sorted(events[12:14], key=lambda event: event[1]["call_index"])
-        assert ran == [
-            result("get_weather", P[2], 0, "c0"),
-            result("get_weather", "21 F in Venice", 1, "c1"),
-        ]
-        assert events[14:] == [CONTINUE, text("Good.")]
-        told = [
-            ("user", "Go."),
-            ("assistant", "", ["c0", "c1", "c2", "c3", "c4"]),
-            ("tool", P[2], "c0"),
-            ("tool", EDITED.format('{"city":"Venice","unit":"F"}', "21 F in Venice"), "c1"),
-            ("tool", f"Error: {why}", "c2"),
-            ("tool", f"Error: {DENY_TEXT}", "c3"),
-            ("tool", f"Error: {missing}", "c4"),
-        ]
-        assert sent(ollama.chats[-1]) == told
-        assert shape(stored(tmp_path, session)) == [*told, ("assistant", "Good.", [])]
-        assert sorted((tmp_path / "ran").read_text().split()) == ["Paris", "Venice"]
+    places = [(q["queue_position"], q["queue_total"]) for q in (one, two, three, four)]
+    assert places == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    denied = "TOOL_EXECUTION_DENIED"
+    why = f"{DENY_TEXT} Reason: Too cold."
+    missing = "there is no tool named 'nothing'."
+    assert events[:10] == [
+        started("nothing", {}, 4, "c4"),
+        failure("nothing", missing, 4, "c4", "TOOL_NOT_FOUND"),
+        *confirmation(one, 300.0, approved=True, reason="Why not?"),
+        *confirmation(two, 300.0, approved=True, arguments=edited, edited=True),
+        *confirmation(three, 300.0, approved=False, reason="Too cold."),
+        failure("get_weather", why, 2, "c2", denied),
+        confirmation(four, 300.0, approved=False)[0],
+    ]
+    assert events[10:12] == [
+        confirmation(four, 300.0, approved=False)[1],
+        failure("get_weather", DENY_TEXT, 3, "c3", denied),
+    ]
+    ran = sorted(events[12:14], key=lambda event: event[1]["call_index"])
+    assert ran == [
+        result("get_weather", P[2], 0, "c0"),
+        result("get_weather", "21 F in Venice", 1, "c1"),
+    ]
+    assert events[14:] == [CONTINUE, text("Good.")]
+    told = [
+        ("user", "Go."),
+        ("assistant", "", ["c0", "c1", "c2", "c3", "c4"]),
+        ("tool", P[2], "c0"),
+        ("tool", EDITED.format('{"city":"Venice","unit":"F"}', "21 F in Venice"), "c1"),
+        ("tool", f"Error: {why}", "c2"),
+        ("tool", f"Error: {DENY_TEXT}", "c3"),
+        ("tool", f"Error: {missing}", "c4"),
+    ]
+    assert sent(ollama.chats[-1]) == told
+    assert shape(stored(site.folder, session)) == [*told, ("assistant", "Good.", [])]
+    assert sorted((site.folder / "ran").read_text().split()) == ["Paris", "Venice"]
 
 
-@pytest.mark.parametrize("whole", [False, True])
 async def test_nobody_decides_in_time_and_whoever_comes_later_is_told_so(
-    tmp_path: Path, ollama: FakeOllama, whole: bool
+    tmp_path: Path, ollama: FakeOllama
 ) -> None:
     limit = {"tool_confirmation_timeout_seconds": 0.4}
     async with weather(tmp_path, ollama, **limit) as server:
-        session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
-        ollama.reply(
-            tool_calls=[call("get_weather", PARIS, "c0"), call("get_current_time", {}, "c1")]
-        )
-        if whole:
-            body = {"message": "Go.", "confirmations": "wait"}
-            status, answer = await server.post(f"/chat/{session}", body)
-            assert status == 200
-            executed = answer["tool_calls_executed"]
-            ids = [entry["confirmation_id"] for entry in executed]
-            codes = [entry["code"] for entry in executed]
-            assert [entry["approved"] for entry in executed] == [False, False]
-        else:
-            events = without_the_end(await streamed(server, session), session)
-            required = "tool_call_confirmation_required"
-            asked, decided = required, "tool_call_confirmation_decided"
-            assert [name for name, _ in events[:6]] == [asked, decided, "tool_result"] * 2
-            ids = [data["confirmation_id"] for name, data in events if name == asked]
-            codes = [data["code"] for name, data in events[:6] if name != asked]
-        assert set(codes) == {"TOOL_CONFIRMATION_TIMEOUT"}
-        for each in ids:
-            status, body = await server.post(
-                f"/chat/{session}/confirm-tool", {"confirmation_id": each, "approved": True}
+        for whole in (False, True):
+            session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
+            ollama.reply(
+                tool_calls=[call("get_weather", PARIS, "c0"), call("get_current_time", {}, "c1")]
             )
-            assert (status, body["error"]["code"]) == (408, "TOOL_CONFIRMATION_TIMEOUT")
-        assert (await server.get(f"/chat/{session}/confirmations"))[1] == {"confirmations": []}
-        assert not (tmp_path / "ran").exists()
-        assert "0.4 seconds" in stored(tmp_path, session)[2]["content"]
+            if whole:
+                body = {"message": "Go.", "confirmations": "wait"}
+                status, answer = await server.post(f"/chat/{session}", body)
+                assert status == 200
+                executed = answer["tool_calls_executed"]
+                ids = [entry["confirmation_id"] for entry in executed]
+                codes = [entry["code"] for entry in executed]
+                assert [entry["approved"] for entry in executed] == [False, False]
+            else:
+                events = without_the_end(await streamed(server, session), session)
+                required = "tool_call_confirmation_required"
+                asked, decided = required, "tool_call_confirmation_decided"
+                assert [name for name, _ in events[:6]] == [asked, decided, "tool_result"] * 2
+                ids = [data["confirmation_id"] for name, data in events if name == asked]
+                codes = [data["code"] for name, data in events[:6] if name != asked]
+            assert set(codes) == {"TOOL_CONFIRMATION_TIMEOUT"}
+            for each in ids:
+                status, body = await server.post(
+                    f"/chat/{session}/confirm-tool", {"confirmation_id": each, "approved": True}
+                )
+                assert (status, body["error"]["code"]) == (408, "TOOL_CONFIRMATION_TIMEOUT")
+            assert (await server.get(f"/chat/{session}/confirmations"))[1] == {"confirmations": []}
+            assert not (tmp_path / "ran").exists()
+            assert "0.4 seconds" in stored(tmp_path, session)[2]["content"]
 
 
 async def test_a_client_that_hangs_up_takes_its_question_along_and_the_session_is_free(
-    tmp_path: Path, ollama: FakeOllama
+    site: Site,
 ) -> None:
-    async with weather(tmp_path, ollama) as server:
-        session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
-        ollama.reply(["Let us see."], tool_calls=[call("get_weather", PARIS, "c0")])
-        async for event in server.stream(f"/chat/{session}/stream", {"message": "Go."}):
-            if event.event == "tool_call_confirmation_required":
-                question = event.data
-                break
-        await holds(lambda: pending(server, session), [])
-        assert await decide(server, session, question, approved=True) == 404
-        await holds(lambda: turn_running(server, session), False)
-        cut = [
-            ("user", "Go."),
-            ("assistant", "Let us see.", ["c0"]),
-            ("tool", INTERRUPTED, "c0"),
-        ]
-        assert shape(stored(tmp_path, session)) == cut
-        assert not (tmp_path / "ran").exists()
-        ollama.reply(["Hello."])
-        assert without_the_end(await streamed(server, session), session) == [text("Hello.")]
-        assert sent(ollama.chats[-1]) == [*cut, ("user", "Go.")]
+    server, ollama = site.server, site.ollama
+    session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
+    ollama.reply(["Let us see."], tool_calls=[call("get_weather", PARIS, "c0")])
+    async for event in server.stream(f"/chat/{session}/stream", {"message": "Go."}):
+        if event.event == "tool_call_confirmation_required":
+            question = event.data
+            break
+    await holds(lambda: pending(server, session), [])
+    assert await decide(server, session, question, approved=True) == 404
+    await holds(lambda: turn_running(server, session), False)
+    cut = [
+        ("user", "Go."),
+        ("assistant", "Let us see.", ["c0"]),
+        ("tool", INTERRUPTED, "c0"),
+    ]
+    assert shape(stored(site.folder, session)) == cut
+    assert not (site.folder / "ran").exists()
+    ollama.reply(["Hello."])
+    assert without_the_end(await streamed(server, session), session) == [text("Hello.")]
+    assert sent(ollama.chats[-1]) == [*cut, ("user", "Go.")]
 
 
-async def test_a_reply_in_one_piece_denies_unless_it_is_told_to_wait(
-    tmp_path: Path, ollama: FakeOllama
-) -> None:
-    async with weather(tmp_path, ollama) as server:
-        session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
-        for body in ({}, {"confirmations": "deny"}):
-            ollama.reply(tool_calls=[call("get_weather", PARIS, "c0")])
-            status, answer = await server.post(f"/chat/{session}", {"message": "Go.", **body})
-            assert status == 200
-            [entry] = answer["tool_calls_executed"]
-            assert (entry["success"], entry["code"]) == (False, "TOOL_EXECUTION_DENIED")
-            assert '"confirmations": "wait"' in entry["error_message"]
-            assert "confirmation_id" not in entry
+async def test_a_reply_in_one_piece_denies_unless_it_is_told_to_wait(site: Site) -> None:
+    server, ollama = site.server, site.ollama
+    session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
+    for body in ({}, {"confirmations": "deny"}):
         ollama.reply(tool_calls=[call("get_weather", PARIS, "c0")])
-        events = await streamed(server, session, confirmations="deny")
-        assert [name for name, _ in events[:2]] == ["tool_call", "tool_result"]
-        assert events[1][1]["code"] == "TOOL_EXECUTION_DENIED"
-        assert not (tmp_path / "ran").exists()
-
-        ollama.reply(
-            tool_calls=[call("get_weather", PARIS, "c0"), call("get_weather", LONDON, "c1")]
-        )
-        body = {"message": "Go.", "confirmations": "wait"}
-        running = asyncio.ensure_future(server.post(f"/chat/{session}", body))
-        [one] = await questions(server, session)
-        assert await decide(server, session, one, approved=True, arguments={"city": "Rome"}) == 200
-        [two] = await questions(server, session, other_than=one)
-        assert await decide(server, session, two, approved=False, reason="No.") == 200
-        status, answer = await running
+        status, answer = await server.post(f"/chat/{session}", {"message": "Go.", **body})
         assert status == 200
-        first, second = answer["tool_calls_executed"]
-        assert first == {
-            "arguments": {"city": "Rome"},
-            "confirmation_id": one["confirmation_id"],
-            "approved": True,
-            "edited": True,
-            **result("get_weather", "21 C in Rome", 0, "c0")[1],
-        }
-        denied = failure("get_weather", f"{DENY_TEXT} Reason: No.", 1, "c1", second["code"])[1]
-        assert second.items() >= {**denied, "approved": False, "edited": False}.items()
-        assert second["code"] == "TOOL_EXECUTION_DENIED"
-        assert (tmp_path / "ran").read_text() == "Rome\n"
-        status, body = await server.post(f"/chat/{session}", {"confirmations": "ask"})
-        assert (status, body["error"]["code"]) == (422, "VALIDATION_ERROR")
+        [entry] = answer["tool_calls_executed"]
+        assert (entry["success"], entry["code"]) == (False, "TOOL_EXECUTION_DENIED")
+        assert '"confirmations": "wait"' in entry["error_message"]
+        assert "confirmation_id" not in entry
+    ollama.reply(tool_calls=[call("get_weather", PARIS, "c0")])
+    events = await streamed(server, session, confirmations="deny")
+    assert [name for name, _ in events[:2]] == ["tool_call", "tool_result"]
+    assert events[1][1]["code"] == "TOOL_EXECUTION_DENIED"
+    assert not (site.folder / "ran").exists()
+
+    ollama.reply(tool_calls=[call("get_weather", PARIS, "c0"), call("get_weather", LONDON, "c1")])
+    body = {"message": "Go.", "confirmations": "wait"}
+    running = asyncio.ensure_future(server.post(f"/chat/{session}", body))
+    [one] = await questions(server, session)
+    assert await decide(server, session, one, approved=True, arguments={"city": "Rome"}) == 200
+    [two] = await questions(server, session, other_than=one)
+    assert await decide(server, session, two, approved=False, reason="No.") == 200
+    status, answer = await running
+    assert status == 200
+    first, second = answer["tool_calls_executed"]
+    assert first == {
+        "arguments": {"city": "Rome"},
+        "confirmation_id": one["confirmation_id"],
+        "approved": True,
+        "edited": True,
+        **result("get_weather", "21 C in Rome", 0, "c0")[1],
+    }
+    denied = failure("get_weather", f"{DENY_TEXT} Reason: No.", 1, "c1", second["code"])[1]
+    assert second.items() >= {**denied, "approved": False, "edited": False}.items()
+    assert second["code"] == "TOOL_EXECUTION_DENIED"
+    assert (site.folder / "ran").read_text() == "Rome\n"
+    status, body = await server.post(f"/chat/{session}", {"confirmations": "ask"})
+    assert (status, body["error"]["code"]) == (422, "VALIDATION_ERROR")
 
 
 # -- the end of the server
