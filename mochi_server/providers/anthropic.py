@@ -17,9 +17,9 @@ from .answers import Overheard, words_of
 from .anthropic_requests import Traits, is_forced, payload_of
 from .anthropic_wire import LEGAL_NAME, Assembly
 from .base import Chunk, ModelInfo, ModelRequest
-from .failures import Failure, seconds_of
+from .failures import Failure, wait_of
 from .steps import Names
-from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider
+from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider, http_client_of
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -62,17 +62,16 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             base_url=self._base_url or ANTHROPIC_URL,
             max_retries=0,
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
-            # The one that the SDK makes itself complains when it could not be made.
-            http_client=sdk.DefaultAsyncHttpxClient(),
+            http_client=http_client_of(sdk),
         )
         return client
 
     async def list_models(self) -> list[ModelInfo]:
         """The models of the key, newest first."""
         client = await self._client()
-        with self._translated(None):
+        with self._answered(None):
             models = [model async for model in client.models.list(limit=1000)]
-        return [self._remember(model) for model in models if model.lifecycle != "retired"]
+            return [self._remember(model) for model in models if model.lifecycle != "retired"]
 
     async def show_model(self, name: str) -> ModelInfo:
         """One model; its short names are known too."""
@@ -80,7 +79,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         if model is not None and until > time.monotonic():
             return model
         client = await self._client()
-        with self._translated(name):
+        with self._answered(name):
             return self._remember(await client.models.retrieve(name), name)
 
     def _remember(self, model: VendorsModel, name: str | None = None) -> ModelInfo:
@@ -148,5 +147,5 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             words=words_of(error.body) or f"HTTP {error.status_code}",
             status=error.status_code,
             codes=(error.type,),
-            retry_after=seconds_of(error.response.headers.get("retry-after")),
+            retry_after=wait_of(error.response.headers),
         )

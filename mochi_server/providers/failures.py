@@ -120,7 +120,16 @@ def not_installed(alias: str, package: str, extra: str) -> ProviderNotConfigured
 def http_errors() -> tuple[type[Exception], ...]:
     """What the SDKs' HTTP libraries raise; SDKs let them through in the middle of a stream."""
     loaded = [sys.modules.get(name) for name in ("httpx", "httpx2")]
-    return tuple(module.HTTPError for module in loaded if module is not None)
+    names = ("HTTPError", "InvalidURL")
+    return tuple(getattr(module, name) for module in loaded if module for name in names)
+
+
+def wait_of(headers: Mapping[str, str]) -> int | None:
+    """How long a service wants to be left alone, in seconds, rounded up."""
+    found = seconds_of(headers.get("retry-after"))
+    if found is None and (milliseconds := headers.get("retry-after-ms", "")).isdecimal():
+        found = seconds_of(f"{milliseconds}e-3")
+    return found
 
 
 def seconds_of(header: str | None) -> int | None:

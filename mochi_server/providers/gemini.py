@@ -17,10 +17,10 @@ from pydantic import SecretStr
 from ..errors import MochiError, ModelNotFound
 from .answers import words_of
 from .base import Chunk, ModelInfo, ModelRequest
-from .failures import Failure, seconds_of
+from .failures import Failure, seconds_of, wait_of
 from .gemini_wire import LEGAL_NAME, Assembly, config_of, contents_of, thinks_unasked
 from .steps import Names
-from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider
+from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider, unlimited
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -68,7 +68,10 @@ class GeminiProvider(VendorProvider["Client"]):
     def _connect(self) -> Client:
         # The SDK's own client would wait for ever, and try again after up to ten seconds.
         hooks = {"request": [_limit_connect], "response": [_take]}
-        http = import_module("httpx").AsyncClient(event_hooks=hooks, follow_redirects=True)
+        library = import_module("httpx")
+        http = library.AsyncClient(
+            event_hooks=hooks, follow_redirects=True, limits=unlimited(library)
+        )
         options = {
             "base_url": self._base_url,
             "timeout": int(IDLE_SECONDS * 1000),
@@ -84,7 +87,7 @@ class GeminiProvider(VendorProvider["Client"]):
     async def list_models(self) -> list[ModelInfo]:
         """The models that generate text."""
         client = await self._client()
-        with self._translated(None):
+        with self._answered(None):
             pages = await client.aio.models.list(config={"page_size": 1000})
             return [self._remember(model) async for model in pages if _can_chat(model)]
 
@@ -93,8 +96,10 @@ class GeminiProvider(VendorProvider["Client"]):
         until, model, _ = self._known.get(name, (0.0, None, None))
         if model is not None and until > time.monotonic():
             return model
+        if not name.isprintable():  # an address cannot have it
+            raise ModelNotFound(model=name)
         client = await self._client()
-        with self._translated(name):
+        with self._answered(name):
             try:
                 found = await client.aio.models.get(model=name)
             except ValueError as error:  # signs that no name has, refused by the SDK
@@ -197,7 +202,7 @@ def _can_chat(model: Model) -> bool:
 def _retry_after(error: APIError) -> int | None:
     """What the header says, else what the body does (``"retryDelay": "34.07s"``)."""
     headers = getattr(error.response, "headers", None) or {}
-    wait = seconds_of(headers.get("retry-after"))
+    wait = wait_of(headers)
     body: Any = error.details
     if isinstance(body, dict):
         body = body.get("error", body)

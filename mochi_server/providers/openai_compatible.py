@@ -14,10 +14,10 @@ from pydantic import SecretStr
 from ..errors import JSONObject, ModelNotFound, ProviderError
 from .answers import Overheard, words_of
 from .base import Chunk, ModelInfo, ModelRequest
-from .failures import Failure, seconds_of
+from .failures import Failure, wait_of
 from .openai_wire import LEGAL_NAME, NO_CHAT, Assembly, to_wire, tools_of
 from .steps import Names
-from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider, parts_of
+from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider, http_client_of, parts_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
@@ -32,8 +32,8 @@ NO_KEY: Final = "none"
 SCHEMA_TOKENS: Final = 2048
 """Limit of a reply with a schema where the request has none: without one it need not end."""
 
-_DROPPED: Final = "RemoteProtocolError"
-"""The HTTP library's error (``httpx`` or ``httpx2``, by the SDK's version) for no response."""
+_DROPPED: Final = frozenset({"RemoteProtocolError", "ReadError", "WriteError"})
+"""The HTTP library's errors (``httpx`` or ``httpx2``, by the SDK's version) for no response."""
 
 _NO_LIST: Final = frozenset({404, 405, 501})
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -93,8 +93,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             max_retries=0,
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
             default_headers=self._headers,
-            # The one that the SDK makes itself complains when it could not be made.
-            http_client=self._http_client or sdk.DefaultAsyncHttpxClient(),
+            http_client=self._http_client or http_client_of(sdk),
         )
         _ = client.models, client.chat.completions  # imported at first use: not in the event loop
         return client
@@ -102,9 +101,9 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
     async def list_models(self) -> list[ModelInfo]:
         """The server's models; it says little more than their names."""
         client = await self._client()
-        with self._translated(None):
+        with self._answered(None):
             page = await client.models.list()
-            names = [model.id for model in page.data or () if model.id]
+            names = [str(model.id) for model in page.data or () if model.id]
         models = [self._info(n) for n in names if not (self._is_openai and NO_CHAT.match(n))]
         self._listed = (time.monotonic(), models)
         return models
@@ -169,7 +168,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
                 **payload
             )
         except self._sdk.APIConnectionError as error:
-            if type(error.__cause__).__name__ != _DROPPED:
+            if type(error.__cause__).__name__ not in _DROPPED:
                 raise
             response = await client.chat.completions.create(**payload)
         return response
@@ -232,6 +231,6 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             words=words_of(error.body) or (error.message if status is None else f"HTTP {status}"),
             status=status,
             codes=(error.code, error.type),
-            retry_after=seconds_of(headers.get("retry-after")),
+            retry_after=wait_of(headers),
             counts={name: count for name, count in counts.items() if isinstance(count, int)},
         )

@@ -24,14 +24,33 @@ CONNECT_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 600.0
 """Longest silence, before the first byte (queue, loading, the prompt) and within a reply."""
 
+ANSWER_SECONDS: Final = 30.0
+"""Longest wait for a list of models, or for what the service tells of one."""
+
 MODEL_SECONDS: Final = 300.0
 """How long what the API tells of a model is believed."""
+
+KEPT_CONNECTIONS: Final = 100
+"""Idle ones; the HTTP libraries close them after five seconds."""
 
 HIDDEN: Final = "…"
 MOST_LETTERS: Final = 1000
 """Of what a service says, in an error: it may be a page, or the whole request."""
 
 ClientT = TypeVar("ClientT")
+
+
+def unlimited(http: Any) -> Any:  # noqa: ANN401 - the HTTP library of the SDK's version
+    """Limits of a client whose streams, each of which holds a connection, wait for no other."""
+    return http.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
+
+
+def http_client_of(sdk: Any) -> Any:  # noqa: ANN401 - the HTTP library of the SDK's version
+    """A client for an SDK, made by ourselves: its own complains when it could not be made."""
+    kind = sdk.DefaultAsyncHttpxClient
+    bases = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    library = next(name for name in bases if name.startswith("httpx"))
+    return kind(limits=unlimited(import_module(library)))
 
 
 def parts_of(url: str) -> SplitResult | None:
@@ -180,6 +199,18 @@ class VendorProvider(Provider, Generic[ClientT]):
             if found is None:
                 raise
             raise found from error
+
+    @contextmanager
+    def _answered(self, model: str | None) -> Iterator[None]:
+        """The same, for what takes no model to answer: within ``ANSWER_SECONDS``."""
+        try:
+            with self._translated(model), anyio.fail_after(ANSWER_SECONDS):
+                yield
+        except TimeoutError as error:
+            raise ProviderUnreachable(
+                f"Provider {self.alias!r} at {self.describe()} gives no answer within "
+                f"{ANSWER_SECONDS:g} s."
+            ) from error
 
     def _error_of(self, error: Exception, model: str | None) -> MochiError | None:
         """Our error for one of the SDK's; None for one that is not."""

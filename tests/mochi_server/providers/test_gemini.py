@@ -161,7 +161,7 @@ async def test_the_limit_leaves_room_for_thinking_that_nobody_asked_for(provider
     await limited.aclose()
 
 
-@pytest.mark.parametrize("name", ["a..b", "a?b", "a&b", "models/nobody", "../x"])
+@pytest.mark.parametrize("name", ["a..b", "a?b", "a&b", "models/nobody", "../x", "a\nb"])
 async def test_no_name_is_more_than_an_unknown_model(provider, fake, name):
     with pytest.raises(ModelNotFound):
         await provider.show_model(name)

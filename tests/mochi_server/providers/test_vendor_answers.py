@@ -3,130 +3,21 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncIterator
 from typing import Any
 
-import anyio
 import pytest
 
-from mochi_server.errors import MochiError, ModelNotFound, ProviderBusy, ProviderError
-from mochi_server.providers.anthropic import AnthropicProvider
-from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, Provider
-from mochi_server.providers.gemini import GeminiProvider
-from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
-from tests.support import fake_anthropic, fake_gemini, fake_openai
-from tests.support.sse_vendor import Script
+from mochi_server.errors import ModelNotFound, ProviderBusy, ProviderError
+from mochi_server.providers.base import ContentDelta, Finish
+from tests.support.exact_vendors import JSON, VENDORS, Vendor, serving
 
-HELLO = [{"role": "user", "content": "Hello"}]
-JSON = "application/json"
 HTML = "text/html; charset=utf-8"
-
-
-class Vendor(ABC):
-    """A service that answers in exact bytes, and our provider for it."""
-
-    model: str
-    provider: Provider
-
-    @abstractmethod
-    async def open(self, stack: AsyncExitStack) -> None: ...
-
-    @abstractmethod
-    def answers(
-        self,
-        pieces: Sequence[bytes],
-        *,
-        status: int = 200,
-        kind: str = "text/event-stream",
-        then: str = "end",
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        """Queue an answer; each piece is one write."""
-
-    @abstractmethod
-    def reply(self, *words: str) -> bytes:
-        """A whole reply as this vendor streams it."""
-
-    def request(self, **fields: Any) -> ModelRequest:
-        return ModelRequest(**{"model": self.model, "messages": HELLO, **fields})
-
-    async def ask(self) -> list[Chunk]:
-        with anyio.fail_after(30):
-            async with aclosing(self.provider.stream(self.request())) as chunks:
-                return [chunk async for chunk in chunks]
-
-    async def failure(self) -> MochiError:
-        with pytest.raises(MochiError) as caught:
-            await self.ask()
-        return caught.value
-
-
-class OpenAI(Vendor):
-    model = "gpt-test"
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        self.fake = await stack.enter_async_context(fake_openai.running_fake())
-        self.provider = OpenAICompatibleProvider("it", base_url=self.fake.base_url, api_key="k")
-
-    def answers(self, pieces, *, status=200, kind="text/event-stream", then="end", headers=None):
-        answer = fake_openai.Answer(
-            pieces=list(pieces),
-            status=status,
-            content_type=kind,
-            headers=dict(headers or {}),
-            then=then,
-        )
-        self.fake.answers.append(answer)
-
-    def reply(self, *words: str) -> bytes:
-        chunks = [fake_openai.delta(content=word) for word in words]
-        lines = [json.dumps(c, ensure_ascii=False) for c in (*chunks, fake_openai.finished())]
-        return "".join(f"data: {line}\n\n" for line in (*lines, "[DONE]")).encode()
-
-
-class Anthropic(Vendor):
-    model = fake_anthropic.MODEL
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        self.fake = fake_anthropic.FakeAnthropic()
-        await stack.enter_async_context(self.fake)
-        self.provider = AnthropicProvider("it", api_key=fake_anthropic.KEY, base_url=self.fake.url)
-
-    def answers(self, pieces, *, status=200, kind="text/event-stream", then="end", headers=None):
-        given = {"Content-Type": kind, **(headers or {})}
-        self.fake.scripts.append(Script(pieces=pieces, status=status, then=then, headers=given))
-
-    def reply(self, *words: str) -> bytes:
-        parts = (fake_anthropic.start(), *fake_anthropic.text(0, *words), *fake_anthropic.end())
-        return b"".join(parts)
-
-
-class Gemini(Vendor):
-    model = fake_gemini.MODEL
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        self.fake = fake_gemini.FakeGemini()
-        await stack.enter_async_context(self.fake)
-        self.provider = GeminiProvider("it", api_key=fake_gemini.KEY, base_url=self.fake.url)
-
-    answers = Anthropic.answers
-
-    def reply(self, *words: str) -> bytes:
-        parts = [fake_gemini.piece({"text": word}) for word in words]
-        return b"".join((*parts, fake_gemini.piece(reason="STOP")))
-
-
-VENDORS: dict[str, type[Vendor]] = {"openai": OpenAI, "anthropic": Anthropic, "gemini": Gemini}
 
 
 @pytest.fixture(params=VENDORS)
 async def vendor(request: pytest.FixtureRequest) -> AsyncIterator[Vendor]:
-    async with AsyncExitStack() as stack:
-        found = VENDORS[request.param]()
-        await found.open(stack)
-        stack.push_async_callback(found.provider.aclose)
+    async with serving(request.param) as found:
         yield found
 
 

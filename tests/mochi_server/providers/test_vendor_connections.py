@@ -1,0 +1,130 @@
+"""How vendors' services are connected to: many streams at once, silence, connections that go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from typing import Any
+
+import anyio
+import pytest
+
+from mochi_server.errors import ProviderBusy, ProviderError, ProviderUnreachable
+from mochi_server.providers import vendor as vendors
+from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.base import ContentDelta
+from mochi_server.providers.gemini import GeminiProvider
+from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from tests.support.exact_vendors import JSON, VENDORS, OpenAI, Vendor, serving
+
+MANY = 130
+PROVIDERS: list[Any] = [OpenAICompatibleProvider, AnthropicProvider, GeminiProvider]
+
+
+@pytest.fixture(params=VENDORS)
+async def vendor(request: pytest.FixtureRequest) -> AsyncIterator[Vendor]:
+    async with serving(request.param) as found:
+        yield found
+
+
+async def test_more_than_a_hundred_streams_run_at_once(vendor: Vendor) -> None:
+    """The HTTP libraries' limit of 100 connections would let the next one wait, for minutes."""
+    async with AsyncExitStack() as stack:
+        for _ in range(MANY):
+            vendor.answers([vendor.says("Yes")], then="hold")
+            chunks = await stack.enter_async_context(
+                aclosing(vendor.provider.stream(vendor.request()))
+            )
+            with anyio.fail_after(30):
+                assert await chunks.__anext__() == ContentDelta("Yes")
+
+
+@asynccontextmanager
+async def listening(answer: bytes | None) -> AsyncIterator[str]:
+    """The address of a server that gives every request this answer, or none."""
+    open_ones: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ones.add(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        if answer is not None:
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nContent-Length: {len(answer)}\r\n"
+            writer.write(f"{head}Connection: close\r\n\r\n".encode() + answer)
+            await writer.drain()
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for writer in open_ones:
+            writer.close()
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+async def test_models_that_do_not_come_are_given_up(kind: Any, monkeypatch: Any) -> None:
+    """A list needs no model: who waits for it must not wait as long as for a reply."""
+    monkeypatch.setattr(vendors, "ANSWER_SECONDS", 0.2)
+    async with listening(None) as url:
+        provider = kind("it", api_key="k", base_url=url)
+        with anyio.fail_after(30):
+            with pytest.raises(ProviderUnreachable, match=r"gives no answer within 0\.2 s"):
+                await provider.list_models()
+            with pytest.raises(ProviderUnreachable, match=r"gives no answer within 0\.2 s"):
+                await provider.show_model("some-model")
+        await provider.aclose()
+
+
+ODD_LISTS: list[Any] = [
+    None,
+    [{"id": "a"}],
+    {"data": [7], "models": [7]},
+    {"data": "odd", "models": "odd"},
+    {"data": [{"id": "a", "capabilities": {}}], "models": [{"name": "a", "thinking": "odd"}]},
+]
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+@pytest.mark.parametrize("body", ODD_LISTS, ids=str)
+async def test_a_list_of_models_that_cannot_be_read_is_an_error_with_a_name(
+    kind: Any, body: Any
+) -> None:
+    """Else one odd gateway would hide the models of all other providers."""
+    async with listening(json.dumps(body).encode()) as url:
+        provider = kind("it", api_key="k", base_url=url)
+        with anyio.fail_after(30):
+            with suppress(ProviderError):
+                assert all(model.name for model in await provider.list_models())
+        await provider.aclose()
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+async def test_a_wait_may_be_told_in_milliseconds(name: str) -> None:
+    async with serving(name) as vendor:
+        body = b'{"error": {"message": "slow down"}}'
+        wait = {"Retry-After-Ms": "20500"}
+        vendor.answers([body], status=429, kind=JSON, headers=wait)
+        found = await vendor.failure()
+        assert isinstance(found, ProviderBusy)
+        assert found.retry_after == 21
+        both = {"Retry-After": "30", "Retry-After-Ms": "odd"}
+        vendor.answers([body], status=429, kind=JSON, headers=both)
+        found = await vendor.failure()
+        assert isinstance(found, ProviderBusy)
+        assert found.retry_after == 30
+
+
+async def test_a_connection_that_is_reset_without_a_response_is_tried_once_more() -> None:
+    """A server that closes a kept connection resets it when the next request has been sent."""
+    async with serving("openai") as vendor:
+        assert isinstance(vendor, OpenAI)
+        vendor.answers([], then="reset")
+        vendor.answers([vendor.reply("Yes")])
+        assert (await vendor.ask())[0] == ContentDelta("Yes")
+        vendor.answers([], then="reset")
+        vendor.answers([], then="reset")
+        assert type(await vendor.failure()) is ProviderUnreachable
+        assert len(vendor.fake.paths) == 4
