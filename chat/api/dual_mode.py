@@ -6,6 +6,7 @@ same turns as the routes of ``/chat/{session_id}``.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -27,6 +28,7 @@ from chat.wire.chunks import Chunks, Iterations, whole_answer
 from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
+from mochi_server.aio import finish
 from mochi_server.chat import Notes
 from mochi_server.errors import (
     MochiError,
@@ -61,6 +63,10 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
     except MochiError as error:
         if made and not await _take_back(runtime, session_id):
             error.details.setdefault("session_id", session_id)
+        raise
+    except asyncio.CancelledError:  # the client has left
+        if made:
+            await finish(_take_back(runtime, session_id))
         raise
 
 

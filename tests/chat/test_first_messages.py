@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import anyio
 import pytest
 
+from tests.support.raw import RawClient
 from tests.support.tools import function, write_tools
 
 MODEL = "qwen3:14b"
@@ -45,3 +49,37 @@ async def test_an_error_that_leaves_no_session_names_none(server):
     status, answer = await server.post("/chat", {**ASK, "model": "nobody:1b"})
     assert status == 404
     assert "session_id" not in answer["error"]["details"]
+
+
+LONG_IMPORT = """
+import time
+from pathlib import Path
+
+while not Path({place!r}).exists():
+    time.sleep(0.01)
+"""
+
+
+async def sessions_of(server, *, number):
+    """Wait until there are so many."""
+    with anyio.fail_after(30):
+        while True:
+            _, found = await server.get("/sessions")
+            if len(found["sessions"]) == number:
+                return
+            await anyio.sleep(0.02)
+
+
+async def test_a_client_that_leaves_before_its_turn_begins_leaves_no_empty_session(
+    server_of, tmp_path: Path, ollama
+):
+    go = tmp_path / "go"
+    before = LONG_IMPORT.format(place=str(go))
+    write_tools(tmp_path / "tools", init=f'{before}\n__all__ = ["wave"]\n{function("wave")}')
+    async with server_of(ollama=ollama) as server:
+        body = {**ASK, "selected_tools": ["wave"]}
+        client = await RawClient.post(server.url, "/chat/stream", body)
+        await sessions_of(server, number=1)
+        client.hang_up()
+        await sessions_of(server, number=0)
+        go.touch()
