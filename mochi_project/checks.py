@@ -10,7 +10,6 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
 from mochi_server.config import MochiServerSettings
-from mochi_server.diagnosis.prompts import ADVICE, prompt_problem
 from mochi_server.search import has_full_text
 from mochi_server.startup import folder_problem, is_public
 
@@ -81,6 +80,9 @@ def check_search(**_: object) -> list[CheckMessage]:
 @register
 def check_prompts(**_: object) -> list[CheckMessage]:
     """``prompts.W001``: prompt files can be used by sessions."""
+    # With it comes all that the doctor looks at: a quarter of the start of any command.
+    from mochi_server.diagnosis.prompts import ADVICE, prompt_problem  # noqa: PLC0415
+
     paths = sorted(settings.MOCHI.system_prompts_path.glob("*.*"))
     problems = [prompt_problem(path) for path in paths if path.suffix in {".md", ".txt"}]
     return [

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from django.core.management.base import CommandError
 
-from mochi_server.diagnosis.threads import in_daemon_thread
+from mochi_server.aio import in_daemon_thread
 from mochi_server.progress import StreamProgress
 
 PATIENCE_SECONDS = 0.5

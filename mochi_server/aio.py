@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+SIGNAL_SECONDS = 0.5
+"""How long a signal may go unnoticed."""
 
 _files = ThreadPoolExecutor(max_workers=8, thread_name_prefix="mochi-files")
 
@@ -28,6 +32,31 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     """
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_files, partial(function, *args, **kwargs))
+
+
+async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run what may hang for ever in a thread that neither a cancellation nor an exit waits for.
+
+    Such as a look at a network drive that is gone, or at a pipe that has nothing.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - handed on to who waits
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="mochi-look").start()
+    answer = asyncio.wrap_future(future)
+    try:
+        # Ctrl-C that comes when the loop is about to wait does not wake it.
+        while not (await asyncio.wait({answer}, timeout=SIGNAL_SECONDS))[0]:
+            pass
+    finally:
+        answer.cancel()  # if there is none yet
+    return answer.result()
 
 
 async def finish(coroutine: Coroutine[Any, Any, T]) -> T:

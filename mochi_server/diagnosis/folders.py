@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..aio import in_daemon_thread
 from ..config import MochiServerSettings
 from ..runtime import Runtime
 from ..startup import folder_problem
 from .findings import Finding, error, ok, warning
-from .threads import in_daemon_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

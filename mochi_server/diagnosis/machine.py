@@ -11,11 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .. import __version__
+from ..aio import in_daemon_thread
 from ..config import MochiServerSettings
 from ..files import MOST_FILES
 from ..runtime import Runtime
 from .findings import Finding, error, note, ok, warning
-from .threads import in_daemon_thread
 
 FEW_FILES = 4096
 FILES_A_STREAM = 3

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from ..aio import in_daemon_thread
 from ..embedded.catalogue import CATALOGUE, weights_in
 from ..embedded.gguf import NotGGUF, read_header
 from ..errors import MochiError, ProviderUnreachable
@@ -22,7 +23,6 @@ from ..providers.local import LocalProvider
 from ..providers.ollama import OllamaProvider
 from ..runtime import Runtime
 from .findings import Finding, error, note, ok, warning
-from .threads import in_daemon_thread
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from ..aio import in_daemon_thread
 from ..config import server_processes
 from ..processes import redis_package_problem, sessions_problem
 from ..progress import counted
 from ..runtime import Runtime
 from ..startup import place_of_redis, redis_client
 from .findings import Finding, error, ok, warning
-from .threads import in_daemon_thread
 
 if TYPE_CHECKING:
     from redis import Redis

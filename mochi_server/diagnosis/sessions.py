@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 
+from ..aio import in_daemon_thread
 from ..constants import FORMAT_VERSION
 from ..errors import JSONObject, MochiError
 from ..files import read_plain
@@ -23,7 +24,6 @@ from ..sessions.storage.base import Entry
 from ..sessions.storage.folder import scan
 from ..sessions.storage.json_files import JSONFileStorage
 from .findings import Finding, error, note, ok, some, warning
-from .threads import in_daemon_thread
 
 LOOK_SECONDS = 4.5
 """After that long the rest of the files is left; ten thousand take about a second."""

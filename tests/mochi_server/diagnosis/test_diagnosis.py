@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+import signal
 import socket
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
+from mochi_server.aio import in_daemon_thread
 from mochi_server.completions import Chunk, ModelInfo, ModelRequest
 from mochi_server.config import MochiServerSettings, load_settings
 from mochi_server.diagnosis import Check, Finding, Level, diagnose, note, ok, warning
@@ -23,7 +26,6 @@ from mochi_server.diagnosis.providers import Answer, answer_findings, answer_of,
 from mochi_server.diagnosis.reach import reach_findings
 from mochi_server.diagnosis.redis_server import look_at_redis
 from mochi_server.diagnosis.sessions import Survey, look_at_sessions, survey_findings, survey_of
-from mochi_server.diagnosis.threads import in_daemon_thread
 from mochi_server.diagnosis.variables import unknown_findings
 from mochi_server.diagnosis.windows import look_at_windows, window_findings
 from mochi_server.embedded.catalogue import CATALOGUE
@@ -299,6 +301,25 @@ async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime: Runtim
     found = {finding.topic: finding.level for finding in report.findings}
     assert (found["hangs"], found["blocks"]) == ("error", "error")
     assert found["sessions"] == "ok"
+
+
+async def test_a_signal_that_wakes_nobody_is_heard_while_a_thread_hangs() -> None:
+    """As one that comes when the loop is about to wait: here another thread takes it."""
+    heard = threading.Event()
+
+    def hang() -> bool:
+        for _ in range(3):
+            heard.clear()
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+            if not heard.wait(20):
+                return False
+        return True
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.set())
+    try:
+        assert await in_daemon_thread(hang)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 async def test_what_may_not_be_looked_at_is_a_finding(runtime: Runtime, tmp_path: Path) -> None:
