@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from mochi_server.errors import JSONObject
 from mochi_server.events import ErrorEvent
+from mochi_server.sessions.storage.base import SESSION_ID
 from sessions_app.schemas import ModelName
 
 from .schemas import EVENTS
@@ -61,15 +62,18 @@ _ERROR: dict[str, Any] = EVENTS["error"]
 FAILURE = failure(ErrorEvent(**_ERROR), SESSION)
 
 
+SessionId = Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{SESSION_ID.pattern}$"})]
+"""Told, and not checked: no session has another id, which is the answer on every route."""
+
+
 class SimpleChatRequest(BaseModel):
     """A message to a session that may not be there yet."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": ASK})
 
     message: str = Field(pattern=r"\S", description="What the person says.")
-    session_id: str | None = Field(
+    session_id: SessionId | None = Field(
         default=None,
-        pattern=r"^[A-Za-z0-9_-]{1,64}$",
         description="A UUID, or any id. One that is not there is created; absent: a new one.",
     )
     model: ModelName | None = Field(

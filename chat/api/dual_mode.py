@@ -39,6 +39,7 @@ from mochi_server.errors import (
     ToolsNotSupported,
 )
 from mochi_server.runtime import Runtime
+from mochi_server.sessions.storage.base import SESSION_ID
 
 router = Router()
 
@@ -50,11 +51,11 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
     The error of a turn that fails names the session that was made for it: nothing else does.
 
     Raises:
-        SessionNotFound: it must be made, and there is no model for it.
+        SessionNotFound: it must be made, and there is no model for it, or the id is none.
         ModelNotFound, ProviderNotConfigured, ProviderError: the model is not there.
         SessionUnreadable, StorageError.
     """
-    session_id = payload.session_id or str(uuid.uuid4())
+    session_id = str(uuid.uuid4()) if payload.session_id is None else payload.session_id
     made = await _make(runtime, session_id, payload)
     try:
         yield session_id
@@ -79,6 +80,11 @@ async def _take_back(runtime: Runtime, session_id: str) -> bool:
 
 async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -> bool:
     """Create the session if it is not there; whether it was not."""
+    if SESSION_ID.fullmatch(session_id) is None:
+        raise SessionNotFound(
+            "No session can have this id: one is 1 to 64 letters, digits, '_' and '-'.",
+            details={"session_id": session_id},
+        )
     with suppress(SessionNotFound):
         await runtime.sessions.storage.signature(session_id)  # it may be long: not read twice
         return False

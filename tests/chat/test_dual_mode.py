@@ -300,7 +300,7 @@ async def test_an_unknown_tool_is_refused_and_leaves_no_session(server, session_
     [
         ({"message": "x"}, 404, "SESSION_NOT_FOUND"),
         ({"message": " ", "model": MODEL}, 422, "VALIDATION_ERROR"),
-        ({"message": "x", "model": MODEL, "session_id": "../x"}, 422, "VALIDATION_ERROR"),
+        ({"message": "x", "model": MODEL, "session_id": "../x"}, 404, "SESSION_NOT_FOUND"),
         ({"message": "x", "model": MODEL, "tools": []}, 422, "VALIDATION_ERROR"),
         ({"message": "x", "model": "nobody:1b"}, 404, "MODEL_NOT_FOUND"),
     ],

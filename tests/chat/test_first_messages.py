@@ -51,6 +51,19 @@ async def test_an_error_that_leaves_no_session_names_none(server):
     assert "session_id" not in answer["error"]["details"]
 
 
+@pytest.mark.parametrize("route", ["/chat", "/chat/stream"])
+@pytest.mark.parametrize("session_id", ["../x", "", "a b", "x" * 65, "é", "line\n", "\x00"])
+async def test_an_id_that_no_session_can_have_is_not_found_and_makes_nothing(
+    api, mochi, route, session_id
+):
+    response = await api.post(route, {**ASK, "session_id": session_id})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (404, "SESSION_NOT_FOUND")
+    assert error["details"] == {"session_id": session_id}
+    assert (await api.get("/sessions")).json()["sessions"] == []
+    assert not list(mochi.data_dir.rglob("*x*"))
+
+
 LONG_IMPORT = """
 import time
 from pathlib import Path
