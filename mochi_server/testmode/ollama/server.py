@@ -248,7 +248,7 @@ async def _whole(
             break
         lines += words.say(beat)
         if lines and "error" in lines[-1]:
-            raise Answer(500, lines[-1]["error"])
+            raise Answer(_status_of(beat), lines[-1]["error"])
     raise Answer(200, _last(told, joined(lines)) if lines else {})
 
 

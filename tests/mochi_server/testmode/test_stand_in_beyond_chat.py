@@ -258,3 +258,10 @@ async def test_where_tests_are_run_it_still_listens_on_the_port_of_ollama(tmp_pa
         ended = await run_command("fake-ollama", cwd=tmp_path, env=environment(environment="test"))
     assert ended.code == 1
     assert "Port 11434 of 127.0.0.1 is in use" in ended.err
+
+
+async def test_without_a_stream_an_error_has_its_status_however_late_it_comes(http):
+    order = instructions(text(9), error(503, message="late", after_words=3))
+    body = {"model": "any", "prompt": order, "stream": False}
+    found = await asked(http, "/api/generate", body)
+    assert (found[0], found[2]) == (503, [{"error": "late"}])
