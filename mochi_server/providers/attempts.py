@@ -1,18 +1,16 @@
-"""How a vendor's stream is read: patience with a busy one, whole characters, shapes."""
+"""How a vendor's stream is read: patience with a busy one, whole characters."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Final
 
 import anyio
-from pydantic import ValidationError
 
-from ..errors import MochiError, ProviderBusy, ProviderError
-from .base import Chunk, ContentDelta, Finish, ModelRequest, Provider, T, ThinkingDelta
+from ..errors import MochiError, ProviderBusy
+from .base import Chunk, ContentDelta, Provider, ThinkingDelta
 
 ATTEMPTS: Final = 3
 LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -89,33 +87,6 @@ class WholeCharacters:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return _HALF.sub(_REPLACEMENT, text.removesuffix(self._half))
-
-
-async def structured_reply(provider: Provider, request: ModelRequest, shape: type[T]) -> T:
-    """A reply that validates as ``shape``, from a provider whose stream obeys ``schema``.
-
-    Raises:
-        ProviderError: the reply does not validate, or was cut.
-    """
-    asked = replace(request, schema=shape.model_json_schema())
-    text, reason = "", None
-    async with aclosing(provider.stream(asked)) as chunks:
-        async for chunk in chunks:
-            if isinstance(chunk, ContentDelta):
-                text += chunk.content
-            elif isinstance(chunk, Finish):
-                reason = chunk.reason
-    try:
-        return shape.model_validate_json(text)
-    except ValidationError as error:
-        raise ProviderError(
-            f"Model {request.model!r} did not answer in the shape of {shape.__name__}.",
-            details={
-                "reply": text[:1000],
-                "problems": error.error_count(),
-                "finish_reason": reason,
-            },
-        ) from error
 
 
 async def lists_models(provider: Provider) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ..completions import (
     Chunk,
@@ -24,6 +24,7 @@ from ..completions import (
     Think,
     ThinkingDelta,
 )
+from ..errors import ProviderError
 
 __all__ = [
     "Capabilities",
@@ -47,6 +48,7 @@ class Capabilities:
     tools: bool = True
     thinking: bool = True
     structured_output: bool = True
+    """Whether a reply obeys ``ModelRequest.schema``; no others are asked for summaries."""
     context_size: bool = False
     """Whether the size of the context window is ours to choose (``num_ctx``)."""
 
@@ -116,12 +118,30 @@ class Provider(ABC):
         return None
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """A reply that validates as ``shape``.
+        """A reply that validates as ``shape``; asked for by ``request.schema``.
 
         Raises:
-            ProviderError: the reply does not validate.
+            ProviderError: the reply does not validate, or was cut.
         """
-        raise NotImplementedError(f"{type(self).__name__}.structured()")
+        asked = replace(request, schema=shape.model_json_schema())
+        text, reason = "", None
+        async with aclosing(self.stream(asked)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, ContentDelta):
+                    text += chunk.content
+                elif isinstance(chunk, Finish):
+                    reason = chunk.reason
+        try:
+            return shape.model_validate_json(text)
+        except ValidationError as error:
+            raise ProviderError(
+                f"Model {request.model!r} did not answer in the shape of {shape.__name__}.",
+                details={
+                    "reply": text[:1000],
+                    "problems": error.error_count(),
+                    "finish_reason": reason,
+                },
+            ) from error
 
     async def loaded_window(self, name: str) -> int | None:  # noqa: ARG002 - for those who know
         """The window in tokens that the model is loaded with now; None when that is unknown."""

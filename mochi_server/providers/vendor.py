@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from ..aio import in_thread
 from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
 from .answers import Overheard, words_of
-from .attempts import ATTEMPTS, WholeCharacters, lists_models, patiently, structured_reply
-from .base import Chunk, ModelRequest, Provider, T
+from .attempts import ATTEMPTS, WholeCharacters, lists_models, patiently
+from .base import Chunk, ModelRequest, Provider
 from .calls import plain_text
 from .failures import Failure, http_errors, not_configured, not_installed
 
@@ -158,14 +158,6 @@ class VendorProvider(Provider, Generic[ClientT]):
     @abstractmethod
     def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """The reply of one request."""
-
-    async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """A reply that validates as ``shape``, by the vendor's JSON-schema mode.
-
-        Raises:
-            ProviderError: the reply does not validate, or was cut.
-        """
-        return await structured_reply(self, request, shape)
 
     async def check(self) -> bool:
         """Whether the service lists its models now."""
