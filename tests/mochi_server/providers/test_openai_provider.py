@@ -28,6 +28,7 @@ from tests.support.fake_openai import (
     stream,
 )
 from tests.support.local_model import folder_with_model
+from tests.support.turns import read_all, text_of
 
 VENDORS = ("openai", "anthropic", "gemini")
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -91,17 +92,29 @@ async def test_a_real_llama_cpp_server_answers_with_text_and_in_a_shape(tmp_path
     place = Engine.meeting_place(weights, 2048)
     engine = Engine(weights, folder=place, context=2048, slots=1, threads=2, idle_seconds=1)
     async with engine.use() as endpoint:
-        settings = load_settings(openai_base_url=endpoint.base_url, openai_api_key=endpoint.api_key)
-        provider = build_provider("openai", default_providers(settings)["openai"])
+        settings = load_settings(
+            data_dir=tmp_path / "data",
+            openai_base_url=endpoint.base_url,
+            openai_api_key=endpoint.api_key,
+            max_output_tokens=24,
+        )
+        runtime = Runtime(settings)
+        provider = runtime.providers.get("openai")
         (model,) = await provider.list_models()
         request = ModelRequest(model=model.name, messages=HELLO, max_tokens=24, temperature=0.0)
+        session = await runtime.sessions.create(f"openai/{model.name}")
         with anyio.fail_after(50):
             chunks = [chunk async for chunk in provider.stream(request)]
             town = await provider.structured(replace(request, max_tokens=None), Town)
+        opened = await runtime.chat.open_turn(session.session_id, message="Say hello.")
+        events = await read_all(runtime.chat.start(opened))
         assert sum(isinstance(chunk, ContentDelta) for chunk in chunks) > 1
         assert isinstance(chunks[-1], Finish)
         assert isinstance(town.name, str)
-        await provider.aclose()
+        assert [event.type for event in events[-2:]] == ["message_complete", "done"]
+        assert events[-2].payload()["model"] == f"openai/{model.name}"
+        assert text_of(events)
+        await runtime.aclose()
 
 
 def test_keys_do_not_stand_in_the_table_of_backends() -> None:
