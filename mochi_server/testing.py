@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import pytest
+from pydantic import AliasChoices
 
 from .config import MochiServerSettings, tool_environment, variable_of
 from .testmode.blocks import (
@@ -63,6 +64,14 @@ STOP_SECONDS: Final = 20.0
 LISTENS: Final = " listens on "
 WARM: Final = "  test: "
 """In the line of a server that says that everything is imported."""
+
+_BARE: Final = {
+    str(name)
+    for field in MochiServerSettings.model_fields.values()
+    if isinstance(field.validation_alias, AliasChoices)
+    for name in field.validation_alias.choices
+}
+"""Variables of settings that are read without the prefix as well."""
 
 
 class TestServer:
@@ -132,7 +141,7 @@ class TestServer:
 def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - of any setting
     """A server in test mode on a free port of loopback, until the block ends.
 
-    Nobody's settings are used: no ``MOCHI_`` variable, no ``.env``. Replies come at once, and
+    Nobody's settings are used: of no variable, of no ``.env``. Replies come at once, and
     the data folder is an empty one, unless ``settings`` say otherwise.
 
     Args:
@@ -192,7 +201,9 @@ def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[
 
 def _environment(settings: Mapping[str, Any]) -> dict[str, str]:
     kept = {
-        name: value for name, value in tool_environment().items() if not name.startswith("MOCHI_")
+        name: value
+        for name, value in tool_environment().items()
+        if not name.upper().startswith("MOCHI_") and name.upper() not in _BARE
     }
     kept.pop("DJANGO_SETTINGS_MODULE", None)
     return {

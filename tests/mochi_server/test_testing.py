@@ -116,6 +116,8 @@ def test_nobodys_settings_are_used(tmp_path, monkeypatch):
     (tmp_path / ".env").write_text("MOCHI_PORT=nonsense")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MOCHI_API_TOKEN", "mine")
+    monkeypatch.setenv("mochi_max_tool_rounds", "0")
+    monkeypatch.setenv("MAX_HISTORY_TOKENS", "nonsense")
     with running_server() as server, urlopen(f"{server.api}/models") as answer:
         assert answer.status == 200
 
