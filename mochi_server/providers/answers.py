@@ -11,7 +11,7 @@ from ..nesting import CALL_LEVELS, is_too_deep
 
 EVENTS: Final = "text/event-stream"
 _KEPT_BYTES: Final = 65_536
-_KEYS: Final = ("message", "error", "detail", "msg", "errors")
+_KEYS: Final = ("message", "error", "detail", "errors")
 _LEVELS: Final = 4
 """How deep in a body the words may stand."""
 
@@ -21,13 +21,12 @@ def words_of(body: object, levels: int = _LEVELS) -> str:
     if isinstance(body, str):
         text = body.strip()
         return "" if text.startswith("<") else text
-    if isinstance(body, list) and body and levels:
-        return words_of(body[0], levels - 1)
-    if not isinstance(body, dict) or not levels:
+    if not isinstance(body, (dict, list)) or not body or not levels:
         return ""
-    found = (words_of(body.get(key), levels - 1) for key in _KEYS)
-    if words := next(filter(None, found), ""):
-        return words
+    if isinstance(body, dict):
+        found = (words_of(body.get(key), levels - 1) for key in _KEYS)
+        if words := next(filter(None, found), ""):
+            return words
     return "" if is_too_deep(body, CALL_LEVELS) else json.dumps(body, ensure_ascii=False)
 
 

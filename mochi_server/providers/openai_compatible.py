@@ -35,6 +35,8 @@ SCHEMA_TOKENS: Final = 2048
 _DROPPED: Final = frozenset({"RemoteProtocolError", "ReadError", "WriteError"})
 """The HTTP library's errors (``httpx`` or ``httpx2``, by the SDK's version) for no response."""
 
+_OPTIONS: Final = "stream_options"
+_ODD_REQUEST: Final = frozenset({400, 422})
 _NO_LIST: Final = frozenset({404, 405, 501})
 OPENAI_URL: Final = "https://api.openai.com/v1"
 _OPENAI: Final = ".api.openai.com"
@@ -74,6 +76,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         self._abilities = abilities
         self._headers = {} if keep_alive else {"Connection": "close"}
         self._http_client = http_client
+        self._takes_options = True
         self._listed: tuple[float, list[ModelInfo] | None] | None = None
         parts = parts_of(self._base_url or OPENAI_URL)
         host = f".{parts.hostname}" if parts is not None else ""
@@ -159,6 +162,23 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
     async def _send(
         self, client: AsyncOpenAI, payload: dict[str, Any]
     ) -> AsyncStream[ChatCompletionChunk]:
+        """Send a request; without its options for the stream to a server that refuses them.
+
+        Mistral's own API does, and some gateways; most of these send the counts unasked.
+        """
+        try:
+            return await self._send_through(client, payload)
+        except self._sdk.APIStatusError as error:
+            refused = error.status_code in _ODD_REQUEST and _OPTIONS in str(error.body)
+            if not (refused and _OPTIONS in payload):
+                raise
+        self._takes_options = False
+        payload = {key: value for key, value in payload.items() if key != _OPTIONS}
+        return await self._send_through(client, payload)
+
+    async def _send_through(
+        self, client: AsyncOpenAI, payload: dict[str, Any]
+    ) -> AsyncStream[ChatCompletionChunk]:
         """Send a request, again when the server dropped a kept connection in that very moment.
 
         llama.cpp's server closes kept connections at will, which hits one request of a hundred.
@@ -178,8 +198,9 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             "model": request.model,
             "messages": to_wire(request, names),
             "stream": True,
-            "stream_options": {"include_usage": True},
         }
+        if self._takes_options:
+            payload[_OPTIONS] = {"include_usage": True}
         if request.tools:
             payload["tools"] = tools_of(request.tools, names)
         if request.temperature is not None:

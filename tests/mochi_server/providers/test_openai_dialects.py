@@ -266,6 +266,41 @@ async def test_odd_errors_are_errors_with_a_name(provider, fake, answer):
         await reply(provider)
 
 
+LOC = ["body", "stream_options", "include_usage"]
+FORBIDDEN = {"type": "extra_forbidden", "loc": LOC, "msg": "Extra inputs are not permitted"}
+UNKNOWN = "Unknown parameter: 'stream_options.include_usage'."
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        error(400, message=UNKNOWN, code="unknown_parameter"),
+        error(422, message={"detail": [FORBIDDEN]}, type="invalid_request_error"),
+        Answer(
+            pieces=[json.dumps({"detail": [FORBIDDEN]}).encode()], status=422, content_type=JSON
+        ),
+    ],
+)
+async def test_a_server_that_refuses_to_be_asked_for_counts_is_not_asked(provider, fake, refusal):
+    """Mistral's own API, which sends them unasked, and some gateways."""
+    yes = stream(delta(content="Yes"), finished(), usage(7, 2))
+    fake.answers = [refusal, yes, yes]
+    for _ in range(2):
+        assert await reply(provider) == [
+            ContentDelta("Yes"),
+            Finish(reason="stop", eval_count=2, prompt_eval_count=7),
+        ]
+    assert ["stream_options" in body for body in fake.bodies] == [True, False, False]
+
+
+async def test_other_fields_that_are_refused_are_named(provider, fake):
+    fields = {"detail": [{**FORBIDDEN, "loc": ["body", "tools"]}]}
+    fake.answers = [error(422, message=fields)]
+    with pytest.raises(ProviderError, match=r"tools.*Extra inputs"):
+        await reply(provider)
+    assert len(fake.bodies) == 1
+
+
 async def test_a_server_without_a_list_of_models_is_believed(provider, fake):
     fake.answers = [
         error(404, message="no such route"),
