@@ -62,7 +62,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             base_url=self._base_url or ANTHROPIC_URL,
             max_retries=0,
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
-            http_client=http_client_of(sdk),
+            http_client=http_client_of(sdk, self._base_url),
         )
         return client
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 import orjson
 
 from ..errors import ProviderError
-from ..messages import ToolCall, new_call_id
+from ..ids import new_call_id
+from ..messages import ToolCall
 from ..nesting import CALL_LEVELS, is_too_deep
 
 _MOST: Final = 2**53

@@ -20,7 +20,7 @@ from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, seconds_of, wait_of
 from .gemini_wire import LEGAL_NAME, Assembly, config_of, contents_of, thinks_unasked
 from .steps import Names
-from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider, unlimited
+from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider, http_options
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -69,9 +69,8 @@ class GeminiProvider(VendorProvider["Client"]):
         # The SDK's own client would wait for ever, and try again after up to ten seconds.
         hooks = {"request": [_limit_connect], "response": [_take]}
         library = import_module("httpx")
-        http = library.AsyncClient(
-            event_hooks=hooks, follow_redirects=True, limits=unlimited(library)
-        )
+        wanted = http_options(library, self._base_url)
+        http = library.AsyncClient(event_hooks=hooks, follow_redirects=True, **wanted)
         options = {
             "base_url": self._base_url,
             "timeout": int(IDLE_SECONDS * 1000),

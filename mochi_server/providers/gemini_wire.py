@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from ..errors import JSONObject, ProviderError
-from ..messages import ToolCall, new_call_id
+from ..ids import new_call_id
+from ..messages import ToolCall
 from ..nesting import CALL_LEVELS, is_too_deep
 from .base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, ThinkingDelta
 from .calls import count_of, parsed

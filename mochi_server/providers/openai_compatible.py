@@ -96,7 +96,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             max_retries=0,
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
             default_headers=self._headers,
-            http_client=self._http_client or http_client_of(sdk),
+            http_client=self._http_client or http_client_of(sdk, self._base_url),
         )
         _ = client.models, client.chat.completions  # imported at first use: not in the event loop
         return client

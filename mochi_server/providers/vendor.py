@@ -33,6 +33,7 @@ MODEL_SECONDS: Final = 300.0
 KEPT_CONNECTIONS: Final = 100
 """Idle ones; the HTTP libraries close them after five seconds."""
 
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 HIDDEN: Final = "…"
 MOST_LETTERS: Final = 1000
 """Of what a service says, in an error: it may be a page, or the whole request."""
@@ -40,17 +41,29 @@ MOST_LETTERS: Final = 1000
 ClientT = TypeVar("ClientT")
 
 
-def unlimited(http: Any) -> Any:  # noqa: ANN401 - the HTTP library of the SDK's version
-    """Limits of a client whose streams, each of which holds a connection, wait for no other."""
-    return http.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
+def http_options(http: Any, url: str | None) -> dict[str, Any]:  # noqa: ANN401
+    """For a client of an HTTP library (``httpx`` or ``httpx2``) that asks the service at ``url``.
+
+    Each stream holds a connection, and none waits for another. A server on this machine is not
+    sought behind a proxy of the environment.
+    """
+    parts = parts_of(url or "")
+    here = {host.strip("[]") for host in _LOOPBACK}
+    is_here = parts is not None and parts.scheme == "http" and parts.hostname in here
+    return {
+        "limits": http.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS),
+        "mounts": {f"all://{host}": None for host in _LOOPBACK},
+        # With TLS the environment may have certificates, without it nothing but proxies.
+        "trust_env": not is_here,
+    }
 
 
-def http_client_of(sdk: Any) -> Any:  # noqa: ANN401 - the HTTP library of the SDK's version
+def http_client_of(sdk: Any, url: str | None) -> Any:  # noqa: ANN401 - as above
     """A client for an SDK, made by ourselves: its own complains when it could not be made."""
     kind = sdk.DefaultAsyncHttpxClient
     bases = (base.__module__.partition(".")[0] for base in kind.__mro__)
     library = next(name for name in bases if name.startswith("httpx"))
-    return kind(limits=unlimited(import_module(library)))
+    return kind(**http_options(import_module(library), url))
 
 
 def parts_of(url: str) -> SplitResult | None:

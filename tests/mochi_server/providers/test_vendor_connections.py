@@ -64,6 +64,40 @@ async def listening(answer: bytes | None) -> AsyncIterator[str]:
             writer.close()
 
 
+def set_proxy(monkeypatch: Any, url: str) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name.lower(), "" if name == "NO_PROXY" else url)
+
+
+@pytest.mark.parametrize(
+    ("name", "proxy"),
+    [
+        *((name, "http://127.0.0.1:9") for name in VENDORS),
+        ("openai", "socks5://127.0.0.1:9"),  # the other SDKs set theirs up in any case
+    ],
+)
+async def test_a_server_on_this_machine_is_not_sought_behind_a_proxy(
+    name: str, proxy: str, monkeypatch: Any
+) -> None:
+    """Few people think of ``NO_PROXY``, and the proxy's ``localhost`` is another machine."""
+    set_proxy(monkeypatch, proxy)
+    async with serving(name) as vendor:
+        vendor.answers([vendor.reply("Yes")])
+        assert (await vendor.ask())[0] == ContentDelta("Yes")
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+async def test_other_services_are_reached_through_the_proxy(kind: Any, monkeypatch: Any) -> None:
+    body = {"data": [{"id": "a"}], "models": [{"name": "a"}]}
+    async with listening(json.dumps(body).encode()) as url:
+        set_proxy(monkeypatch, url)
+        provider = kind("it", api_key="k", base_url="http://vendor.example")
+        with anyio.fail_after(30):
+            assert [model.name for model in await provider.list_models()] == ["a"]
+        await provider.aclose()
+
+
 @pytest.mark.parametrize("kind", PROVIDERS)
 async def test_models_that_do_not_come_are_given_up(kind: Any, monkeypatch: Any) -> None:
     """A list needs no model: who waits for it must not wait as long as for a reply."""
