@@ -26,8 +26,14 @@ def words_of(body: object, levels: int = _LEVELS) -> str:
     if isinstance(body, dict):
         found = (words_of(body.get(key), levels - 1) for key in _KEYS)
         if words := next(filter(None, found), ""):
-            return words
+            told = _told(body.get("metadata"), levels - 1)
+            return f"{words}: {told}" if told else words
     return "" if is_too_deep(body, CALL_LEVELS) else json.dumps(body, ensure_ascii=False)
+
+
+def _told(metadata: object, levels: int) -> str:
+    """What OpenRouter was told by the service behind it."""
+    return words_of(metadata.get("raw"), levels) if isinstance(metadata, dict) else ""
 
 
 class Overheard:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from google.genai.errors import APIError
     from google.genai.types import Model
 
+GEMINI_URL: Final = "https://generativelanguage.googleapis.com"
 DEFAULT_MAX_TOKENS: Final = 8192
 THINKING_TOKENS: Final = 24576
 """Room for thinking, which the API counts as output, where nothing limits the reply."""
@@ -72,7 +73,7 @@ class GeminiProvider(VendorProvider["Client"]):
         wanted = http_options(library, self._base_url)
         http = library.AsyncClient(event_hooks=hooks, follow_redirects=True, **wanted)
         options = {
-            "base_url": self._base_url,
+            "base_url": self._base_url or GEMINI_URL,
             "timeout": int(IDLE_SECONDS * 1000),
             "httpx_async_client": http,
             "retry_options": {"attempts": 1},

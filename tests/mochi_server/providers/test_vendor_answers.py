@@ -57,6 +57,15 @@ async def test_a_page_for_browsers_is_an_error_that_a_person_can_read(
     assert len(str(found.as_json())) < 3000
 
 
+@pytest.mark.parametrize("raw", ["The reason.", {"error": {"message": "The reason."}}])
+async def test_what_a_gateway_was_told_is_told_as_well(raw: Any) -> None:
+    """OpenRouter's own words are no more than "Provider returned error"."""
+    async with serving("openai") as vendor:
+        error = {"message": "Provider returned error", "metadata": {"raw": raw}}
+        vendor.answers([json.dumps({"error": error}).encode()], status=400, kind=JSON)
+        assert "Provider returned error: The reason." in (await vendor.failure()).message
+
+
 WORDLESS: list[Any] = [[], {}, 7, {"odd": [[]]}, {"odd": json.loads("[" * 300 + "]" * 300)}]
 
 

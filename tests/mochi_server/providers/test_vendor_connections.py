@@ -99,6 +99,20 @@ async def test_other_services_are_reached_through_the_proxy(kind: Any, monkeypat
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
+async def test_no_address_but_ours_is_asked(kind: Any, monkeypatch: Any) -> None:
+    """The SDKs know variables of their own; a key goes where our settings say."""
+    body = {"data": [{"id": "a"}], "models": [{"name": "a"}]}
+    async with listening(json.dumps(body).encode()) as url:
+        for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"):
+            monkeypatch.setenv(name, url)
+        set_proxy(monkeypatch, "http://127.0.0.1:9")  # on the way to the real services
+        provider = kind("it", api_key="k")
+        with anyio.fail_after(30), pytest.raises(ProviderUnreachable):
+            await provider.list_models()
+        await provider.aclose()
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
 async def test_models_that_do_not_come_are_given_up(kind: Any, monkeypatch: Any) -> None:
     """A list needs no model: who waits for it must not wait as long as for a reply."""
     monkeypatch.setattr(vendors, "ANSWER_SECONDS", 0.2)
