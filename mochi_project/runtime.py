@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.core.signals import setting_changed
 
+from mochi_server.ids import start_ids
 from mochi_server.runtime import Runtime
 
 from .backends import ApprovalsHandler, ProviderHandler, StorageHandler
@@ -27,6 +28,7 @@ def get_runtime() -> Runtime:
     """The runtime, built from the settings at first use; whoever serves starts and closes it."""
     global _runtime  # noqa: PLW0603 - one per process
     if _runtime is None:
+        start_ids(repeatable=settings.MOCHI.environment == "test")
         _runtime = Runtime(
             settings.MOCHI,
             providers=ProviderHandler(),

@@ -6,23 +6,13 @@ know are kept (docs/reference/session-file.md).
 
 from __future__ import annotations
 
-import random
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter
 
 from .errors import JSONObject
-
-
-def new_message_id() -> str:
-    """Ten lower-case hexadecimal digits."""
-    return f"{random.getrandbits(40):010x}"
-
-
-def new_call_id() -> str:
-    """An id for a tool call whose model gave none."""
-    return f"call_{random.getrandbits(32):08x}"
+from .ids import new_message_id
 
 
 def now() -> str:

@@ -7,7 +7,6 @@ same turns as the routes of ``/chat/{session_id}``.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -38,6 +37,7 @@ from mochi_server.errors import (
     ToolNotFound,
     ToolsNotSupported,
 )
+from mochi_server.ids import new_uuid
 from mochi_server.runtime import Runtime
 from mochi_server.sessions.storage.base import SESSION_ID
 
@@ -55,7 +55,7 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
         ModelNotFound, ProviderNotConfigured, ProviderError: the model is not there.
         SessionUnreadable, StorageError.
     """
-    session_id = str(uuid.uuid4()) if payload.session_id is None else payload.session_id
+    session_id = new_uuid() if payload.session_id is None else payload.session_id
     made = await _make(runtime, session_id, payload)
     try:
         yield session_id

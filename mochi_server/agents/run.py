@@ -22,7 +22,7 @@ from ..chat.stored import objects
 from ..chat.tool_calls import ToolCalls
 from ..errors import JSONObject, MochiError
 from ..events import ContentDelta, Event, ToolCallStarted, ToolResultReady
-from ..messages import new_call_id
+from ..ids import new_call_id
 from ..tools.base import ToolFailed, ToolOutput
 from .definition import AGENT_TOOL
 from .transcript import transcript

@@ -7,7 +7,6 @@ decision from one to the other is a setting (docs/how-to/several-workers.md).
 from __future__ import annotations
 
 import asyncio
-import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -20,11 +19,6 @@ from ..payload import FieldPayload
 
 REMEMBERED = 1000
 """Expired questions whose late decisions are told that they are late."""
-
-
-def new_confirmation_id() -> str:
-    """An id for a question, hard to guess."""
-    return f"conf_{random.SystemRandom().getrandbits(64):016x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

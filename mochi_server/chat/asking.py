@@ -8,8 +8,9 @@ from datetime import datetime, timedelta, timezone
 
 from ..errors import JSONObject, MochiError, ToolConfirmationTimeout, ToolExecutionDenied
 from ..events import ConfirmationDecided, ConfirmationRequired, Event
+from ..ids import new_confirmation_id
 from ..messages import ToolCall
-from .approvals import ApprovalBroker, ApprovalRequest, Decision, new_confirmation_id
+from .approvals import ApprovalBroker, ApprovalRequest, Decision
 
 DENIED = "the user denied this call."
 NOBODY = "nobody confirmed the call within {seconds:g} seconds."

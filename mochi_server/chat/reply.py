@@ -8,7 +8,8 @@ from typing_extensions import assert_never
 
 from ..completions import Chunk, Finish
 from ..events import ContentDelta, Event, ThinkingDelta
-from ..messages import AssistantMessage, ToolCall, new_call_id
+from ..ids import new_call_id
+from ..messages import AssistantMessage, ToolCall
 
 BLOCK = 64
 """Pieces that are joined at a time."""

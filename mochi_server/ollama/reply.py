@@ -12,7 +12,8 @@ import orjson
 
 from ..completions import Chunk, ContentDelta, Finish, ThinkingDelta
 from ..errors import MochiError
-from ..messages import ToolCall, new_call_id
+from ..ids import new_call_id
+from ..messages import ToolCall
 from ..nesting import CALL_LEVELS, is_too_deep
 from .failures import failure_of_line, incomplete, not_json
 

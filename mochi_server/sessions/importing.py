@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import orjson
 from pydantic import ValidationError
 
 from ..errors import SessionExists
+from ..ids import new_session_id
 from ..messages import (
     MESSAGE,
     AssistantMessage,
@@ -98,7 +98,7 @@ async def _create(sessions: SessionManager, document: Document) -> str:
     """Store it under a new id, which is put into the metadata; they change in nothing else."""
     head = orjson.loads(document.head)
     while True:
-        head["session_id"] = session_id = uuid.uuid4().hex[:10]
+        head["session_id"] = session_id = new_session_id()
         renamed = Document(encode(head), document.lines, document.rest)
         try:
             await sessions.storage.create(session_id, assemble(renamed))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -18,6 +17,7 @@ from ..errors import (
     SessionNotFound,
     SessionUnreadable,
 )
+from ..ids import new_session_id
 from ..messages import now
 from .cache import DocumentCache
 from .codec import Document, NotASession, assemble, disassemble
@@ -93,7 +93,7 @@ class SessionManager:
         while True:
             time = now()
             metadata = SessionMetadata(
-                session_id=session_id or uuid.uuid4().hex[:10],
+                session_id=session_id or new_session_id(),
                 model=model,
                 created_at=time,
                 updated_at=time,

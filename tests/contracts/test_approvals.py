@@ -20,10 +20,10 @@ from mochi_server.chat.approvals import (
     ApprovalRequest,
     Decision,
     LocalApprovals,
-    new_confirmation_id,
 )
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationNotFound, ToolConfirmationTimeout
+from mochi_server.ids import new_confirmation_id
 from tests.support.redis import PROGRAM, running_redis
 
 SHARED = ["memory", "folder", "redis", "redis lists"]
