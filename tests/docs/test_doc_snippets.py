@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+import pytest_asyncio
 
 from mochi_server.initialise import initialise
 from mochi_server.tools.base import FolderSpec
@@ -21,6 +22,7 @@ from tests.support.fake_ollama import FakeOllama
 from tests.support.local_model import MODEL, folder_with_model
 from tests.support.pytest_runs import pytest_in
 from tests.support.server import Server, environment, running_server
+from tests.support.site import Site, running_site
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -134,6 +136,21 @@ async def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path: P
     assert ollama.chats[0]["think"] is True
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def common(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder = tmp_path_factory.mktemp("common")
+    initialise(folder)
+    async with running_site(folder) as site:
+        yield site
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(common: Site) -> AsyncIterator[Site]:
+    """A server with the examples, for what needs a session only."""
+    async with common.lent():
+        yield common
+
+
 @pytest.fixture
 def reader(tmp_path: Path) -> Path:
     """The Python of "write a front end", as a module."""
@@ -142,42 +159,44 @@ def reader(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_python_reader_prints_an_answer_and_an_error(
-    tmp_path: Path, reader: Path
+    tmp_path: Path, site: Site, reader: Path
 ) -> None:
-    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
-        session = await server.new_session()
-        ollama.reply(["Hel", "lo"])
-        ollama.reply(["Half"], error="the runner has stopped")
-        calls = "\n".join(
-            f"say({server.url!r}, {name!r}, 'Hi')" for name in (session, session, "nobody")
-        )
-        done = await anyio.run_process(
-            [sys.executable, "-c", f"from reader import say\n{calls}"], cwd=tmp_path
-        )
+    server, ollama = site.server, site.ollama
+    session = await server.new_session()
+    ollama.reply(["Hel", "lo"])
+    ollama.reply(["Half"], error="the runner has stopped")
+    calls = "\n".join(
+        f"say({server.url!r}, {name!r}, 'Hi')" for name in (session, session, "nobody")
+    )
+    done = await anyio.run_process(
+        [sys.executable, "-c", f"from reader import say\n{calls}"], cwd=tmp_path
+    )
     lines = done.stdout.decode().splitlines()
     assert lines[:2] == ["Hello", "Half"]
     assert lines[2].startswith("OLLAMA_ERROR: ")
     assert lines[-1] == "SESSION_NOT_FOUND: Session with ID 'nobody' not found."
 
 
-async def test_the_javascript_reader_yields_every_event(tmp_path: Path) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_javascript_reader_yields_every_event(tmp_path: Path, site: Site) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed: the JavaScript of the page cannot be run")
     program = next(b.text for b in blocks(FRONT_END) if b.language == "javascript")
-    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
-        session = await server.new_session()
-        ollama.reply(["Hel", "lo"])
-        ours = (
-            f"const id = {session!r};\n"
-            "const show = (text) => console.log(text);\n"
-            "const complain = (text) => console.log('error', text);\n"
-        )
-        program = ours + program.replace("http://localhost:8000", server.url)
-        script = tmp_path / "reader.mjs"
-        script.write_text(program)
-        done = await anyio.run_process([node, str(script)], cwd=tmp_path)
+    server, ollama = site.server, site.ollama
+    session = await server.new_session()
+    ollama.reply(["Hel", "lo"])
+    ours = (
+        f"const id = {session!r};\n"
+        "const show = (text) => console.log(text);\n"
+        "const complain = (text) => console.log('error', text);\n"
+    )
+    program = ours + program.replace("http://localhost:8000", server.url)
+    script = tmp_path / "reader.mjs"
+    script.write_text(program)
+    done = await anyio.run_process([node, str(script)], cwd=tmp_path)
     assert done.stdout.decode().splitlines() == ["Hel", "lo"]
 
 
@@ -264,37 +283,39 @@ def test_the_tools_of_the_page_pass_the_tests_of_the_page(tmp_path: Path) -> Non
     assert (told["borrow_book"].sequential, told["find_books"].timeout) == (True, 5)
 
 
-async def test_the_javascript_decides_about_a_call_and_sees_it_settled(tmp_path: Path) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_javascript_decides_about_a_call_and_sees_it_settled(
+    tmp_path: Path, site: Site
+) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed: the JavaScript of the page cannot be run")
     reader, decider = [b.text for b in blocks(FRONT_END) if b.language == "javascript"]
-    initialise(tmp_path)
-    async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
-        session = await server.new_session(tool_settings={"tools": ["calculate"]})
-        ollama.reply(
-            tool_calls=[{"name": "calculate", "arguments": {"expression": "1 + 1"}}] * 2,
-        )
-        ollama.reply(["Done"])
-        ours = f"""
-            const base = {server.url!r}, id = {session!r};
-            const answers = [
-                (q) => decide(base, id, q, true, {{ args: {{ expression: "2 + 2" }} }}),
-                (q) => decide(base, id, q, false, {{ reason: "Once is enough." }}),
-            ];
-            const ask = (q) => answers[q.queue_position - 1](q);
-            const settle = (d) => console.log("settled", d.approved, d.edited, open.size);
-            for await (const {{ event, data }} of turn(base, id, {{ message: "Hi" }})) {{
-                follow(event, data);
-                if (event === "tool_result") console.log(data.result, data.error_message);
-            }}
-            await decide(base, id, {{ confirmation_id: "conf_0" }}, true)
-                .catch((error) => console.log(error.code));
-        """
-        script = tmp_path / "decider.mjs"
-        script.write_text(reader.partition("const stop =")[0] + decider + ours)
-        with anyio.fail_after(30):
-            done = await anyio.run_process([node, str(script)], cwd=tmp_path)
+    server, ollama = site.server, site.ollama
+    session = await server.new_session(tool_settings={"tools": ["calculate"]})
+    ollama.reply(
+        tool_calls=[{"name": "calculate", "arguments": {"expression": "1 + 1"}}] * 2,
+    )
+    ollama.reply(["Done"])
+    ours = f"""
+        const base = {server.url!r}, id = {session!r};
+        const answers = [
+            (q) => decide(base, id, q, true, {{ args: {{ expression: "2 + 2" }} }}),
+            (q) => decide(base, id, q, false, {{ reason: "Once is enough." }}),
+        ];
+        const ask = (q) => answers[q.queue_position - 1](q);
+        const settle = (d) => console.log("settled", d.approved, d.edited, open.size);
+        for await (const {{ event, data }} of turn(base, id, {{ message: "Hi" }})) {{
+            follow(event, data);
+            if (event === "tool_result") console.log(data.result, data.error_message);
+        }}
+        await decide(base, id, {{ confirmation_id: "conf_0" }}, true)
+            .catch((error) => console.log(error.code));
+    """
+    script = tmp_path / "decider.mjs"
+    script.write_text(reader.partition("const stop =")[0] + decider + ours)
+    with anyio.fail_after(30):
+        done = await anyio.run_process([node, str(script)], cwd=tmp_path)
     assert done.stdout.decode().splitlines() == [
         "settled true true 0",
         "settled false false 0",
