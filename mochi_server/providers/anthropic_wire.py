@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import JSONObject, ProviderError
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
-from .calls import Fragments, count_of
+from .calls import Fragments, count_of, plain_text
 from .outline import Outline, cut
 from .steps import NO_RESULT, Answer, Call, Names, Question, steps_of
 
@@ -161,7 +161,8 @@ class Assembly:
         elif event.type == "content_block_delta":
             yield from self._add_delta(event.index, event.delta)
         elif event.type == "message_delta":
-            self._reason = event.delta.stop_reason or self._reason
+            if reason := event.delta.stop_reason:
+                self._reason = plain_text(reason)
             self._count(event.usage)
 
     def _count(self, usage: Any) -> None:  # noqa: ANN401 - two classes with the same fields
@@ -180,7 +181,7 @@ class Assembly:
             if not self._is_reply(call):
                 self._outline.add("call")
         elif block.type == "redacted_thinking":
-            self._outline.add("redacted_thinking", data=block.data)
+            self._outline.add("redacted_thinking", data=plain_text(block.data))
         elif block.type == "text":
             yield from self._say(block.text)
         elif block.type == "thinking":
@@ -211,7 +212,8 @@ class Assembly:
 
     def _think(self, text: str | None, signature: str | None = None) -> Iterator[Chunk]:
         text = text if isinstance(text, str) else ""
-        self._outline.grow("thinking", text, signature, new=self._fresh)
+        signed = plain_text(signature) if signature else None
+        self._outline.grow("thinking", text, signed, new=self._fresh)
         self._fresh = False
         if text:
             yield ThinkingDelta(text)

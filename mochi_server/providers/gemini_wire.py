@@ -16,7 +16,7 @@ from ..ids import new_call_id
 from ..messages import ToolCall
 from ..nesting import CALL_LEVELS, is_too_deep
 from .base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, ThinkingDelta
-from .calls import count_of, parsed
+from .calls import count_of, parsed, plain_text
 from .outline import Outline, cut
 from .steps import NO_RESULT, Answer, Call, Names, Question, steps_of, system_of
 
@@ -246,5 +246,5 @@ def _whole(call: FunctionCall, names: Names) -> ToolCall:
     )
     if not isinstance(arguments, dict) or is_too_deep(arguments, CALL_LEVELS):
         raise ProviderError(f"The model called {call.name!r} with arguments that cannot be stored.")
-    name = names.ours(call.name or "")
-    return ToolCall(id=call.id or new_call_id(), name=name, arguments=arguments)
+    name = names.ours(plain_text(call.name or ""))
+    return ToolCall(id=plain_text(call.id or new_call_id()), name=name, arguments=arguments)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import JSONObject, ProviderError
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
-from .calls import CallAssembly, Fragments, count_of, parsed
+from .calls import CallAssembly, Fragments, count_of, parsed, plain_text
 from .steps import NO_RESULT, Answer, Call, Names, Question, short_id, steps_of, system_of
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class Assembly:
         if self._reason is None or self._reason == "error":
             raise ProviderError("The model's reply broke off before its end.")
         calls = list(self._calls)
-        reason = str(self._reason).lower()
+        reason = plain_text(self._reason).lower()
         reason = REASONS.get(reason, reason)
         for call in calls:
             call.name = self._names.ours(call.name)

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 from pydantic import BaseModel
 
@@ -212,6 +213,14 @@ async def test_services_that_leave_fields_out_are_understood(provider, fake, eve
     assert first == ContentDelta("a")
     assert isinstance(finish, Finish)
     assert finish.reason == "stop"
+
+
+@pytest.mark.parametrize("odd", ["\ud83d", 2**70, ["x"]])
+async def test_whatever_comes_can_be_stored(provider, fake, odd):
+    redacted = block(1, {"type": "redacted_thinking", "data": odd})
+    fake.scripts = [said(thinking(0, "Hm.", signature=odd), redacted, text(2, "a"), end(odd))]
+    finish = (await reply(provider))[-1]
+    assert orjson.dumps(finish)
 
 
 async def test_a_call_may_come_whole(provider, fake):

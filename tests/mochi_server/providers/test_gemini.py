@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 from pydantic import BaseModel
 
@@ -174,6 +175,13 @@ async def test_other_ends_are_told_in_lower_case(provider, fake, reason):
     finish = (await reply(provider))[-1]
     assert isinstance(finish, Finish)
     assert finish.reason == reason.lower()
+
+
+async def test_whatever_comes_can_be_stored(provider, fake):
+    fake.scripts = [Script(pieces=[piece(call("add\ud83d", {}, id="\ud83d")), END])]
+    made = (await reply(provider))[0]
+    assert isinstance(made, ToolCall)
+    assert orjson.dumps(made.as_stored())
 
 
 ODD_HISTORIES: list[list[dict[str, Any]]] = [

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 
 from mochi_server.errors import ProviderBusy, ProviderError
@@ -264,6 +265,13 @@ async def test_odd_errors_are_errors_with_a_name(provider, fake, answer):
     fake.answers = [answer]
     with pytest.raises(ProviderError):
         await reply(provider)
+
+
+@pytest.mark.parametrize("odd", ["\ud83d", 2**70, ["x"]])
+async def test_whatever_comes_can_be_stored(provider, fake, odd):
+    details = [{"type": "reasoning.encrypted", "data": odd}]
+    fake.answers = [stream(delta(content="a", reasoning_details=details), finished(odd))]
+    assert orjson.dumps((await reply(provider))[-1])
 
 
 LOC = ["body", "stream_options", "include_usage"]
