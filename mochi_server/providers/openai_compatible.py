@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from ..errors import JSONObject, ModelNotFound, ProviderError
+from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
 from .answers import Overheard, words_of
 from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, wait_of
@@ -134,6 +134,11 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         """The list; None where the server does not know the route."""
         try:
             return await self.list_models()
+        except ProviderUnreachable as error:
+            # Small servers answer nothing while they generate: they still have what they had.
+            if self._listed is None or not isinstance(error.__cause__, TimeoutError):
+                raise
+            return self._listed[1]
         except ProviderError as error:
             if error.details.get("upstream_status") not in _NO_LIST:
                 raise

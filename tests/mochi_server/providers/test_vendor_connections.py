@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.errors import ProviderBusy, ProviderError, ProviderUnreachable
+from mochi_server.errors import ModelNotFound, ProviderBusy, ProviderError, ProviderUnreachable
+from mochi_server.providers import openai_compatible
 from mochi_server.providers import vendor as vendors
 from mochi_server.providers.anthropic import AnthropicProvider
 from mochi_server.providers.base import ContentDelta
@@ -124,6 +125,22 @@ async def test_models_that_do_not_come_are_given_up(kind: Any, monkeypatch: Any)
             with pytest.raises(ProviderUnreachable, match=r"gives no answer within 0\.2 s"):
                 await provider.show_model("some-model")
         await provider.aclose()
+
+
+async def test_a_server_too_busy_to_list_its_models_is_believed_to_have_them(
+    monkeypatch: Any,
+) -> None:
+    """Small servers answer nothing else while they generate."""
+    monkeypatch.setattr(openai_compatible, "LIST_SECONDS", -1)
+    async with serving("openai") as vendor:
+        vendor.answers([b'{"data": [{"id": "a"}]}'], kind=JSON)
+        assert (await vendor.provider.show_model("a")).name == "a"
+        monkeypatch.setattr(vendors, "ANSWER_SECONDS", 0.2)
+        for _ in range(2):
+            vendor.answers([], kind=JSON, then="hold")
+        assert (await vendor.provider.show_model("a")).name == "a"
+        with pytest.raises(ModelNotFound):
+            await vendor.provider.show_model("b")
 
 
 ODD_LISTS: list[Any] = [
