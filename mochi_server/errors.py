@@ -75,7 +75,9 @@ class MochiError(Exception):
         self.message = message if message is not None else self.template.format(**fields)
         self.details: JSONObject = {**fields, **(details or {})}
         self.retry_after = retry_after
-        """Seconds after which trying again makes sense, if that is known."""
+        """Seconds after which trying again makes sense, if that is known; in the details too."""
+        if retry_after is not None:
+            self.details["retry_after"] = retry_after
         super().__init__(self.message)
 
     def as_json(self) -> JSONObject:

@@ -185,6 +185,17 @@ async def test_each_failure_reaches_the_client_as_its_code(server):
         assert named(events, "error")[0]["code"] == code, item
 
 
+async def test_when_to_try_again_is_told_by_a_stream_too(server):
+    busy = instructions(error(429, retry_after=20))
+    events, _ = await said(server, busy)
+    assert named(events, "error")[0]["details"]["retry_after"] == 20
+    session = await server.new_session("any")
+    async with server.http.post(f"{server.api}/chat/{session}", json={"message": busy}) as answer:
+        body = await answer.json()
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "20")
+    assert body["error"]["details"]["retry_after"] == 20
+
+
 async def test_the_words_of_a_failure_reach_the_client_as_they_were_ordered(server):
     message = "The test of the no-key latest proxy failed."
     events, _ = await said(server, instructions(error(500, message=message)))
