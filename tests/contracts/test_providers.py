@@ -20,6 +20,7 @@ from mochi_server.providers.local import SLOTS
 from mochi_server.runtime import Runtime
 from mochi_server.sessions import ToolSettings
 from mochi_server.testmode.script import START
+from tests.support.fake_gemini import signature
 from tests.support.model_services import Anthropic, Gemini, Ollama, OpenAI, Service
 from tests.support.own_services import BuiltIn, StandInForOllama, TestMode
 from tests.support.tools import write_tools
@@ -187,6 +188,24 @@ async def test_thinking_two_parallel_calls_and_their_results(talk: Talk) -> None
         {"role": "user", "content": "Thanks."},
         {"role": "assistant", "content": "You are welcome."},
     ]
+
+
+@pytest.mark.parametrize(
+    ("talk", "echo"),
+    [
+        ("openai", '"reasoning": "Hmm 😀."'),
+        ("anthropic", '{"type": "thinking", "thinking": "Hmm 😀.", "signature": "sig:a"}'),
+        ("gemini", f'"thoughtSignature": "{signature()}"'),
+    ],
+    indirect=["talk"],
+)
+async def test_what_a_vendor_wants_back_goes_back_from_the_file(talk: Talk, echo: str) -> None:
+    talk.service.says(["Hm", "m 😀."], [" Let me ", "see.\n"], [("add", {"x": 1, "y": 2})])
+    talk.service.says([], ["3."])
+    talk.service.says([], ["You are welcome."])
+    for question in ("Add.", "Thanks."):
+        assert kinds(await talk.turn(question, think=True))[-1] == "done"
+        assert echo in json.dumps(talk.service.last_request(), ensure_ascii=False)
 
 
 @each_service(local=NOT_BROKEN)

@@ -48,6 +48,10 @@ class Service(ABC):
         """The names of the tools in the last request, as the vendor reads them."""
         raise NotImplementedError
 
+    def last_request(self) -> dict[str, Any]:
+        """The body of the last chat, as the vendor reads it."""
+        raise NotImplementedError
+
     @abstractmethod
     async def open(self, stack: AsyncExitStack) -> None: ...
 
@@ -103,6 +107,10 @@ class OpenAI(Service):
     def offered(self) -> list[str]:
         return [tool["function"]["name"] for tool in self.fake.bodies[-1]["tools"]]
 
+    def last_request(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.fake.bodies[-1]
+        return found
+
     def _models(self) -> fake_openai.Answer:
         body = json.dumps({"object": "list", "data": [{"id": self.model, "object": "model"}]})
         return fake_openai.Answer(pieces=[body.encode()], content_type=fake_openai.JSON)
@@ -142,6 +150,9 @@ class Anthropic(Service):
     def offered(self) -> list[str]:
         return [tool["name"] for tool in self.fake.chats[-1]["tools"]]
 
+    def last_request(self) -> dict[str, Any]:
+        return self.fake.chats[-1]
+
     def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
         parts = [fake_anthropic.thinking(0, *thinking)] if thinking else []
         parts += [fake_anthropic.text(1, *text)] if text else []
@@ -176,6 +187,9 @@ class Gemini(Service):
     def offered(self) -> list[str]:
         (tools,) = self.fake.chats[-1]["tools"]
         return [declared["name"] for declared in tools["functionDeclarations"]]
+
+    def last_request(self) -> dict[str, Any]:
+        return self.fake.chats[-1]
 
     def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
         pieces = [fake_gemini.piece({"text": word, "thought": True}) for word in thinking]
