@@ -5,6 +5,7 @@ The SDK is imported at first use, in a thread: it takes more than a second.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachab
 from .answers import Overheard, words_of
 from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, wait_of
-from .openai_wire import LEGAL_NAME, NO_CHAT, Assembly, to_wire, tools_of
+from .openai_wire import LEGAL_NAME, NO_CHAT, Assembly, to_wire, tools_of, with_thoughts
 from .steps import Names
 from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider, http_client_of, parts_of
 
@@ -36,6 +37,7 @@ _DROPPED: Final = frozenset({"RemoteProtocolError", "ReadError", "WriteError"})
 """The HTTP library's errors (``httpx`` or ``httpx2``, by the SDK's version) for no response."""
 
 _OPTIONS: Final = "stream_options"
+_WANTS_THOUGHTS: Final = re.compile(r"reasoning_content\W.*(missing|must be passed)")
 _ODD_REQUEST: Final = frozenset({400, 422})
 _NO_LIST: Final = frozenset({404, 405, 501})
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -77,6 +79,8 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         self._headers = {} if keep_alive else {"Connection": "close"}
         self._http_client = http_client
         self._takes_options = True
+        self._want_thoughts: set[str] = set()
+        """Models whose requests must have the thinking of each reply."""
         self._listed: tuple[float, list[ModelInfo] | None] | None = None
         parts = parts_of(self._base_url or OPENAI_URL)
         host = f".{parts.hostname}" if parts is not None else ""
@@ -167,19 +171,30 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
     async def _send(
         self, client: AsyncOpenAI, payload: dict[str, Any]
     ) -> AsyncStream[ChatCompletionChunk]:
-        """Send a request; without its options for the stream to a server that refuses them.
-
-        Mistral's own API does, and some gateways; most of these send the counts unasked.
-        """
+        """Send a request, changed as the server wants it where its refusal says so."""
         try:
             return await self._send_through(client, payload)
         except self._sdk.APIStatusError as error:
-            refused = error.status_code in _ODD_REQUEST and _OPTIONS in str(error.body)
-            if not (refused and _OPTIONS in payload):
+            changed = payload
+            if error.status_code in _ODD_REQUEST:
+                changed = self._changed(payload, str(error.body))
+            if changed == payload:
                 raise
-        self._takes_options = False
-        payload = {key: value for key, value in payload.items() if key != _OPTIONS}
-        return await self._send_through(client, payload)
+        return await self._send(client, changed)
+
+    def _changed(self, payload: dict[str, Any], words: str) -> dict[str, Any]:
+        """The request without what was refused, and with what was missed; kept for the next.
+
+        Mistral's own API refuses options of streams, and some gateways do; most of these send the
+        counts unasked.
+        """
+        if _OPTIONS in payload and _OPTIONS in words:
+            self._takes_options = False
+            return {key: value for key, value in payload.items() if key != _OPTIONS}
+        if _WANTS_THOUGHTS.search(words):
+            self._want_thoughts.add(payload["model"])
+            return {**payload, "messages": with_thoughts(payload["messages"])}
+        return payload
 
     async def _send_through(
         self, client: AsyncOpenAI, payload: dict[str, Any]
@@ -204,6 +219,8 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             "messages": to_wire(request, names),
             "stream": True,
         }
+        if request.model in self._want_thoughts:
+            payload["messages"] = with_thoughts(payload["messages"])
         if self._takes_options:
             payload[_OPTIONS] = {"include_usage": True}
         if request.tools:

@@ -41,6 +41,7 @@ NO_CHAT: Final = re.compile(
 """Begins the names on OpenAI's own list that have no chat completions; in a fine-tuned model's, the
 names behind the model's are its owner's."""
 
+BLANK_THOUGHT: Final = " "
 CUT_OFF: Final = "(The reply was cut off.)"
 _STRICT: Final = re.compile(r"[a-z]stral|mixtral", re.IGNORECASE)
 """Mistral's models: their API and their templates refuse a question right after results."""
@@ -113,6 +114,18 @@ def _thinking(answer: Answer, echo: Mapping[str, Any]) -> JSONObject:
     if isinstance(echo.get(DETAILS), list):
         found[DETAILS] = echo[DETAILS]
     return found
+
+
+def with_thoughts(messages: Sequence[JSONObject]) -> list[JSONObject]:
+    """The messages of a request, each reply with its thinking, or a blank where there is none.
+
+    The models of Kimi and DeepSeek want some of each reply of a turn with calls, also of those
+    that another model gave; nothing at all counts as none.
+    """
+    return [
+        {THOUGHT_FIELDS[0]: BLANK_THOUGHT, **message} if message["role"] == "assistant" else message
+        for message in messages
+    ]
 
 
 def _call_to_wire(call: Call, extra: Mapping[str, Any]) -> JSONObject:

@@ -301,6 +301,47 @@ async def test_a_server_that_refuses_to_be_asked_for_counts_is_not_asked(provide
     assert ["stream_options" in body for body in fake.bodies] == [True, False, False]
 
 
+CALLED: list[dict[str, Any]] = [
+    *HELLO,
+    {"role": "assistant", "content": "", "model": "other/model", "tool_calls": [
+        {"function": {"name": "now", "arguments": {}}, "id": "a"}]},
+    {"role": "tool", "tool_name": "now", "tool_call_id": "a", "content": "noon"},
+    {"role": "assistant", "content": "It is noon.", "model": "other/model"},
+    *HELLO,
+]  # fmt: skip
+WANTED = "thinking is enabled but reasoning_content is missing in assistant tool call message at 1"
+MUST = "The `reasoning_content` in the thinking mode must be passed back to the API."
+
+
+@pytest.mark.parametrize("words", [WANTED, MUST])
+async def test_models_that_want_thoughts_of_others_get_blanks(provider, fake, words):
+    """Kimi and DeepSeek: replies of other models have none, nor have all of their own."""
+    yes = stream(delta(content="Yes"), finished())
+    fake.answers = [error(400, message=words), yes, yes, yes]
+    for model in ("kimi", "kimi", "gpt-x"):
+        assert (await reply(provider, model=model, messages=CALLED))[0] == ContentDelta("Yes")
+    thoughts = [
+        [m.get("reasoning_content") for m in body["messages"] if m["role"] == "assistant"]
+        for body in fake.bodies
+    ]
+    assert thoughts == [[None, None], [" ", " "], [" ", " "], [None, None]]
+
+
+async def test_models_that_take_no_thoughts_get_none(provider, fake):
+    """Groq's words name the field as well."""
+    fake.answers = [error(400, message="property 'reasoning_content' is unsupported")]
+    with pytest.raises(ProviderError, match="unsupported"):
+        await reply(provider, messages=CALLED)
+    assert len(fake.bodies) == 1
+
+
+async def test_a_model_that_is_never_content_is_not_asked_for_ever(provider, fake):
+    fake.answers = [error(400, message=f"{words} stream_options") for words in (MUST, MUST, WANTED)]
+    with pytest.raises(ProviderError, match="missing"):
+        await reply(provider, messages=CALLED)
+    assert len(fake.bodies) == 3
+
+
 async def test_other_fields_that_are_refused_are_named(provider, fake):
     fields = {"detail": [{**FORBIDDEN, "loc": ["body", "tools"]}]}
     fake.answers = [error(422, message=fields)]
