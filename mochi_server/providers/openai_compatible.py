@@ -37,7 +37,9 @@ _DROPPED: Final = frozenset({"RemoteProtocolError", "ReadError", "WriteError"})
 """The HTTP library's errors (``httpx`` or ``httpx2``, by the SDK's version) for no response."""
 
 _OPTIONS: Final = "stream_options"
-_WANTS_THOUGHTS: Final = re.compile(r"reasoning_content\W.*(missing|must be passed)")
+_WANTS_THOUGHTS: Final = re.compile(
+    r"reasoning_content\W.*(missing|must be passed)|missing\W+reasoning_content", re.IGNORECASE
+)
 _ODD_REQUEST: Final = frozenset({400, 422})
 _NO_LIST: Final = frozenset({404, 405, 501})
 OPENAI_URL: Final = "https://api.openai.com/v1"

@@ -313,7 +313,10 @@ WANTED = "thinking is enabled but reasoning_content is missing in assistant tool
 MUST = "The `reasoning_content` in the thinking mode must be passed back to the API."
 
 
-@pytest.mark.parametrize("words", [WANTED, MUST])
+MISSING = "Missing `reasoning_content` field in the assistant message at message index 1."
+
+
+@pytest.mark.parametrize("words", [WANTED, MUST, MISSING])
 async def test_models_that_want_thoughts_of_others_get_blanks(provider, fake, words):
     """Kimi and DeepSeek: replies of other models have none, nor have all of their own."""
     yes = stream(delta(content="Yes"), finished())
