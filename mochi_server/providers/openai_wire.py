@@ -140,6 +140,10 @@ def tools_of(tools: Sequence[JSONObject], names: Names) -> list[JSONObject]:
         function = tool.get("function")
         if isinstance(function, dict):
             named = {**function, "name": names.theirs(str(function.get("name")))}
+            # OpenAI and LM Studio refuse an object that names no properties.
+            given = function.get("parameters")
+            schema = given if isinstance(given, dict) else {}
+            named["parameters"] = {"type": "object", "properties": {}, **schema}
             found.append({**tool, "function": named})
         else:
             found.append(tool)

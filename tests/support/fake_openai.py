@@ -158,6 +158,9 @@ def _check_tools(body: dict[str, Any]) -> None:
     names = [tool["function"]["name"] for tool in body.get("tools", ()) if "function" in tool]
     if not all(map(_NAME.fullmatch, names)) or len(set(names)) < len(names):
         raise Refused("Invalid 'tools[0].function.name': string does not match pattern.")
+    schemas = [t["function"].get("parameters") for t in body.get("tools", ()) if "function" in t]
+    if any(schema is not None and "properties" not in schema for schema in schemas):
+        raise Refused("Invalid schema for function: object schema missing properties.")
 
 
 def _check_messages(messages: list[dict[str, Any]]) -> None:

@@ -129,3 +129,14 @@ async def test_tools_of_any_name_are_offered_and_called_by_it(service: Service) 
     service.says([], [], [(name, {}) for name in offered])
     chunks = await reply(service, [user()], tools=[tool(name) for name in names])
     assert [chunk.name for chunk in chunks if isinstance(chunk, ToolCall)] == names
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "object"}, None])
+async def test_a_tool_without_parameters_is_offered_in_any_form(
+    service: Service, schema: dict[str, Any] | None
+) -> None:
+    """Tools of other sources than ours may have no properties."""
+    function = {"name": "now", "description": "The time.", "parameters": schema}
+    service.says([], [], [("now", {})])
+    chunks = await reply(service, [user()], tools=[{"type": "function", "function": function}])
+    assert [chunk.name for chunk in chunks if isinstance(chunk, ToolCall)] == ["now"]
