@@ -40,6 +40,10 @@ _OPTIONS: Final = "stream_options"
 _WANTS_THOUGHTS: Final = re.compile(
     r"reasoning_content\W.*(missing|must be passed)|missing\W+reasoning_content", re.IGNORECASE
 )
+_EFFORT: Final = "reasoning_effort"
+_NO_EFFORT: Final = "tools with reasoning_effort are not supported"
+"""OpenAI's words, since GPT-5.4; its newer API takes both."""
+
 _ODD_REQUEST: Final = frozenset({400, 422})
 _NO_LIST: Final = frozenset({404, 405, 501})
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -83,6 +87,8 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         self._takes_options = True
         self._want_thoughts: set[str] = set()
         """Models whose requests must have the thinking of each reply."""
+        self._reason_or_call: set[str] = set()
+        """Models that call no tools while they reason, which they do unless told not to."""
         self._listed: tuple[float, list[ModelInfo] | None] | None = None
         parts = parts_of(self._base_url or OPENAI_URL)
         host = f".{parts.hostname}" if parts is not None else ""
@@ -187,8 +193,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
     def _changed(self, payload: dict[str, Any], words: str) -> dict[str, Any]:
         """The request without what was refused, and with what was missed; kept for the next.
 
-        Mistral's own API refuses options of streams, and some gateways do; most of these send the
-        counts unasked.
+        Mistral's own API and some gateways refuse options of streams, and send the counts unasked.
         """
         if _OPTIONS in payload and _OPTIONS in words:
             self._takes_options = False
@@ -196,6 +201,9 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         if _WANTS_THOUGHTS.search(words):
             self._want_thoughts.add(payload["model"])
             return {**payload, "messages": with_thoughts(payload["messages"])}
+        if _NO_EFFORT in words and "tools" in payload and _EFFORT not in payload:
+            self._reason_or_call.add(payload["model"])
+            return {**payload, _EFFORT: "none"}
         return payload
 
     async def _send_through(
@@ -230,7 +238,9 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         if request.temperature is not None:
             payload["temperature"] = request.temperature
         if isinstance(request.think, str):
-            payload["reasoning_effort"] = request.think
+            payload[_EFFORT] = request.think
+        elif request.tools and request.model in self._reason_or_call:
+            payload[_EFFORT] = "none"
         if request.schema is not None:
             payload["response_format"] = {
                 "type": "json_schema",

@@ -330,6 +330,33 @@ async def test_models_that_want_thoughts_of_others_get_blanks(provider, fake, wo
     assert thoughts == [[None, None], [" ", " "], [" ", " "], [None, None]]
 
 
+NOW_TOOL = {"type": "function", "function": {"name": "now", "description": "The time.",
+            "parameters": {"type": "object", "properties": {}}}}  # fmt: skip
+NO_EFFORT = (
+    "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. "
+    "To use function tools, use /v1/responses or set reasoning_effort to 'none'."
+)
+
+
+async def test_models_that_call_no_tools_while_they_reason_do_not_reason(provider, fake):
+    """OpenAI's, since GPT-5.5, also where nobody asked them to reason."""
+    yes = stream(delta(content="Yes"), finished())
+    fake.answers = [error(400, message=NO_EFFORT, param="reasoning_effort"), yes, yes, yes, yes]
+    for fields in (
+        {"tools": [NOW_TOOL]},
+        {"tools": [NOW_TOOL]},
+        {},
+        {"model": "x", "tools": [NOW_TOOL]},
+    ):
+        assert (await reply(provider, **fields))[0] == ContentDelta("Yes")
+    asked = [body.get("reasoning_effort") for body in fake.bodies]
+    assert asked == [None, "none", "none", None, None]
+    fake.answers = [error(400, message=NO_EFFORT, param="reasoning_effort")]
+    with pytest.raises(ProviderError, match="not supported"):
+        await reply(provider, tools=[NOW_TOOL], think="high")
+    assert fake.bodies[-1]["reasoning_effort"] == "high"
+
+
 async def test_models_that_take_no_thoughts_get_none(provider, fake):
     """Groq's words name the field as well."""
     fake.answers = [error(400, message="property 'reasoning_content' is unsupported")]
