@@ -185,26 +185,17 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         except self._sdk.APIStatusError as error:
             changed = payload
             if error.status_code in _ODD_REQUEST:
-                changed = self._changed(payload, str(error.body))
+                changed = _changed(payload, str(error.body))
             if changed == payload:
                 raise
-        return await self._send(client, changed)
-
-    def _changed(self, payload: dict[str, Any], words: str) -> dict[str, Any]:
-        """The request without what was refused, and with what was missed; kept for the next.
-
-        Mistral's own API and some gateways refuse options of streams, and send the counts unasked.
-        """
-        if _OPTIONS in payload and _OPTIONS in words:
-            self._takes_options = False
-            return {key: value for key, value in payload.items() if key != _OPTIONS}
-        if _WANTS_THOUGHTS.search(words):
-            self._want_thoughts.add(payload["model"])
-            return {**payload, "messages": with_thoughts(payload["messages"])}
-        if _NO_EFFORT in words and "tools" in payload and _EFFORT not in payload:
-            self._reason_or_call.add(payload["model"])
-            return {**payload, _EFFORT: "none"}
-        return payload
+        response = await self._send(client, changed)
+        # It helped: the next requests are made so.
+        self._takes_options = self._takes_options and _OPTIONS in changed
+        if changed["messages"] != payload["messages"]:
+            self._want_thoughts.add(changed["model"])
+        if changed.get(_EFFORT) != payload.get(_EFFORT):
+            self._reason_or_call.add(changed["model"])
+        return response
 
     async def _send_through(
         self, client: AsyncOpenAI, payload: dict[str, Any]
@@ -289,3 +280,17 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             retry_after=wait_of(headers),
             counts={name: count for name, count in counts.items() if isinstance(count, int)},
         )
+
+
+def _changed(payload: dict[str, Any], words: str) -> dict[str, Any]:
+    """A request without what was refused in these words, or with what was missed.
+
+    Mistral's own API and some gateways refuse options of streams, and send the counts unasked.
+    """
+    if _OPTIONS in payload and _OPTIONS in words:
+        return {key: value for key, value in payload.items() if key != _OPTIONS}
+    if _WANTS_THOUGHTS.search(words):
+        return {**payload, "messages": with_thoughts(payload["messages"])}
+    if _NO_EFFORT in words and "tools" in payload and _EFFORT not in payload:
+        return {**payload, _EFFORT: "none"}
+    return payload

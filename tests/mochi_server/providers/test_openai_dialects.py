@@ -370,6 +370,9 @@ async def test_a_model_that_is_never_content_is_not_asked_for_ever(provider, fak
     with pytest.raises(ProviderError, match="missing"):
         await reply(provider, messages=CALLED)
     assert len(fake.bodies) == 3
+    fake.answers = [stream(delta(content="Yes"), finished())]
+    await reply(provider, messages=CALLED)
+    assert fake.bodies[3] == fake.bodies[0], "nothing is learnt from what did not help"
 
 
 async def test_other_fields_that_are_refused_are_named(provider, fake):
