@@ -19,6 +19,7 @@ from ..errors import (
     ProviderError,
     ProviderNotConfigured,
 )
+from .calls import count_of
 
 BUSY: Final = frozenset({
     "429", "503", "529", "rate_limit_error", "rate_limit_exceeded", "overloaded_error",
@@ -31,6 +32,9 @@ UNKNOWN_MODEL: Final = frozenset({"404", "not_found_error", "model_not_found", "
 TOO_LONG: Final = frozenset({
     "413", "context_length_exceeded", "exceed_context_size_error", "request_too_large",
 })  # fmt: skip
+_LONGEST_WAIT: Final = 10**9
+"""In seconds; what is longer is a mistake."""
+
 _NOT_OF_LENGTH: Final = frozenset({"401", "402", "403", "404", "429", "503", "529"})
 _TOO_LONG_WORDS: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
@@ -96,10 +100,15 @@ class Failure:
             matches = (pattern.search(self.words) for pattern in _TOO_LONG_WORDS)
             found = next(filter(None, matches), None)
         if found is None:
-            return self.counts if codes & TOO_LONG else None
+            return _sane(self.counts) if codes & TOO_LONG else None
         names = {"needed": "n_prompt_tokens", "room": "n_ctx"}
         said = {names[key]: int(value) for key, value in found.groupdict().items() if value}
-        return {**said, **self.counts}
+        return _sane({**said, **self.counts})
+
+
+def _sane(counts: Mapping[str, int]) -> Mapping[str, int]:
+    """Those that can be numbers of tokens, and can be sent on."""
+    return {name: count for name, count in counts.items() if count_of(count) is not None}
 
 
 def not_configured(alias: str, variable: str) -> ProviderNotConfigured:
@@ -137,7 +146,7 @@ def seconds_of(header: str | None) -> int | None:
     if not header:
         return None
     try:
-        return max(0, -int(-float(header) // 1))
+        return min(max(0, -int(-float(header) // 1)), _LONGEST_WAIT)
     except (ValueError, OverflowError):
         pass
     try:

@@ -38,6 +38,12 @@ HIDDEN: Final = "…"
 MOST_LETTERS: Final = 1000
 """Of what a service says, in an error: it may be a page, or the whole request."""
 
+_SILENCE: Final = {
+    "ReadTimeout": "it sent nothing for too long",
+    "ConnectTimeout": "there was no connection in time",
+}
+"""The HTTP libraries' errors that say nothing but their name."""
+
 ClientT = TypeVar("ClientT")
 
 
@@ -221,7 +227,8 @@ class VendorProvider(Provider, Generic[ClientT]):
         """Our error for one of the SDK's; None for one that is not."""
         if isinstance(error, (*self._no_connection(), *http_errors())):
             cause = error.__cause__ or error
-            words = self._hide(str(cause)) or type(cause).__name__
+            kind = type(cause).__name__
+            words = _SILENCE.get(kind) or self._hide(str(cause)) or kind
             return ProviderUnreachable(
                 f"Provider {self.alias!r} at {self.describe()} cannot be reached: {words}"
             )

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from mochi_server.errors import ModelNotFound, ProviderBusy, ProviderError, ProviderUnreachable
-from mochi_server.providers import openai_compatible
+from mochi_server.providers import anthropic, gemini, openai_compatible
 from mochi_server.providers import vendor as vendors
 from mochi_server.providers.anthropic import AnthropicProvider
 from mochi_server.providers.base import ContentDelta
@@ -125,6 +125,17 @@ async def test_models_that_do_not_come_are_given_up(kind: Any, monkeypatch: Any)
             with pytest.raises(ProviderUnreachable, match=r"gives no answer within 0\.2 s"):
                 await provider.show_model("some-model")
         await provider.aclose()
+
+
+async def test_a_service_that_falls_silent_is_said_to_have(
+    vendor: Vendor, monkeypatch: Any
+) -> None:
+    for module in (openai_compatible, anthropic, gemini):
+        monkeypatch.setattr(module, "IDLE_SECONDS", 0.3)
+    vendor.answers([vendor.says("Yes")], then="hold")
+    found = await vendor.failure()
+    assert type(found) is ProviderUnreachable
+    assert "sent nothing for too long" in found.message
 
 
 async def test_a_server_too_busy_to_list_its_models_is_believed_to_have_them(

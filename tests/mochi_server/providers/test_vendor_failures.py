@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import httpx2
+import orjson
 import pytest
 
 from mochi_server.errors import (
@@ -114,6 +115,19 @@ async def test_retry_after_may_name_the_instant():
         server.answers = [*busy, stream(delta(content="a"), finished())]
         assert (await reply(provider))[0] == ContentDelta("a")
         await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        error(429, headers={"Retry-After": "9" * 30}, message="slow"),
+        error(400, message=f"prompt is too long: {'9' * 30} tokens > 200 maximum"),
+        error(400, code="context_length_exceeded", message="long", n_ctx=2**70),
+    ],
+)
+async def test_numbers_beyond_all_sense_can_be_sent_on(answer):
+    found, _ = await failing(answer)
+    assert orjson.dumps(found.as_json())
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
