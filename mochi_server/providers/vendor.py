@@ -263,7 +263,7 @@ class VendorProvider(Provider, Generic[ClientT]):
                 f"Provider {self.alias!r} answered with {what} instead of a stream: {said}"
             )
         codes = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
-        failure = Failure(words=words_of(error), codes=codes)
+        failure = Failure(words=words_of(error) or words_of(body), codes=codes)
         return failure.without(self._hide).as_error(self.alias, model)
 
     def _hide(self, words: str) -> str:

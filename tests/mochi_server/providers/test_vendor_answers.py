@@ -98,6 +98,15 @@ async def test_an_error_that_calls_itself_a_success_is_an_error(vendor: Vendor, 
     assert "No credits." in found.message
 
 
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+async def test_an_error_that_is_no_more_than_a_flag_is_told_with_what_is_beside_it(
+    name: str,
+) -> None:
+    async with serving(name) as vendor:
+        vendor.answers([b'{"error": true, "message": "No credits."}'], kind=JSON)
+        assert "No credits." in (await vendor.failure()).message
+
+
 async def test_a_busy_service_that_calls_it_a_success_is_busy(vendor: Vendor) -> None:
     codes = {"code": 429, "type": "rate_limit_error", "status": "RESOURCE_EXHAUSTED"}
     body = json.dumps({"error": {"message": "Slow down.", **codes}}, indent=1).encode()
