@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +25,9 @@ from tests.support.server import Server, running_server
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Trust one certificate instead of all the world's, where no vendor is asked."""
+    """Hear Ctrl-C, and trust one certificate where no vendor is asked, not all the world's."""
+    # A shell's background job ignores it, and so would every program that a test starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if "not e2e" not in config.option.markexpr:
         return
     # What starts workers leaves them the machine's, as they have to know it too.
