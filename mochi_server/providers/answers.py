@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
@@ -11,6 +12,7 @@ from ..nesting import CALL_LEVELS, is_too_deep
 
 EVENTS: Final = "text/event-stream"
 _KEPT_BYTES: Final = 65_536
+_PAGE: Final = re.compile(r"<[a-z!?]", re.IGNORECASE)
 _KEYS: Final = ("message", "error", "detail", "errors")
 _LEVELS: Final = 4
 """How deep in a body the words may stand."""
@@ -20,7 +22,7 @@ def words_of(body: object, levels: int = _LEVELS) -> str:
     """What a body says, parsed or as text; nothing for a page for browsers."""
     if isinstance(body, str):
         text = body.strip()
-        return "" if text.startswith("<") else text
+        return "" if _PAGE.match(text) else text
     if not isinstance(body, (dict, list)) or not body or not levels:
         return ""
     if isinstance(body, dict):

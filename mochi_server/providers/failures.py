@@ -40,17 +40,49 @@ _TOO_LONG_WORDS: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
         r"prompt is too long(?:: (?P<needed>\d+) tokens > (?P<room>\d+))?",
-        r"exceed context limit: (?P<needed>\d+) .*> (?P<room>\d+)",
-        r"token count \(?(?P<needed>\d+)\)? exceeds .*?(?P<room>\d+)",
+        r"exceed context limit: (?P<needed>\d+) \+ (?P<reply>\d+) > (?P<room>\d+)",
+        r"token count (?:of )?\(?(?P<needed>\d+)\)? exceeds .*?(?P<room>\d+)",
+        # With the room that was wanted for the reply
+        r"is too large: (?P<reply>\d+)\..* length is (?P<room>\d+) .* has (?P<needed>\d+) input",
+        r"length is (?P<room>\d+) .*requested (?P<reply>\d+) output .* (?P<needed>\d+) input",
+        r"passed (?P<needed>\d+) input .*requested (?P<reply>\d+) output .* only (?P<room>\d+)",
+        (
+            r"length is (?P<room>\d+) .*requested (?:about )?(?P<total>\d+) tokens \(.*"
+            r" (?P<reply>\d+) (?:in|for) the (?:completion|output)"
+        ),
+        # Without
         r"maximum (?:context|prompt) length is (?P<room>\d+).*?(?P<needed>\d+)",
         r"\((?P<needed>\d+) tokens\) (?:exceeds|is longer).*? context \w+ \((?P<room>\d+)",
+        r"prompt \((?:total )?length (?P<needed>\d+)\) .* length (?:of )?(?P<room>\d+)",
+        r"exceeded model token limit: (?P<room>\d+)(?: \(requested: (?P<needed>\d+))?",
         r"maximum (?:context|prompt) length|available context size|context the overflows",
-        r"(?:exceed|greater|longer|larger) (?:than )?(?:the )?(?:\S+ )?(?:maximum )?context",
-        r"too large for model with",
+        r"(?:exceed\w*|greater|longer|larger) (?:than )?(?:the )?(?:\S+ )?(?:maximum )?context",
+        r"too large for model with|reduce the length of the (?:messages|input|prompt)",
+        r"context (?:window exceeds|size has been exceeded)|prompt exceeds max",
+        r"input is too long|range of input length",
     )
 )
 _LIMIT_TOO_LARGE: Final = re.compile(r"max_(?:completion_)?tokens\S* is too large")
-"""Not the prompt, though the context length is named as well."""
+"""Not the prompt, though the context length may be named as well."""
+
+
+def _counts_in(words: str) -> Mapping[str, int] | None:
+    """The numbers in words that say that a prompt is too long; None for other words.
+
+    The room is what the reply that was asked for leaves to the prompt.
+    """
+    matches = (pattern.search(words) for pattern in _TOO_LONG_WORDS)
+    found = next(filter(None, matches), None)
+    if found is None:
+        return None
+    said = {key: int(value) for key, value in found.groupdict().items() if value}
+    reply = said.pop("reply", None)
+    if reply is None:
+        return None if _LIMIT_TOO_LARGE.search(words) else said
+    if (total := said.pop("total", None)) is not None:
+        said["needed"] = total - reply
+    said["room"] -= reply
+    return said if said["room"] > 0 else None  # no prompt were short enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +127,11 @@ class Failure:
 
     def _too_long(self, codes: set[str]) -> Mapping[str, int] | None:
         """What is known of a prompt that is too long; None where that is not the failure."""
-        found = None
-        if not codes & _NOT_OF_LENGTH and not _LIMIT_TOO_LARGE.search(self.words):
-            matches = (pattern.search(self.words) for pattern in _TOO_LONG_WORDS)
-            found = next(filter(None, matches), None)
-        if found is None:
+        said = None if codes & _NOT_OF_LENGTH else _counts_in(self.words)
+        if said is None:
             return _sane(self.counts) if codes & TOO_LONG else None
         names = {"needed": "n_prompt_tokens", "room": "n_ctx"}
-        said = {names[key]: int(value) for key, value in found.groupdict().items() if value}
-        return _sane({**said, **self.counts})
+        return _sane({**{names[key]: count for key, count in said.items()}, **self.counts})
 
 
 def _sane(counts: Mapping[str, int]) -> Mapping[str, int]:

@@ -56,6 +56,28 @@ async def failing(*answers: Any, attempts: int = 1) -> tuple[MochiError, FakeOpe
 
 
 BOTH = {"n_ctx": 4096, "n_prompt_tokens": 5000}
+# Where a reply of 1096 tokens has no room beside the prompt: vLLM now and before, OpenRouter
+PASSED = (
+    "You passed 5000 input tokens and requested 1096 output tokens. However, the model's context "
+    "length is only 5192 tokens, resulting in a maximum input length of 4096 tokens."
+)
+CONTAINS = (
+    "maximum context length is 5192 tokens. However, you requested 1096 output tokens and your "
+    "prompt contains at least 5000 input tokens, for a total of at least 6096 tokens."
+)
+TOO_LARGE = (
+    "'max_tokens' or 'max_completion_tokens' is too large: 1096. This model's maximum context "
+    "length is 5192 tokens and your request has 5000 input tokens (1096 > 5192 - 5000)."
+)
+TOGETHER = (
+    "maximum context length is 5192 tokens. However, you requested 6096 tokens (5000 in the "
+    "messages, 1096 in the completion). Please reduce the length of the messages"
+)
+OF_PARTS = (
+    "maximum context length is 5192 tokens. However, you requested about 6096 tokens (4000 of "
+    "text input, 1000 of tool input, 1096 in the output). Please reduce the length of either one"
+)
+DECODER = "The decoder prompt (length 5000) is longer than the maximum model length of 4096."
 TOO_LONG: list[tuple[str, dict[str, int]]] = [
     # OpenAI, vLLM
     (
@@ -70,6 +92,15 @@ TOO_LONG: list[tuple[str, dict[str, int]]] = [
     # LM Studio, Mistral
     ("Trying to keep the first 4215 tokens when context the overflows. However, the model", {}),
     ("40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", {}),
+    *((words, BOTH) for words in (PASSED, CONTAINS, TOO_LARGE, TOGETHER, OF_PARTS, DECODER)),
+    # Copilot, Kimi, MiniMax, Qwen, Groq, Bedrock
+    ("prompt token count of 5000 exceeds the limit of 4096", BOTH),
+    ("Invalid request: Your request exceeded model token limit: 4096 (requested: 5000)", BOTH),
+    ("Invalid request: Your request exceeded model token limit: 4096", {"n_ctx": 4096}),
+    ("invalid params, context window exceeds limit (2013)", {}),
+    ("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 4096]", {}),
+    ("Please reduce the length of the messages or completion.", {}),
+    ("Input is too long for requested model.", {}),
 ]
 
 
@@ -87,6 +118,12 @@ async def test_a_prompt_that_is_too_long_is_known_by_the_servers_words(words, co
         (error(413, message="Request too large"), ContextOverflow),
         (error(400, message="'max_tokens' is too large: 9000. This model's maximum context length "
                             "is 8192 tokens"), ProviderError),
+        (error(400, message="'max_tokens' or 'max_completion_tokens' is too large: 9000. This "
+                            "model's maximum context length is 8192 tokens and your request has 12 "
+                            "input tokens (9000 > 8192 - 12)."), ProviderError),
+        (error(400, message="max_tokens is too large: 100000. This model supports at most 16384 "
+                            "completion tokens, whereas you provided 100000."), ProviderError),
+        (error(400, message="max_tokens exceeds the limit of 8192"), ProviderError),
         (error(429, message="tokens per minute: maximum context length"), ProviderBusy),
         (error(429, message="You exceeded your current quota", code="insufficient_quota"),
          ProviderError),
