@@ -100,7 +100,8 @@ class Runtime:
             ]
         )
         self.tool_execution = ToolExecutionService(
-            result_characters=settings.tool_result_characters
+            result_characters=settings.tool_result_characters,
+            in_order=settings.environment == "test",
         )
         self.approvals = (
             approvals

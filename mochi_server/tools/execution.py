@@ -88,14 +88,18 @@ class _Count:
 class ToolExecutionService:
     """Executes calls one at a time or side by side; never raises because of a tool."""
 
-    def __init__(self, *, result_characters: int = 100_000) -> None:
+    def __init__(self, *, result_characters: int = 100_000, in_order: bool = False) -> None:
         self.result_characters = result_characters
         """Longest result; the rest is cut."""
+        self._is_in_order = in_order
+        """Whether results of a session come in the order of its calls, as in test mode."""
+        self._latest: dict[str, asyncio.Event] = {}
+        """By session, whether its latest call has ended; for as long as it has not."""
         self._history: deque[JSONObject] = deque(maxlen=HISTORY)
         self._counts: dict[str, _Count] = {}
         self._alone: dict[tuple[str, str], asyncio.Lock] = {}
 
-    async def execute(
+    def execute(
         self, tool: Tool, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
         """The tool's events, and exactly one result, last.
@@ -103,6 +107,29 @@ class ToolExecutionService:
         Its time begins when it runs: calls may have to wait for a process, and sequential ones
         for their turn. Closing or cancelling gives the call up.
         """
+        steps = self._execute(tool, arguments, context)
+        return self._in_order(steps, context.session_id) if self._is_in_order else steps
+
+    async def _in_order(
+        self, steps: AsyncGenerator[Event | ToolExecutionResult, None], session_id: str
+    ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
+        """The steps, whose result waits for those of the session's earlier calls."""
+        earlier, ended = self._latest.get(session_id), asyncio.Event()
+        self._latest[session_id] = ended
+        try:
+            async with aclosing(steps):
+                async for step in steps:
+                    if isinstance(step, ToolExecutionResult) and earlier is not None:
+                        await earlier.wait()
+                    yield step
+        finally:
+            ended.set()
+            if self._latest.get(session_id) is ended:
+                del self._latest[session_id]
+
+    async def _execute(
+        self, tool: Tool, arguments: JSONObject, context: ToolContext
+    ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
         started, began = now(), time.perf_counter()
         output: str | None = None
         reason: str | None = None

@@ -12,14 +12,17 @@ import pytest
 from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
 from mochi_server.errors import ProviderNotConfigured
+from mochi_server.events import ToolResultReady
 from mochi_server.initialise import run_init
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
-from mochi_server.testing import call, cut, instructions, text
+from mochi_server.sessions.types import ToolSettings
+from mochi_server.testing import call, calls, cut, instructions, text
 from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.conversations import named, said
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import running_server
+from tests.support.tool_folders import tool_folder
 from tests.support.turns import kinds, read_all, text_of
 
 pytestmark = pytest.mark.slow
@@ -79,6 +82,44 @@ async def test_the_provider_is_the_openai_compatible_one_with_another_transport(
     assert isinstance(provider, ScriptedProvider)
     assert name == "openai/gpt-4:latest"
     assert ScriptedProvider.stream is OpenAICompatibleProvider.stream
+    await runtime.aclose()
+
+
+WAITS = """
+import time
+from pathlib import Path
+
+__all__ = ["patient", "quick"]
+
+SIGN = Path(__file__).with_name("sign.txt")
+
+
+def patient() -> str:
+    '''Wait for the other.'''
+    while not SIGN.exists():
+        time.sleep(0.01)
+    return "after"
+
+
+def quick() -> str:
+    '''End at once.'''
+    SIGN.touch()
+    return "before"
+"""
+"""Tools that end in the wrong order where they run side by side."""
+
+
+async def test_results_of_calls_side_by_side_come_in_call_order(tmp_path):
+    tool_folder(tmp_path / "tools", WAITS)
+    settings = load_settings(environment="test", data_dir=tmp_path, test_words_per_second=0)
+    runtime = Runtime(settings)
+    tools = ToolSettings(tools=["patient", "quick"], execution_policy="never_confirm")
+    session = await runtime.sessions.create("lorem", tool_settings=tools)
+    script = instructions(calls(("patient", {}), ("quick", {}), ("patient", {}), ("none", {})))
+    turn = await runtime.chat.open_turn(session.session_id, message=script)
+    events = await read_all(runtime.chat.start(turn))
+    found = [event for event in events if isinstance(event, ToolResultReady)]
+    assert [event.result for event in found] == [None, "after", "before", "after"]
     await runtime.aclose()
 
 
