@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import anyio
 from pydantic import SecretStr
 
 from ..errors import MochiError
@@ -17,15 +18,18 @@ from .answers import Overheard, words_of
 from .anthropic_requests import Traits, is_forced, payload_of
 from .anthropic_wire import LEGAL_NAME, Assembly
 from .base import Chunk, ModelInfo, ModelRequest
-from .failures import Failure, wait_of
+from .failures import Failure, http_errors, wait_of
 from .steps import Names
 from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider, http_client_of
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+    from anthropic import AsyncAnthropic, AsyncStream
     from anthropic.types import ModelInfo as VendorsModel
+    from anthropic.types import RawMessageStreamEvent
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
+DRAIN_SECONDS: Final = 0.5
+"""Longest wait for the end of the body when the reply has ended."""
 
 
 class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
@@ -125,12 +129,22 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
                     is_stream = True
                     for chunk in assembly.add(event):
                         yield chunk
+                    if event.type == "message_stop":  # gateways may leave the connection open
+                        await self._drain(response)
+                        break
             finally:
                 await response.close()
             if not is_stream and (error := self._instead(heard, request.model)) is not None:
                 raise error
             for chunk in assembly.finish():
                 yield chunk
+
+    async def _drain(self, response: AsyncStream[RawMessageStreamEvent]) -> None:
+        """Read up to the end of the body, so that the connection can be used again."""
+        failures = (*http_errors(), self._any_error())
+        with suppress(*failures), anyio.move_on_after(DRAIN_SECONDS):
+            async for _ in response:
+                pass
 
     def _no_connection(self) -> tuple[type[Exception], ...]:
         return (self._sdk.APIConnectionError,)

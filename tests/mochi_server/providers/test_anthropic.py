@@ -195,6 +195,19 @@ async def test_a_model_that_cannot_be_kept_from_thinking_gets_the_room(provider,
     assert [chat["max_tokens"] for chat in fake.chats] == [8192 + 8192, 100 + 8192]
 
 
+@pytest.mark.parametrize("then", ["hold", "cut"])
+async def test_a_reply_ends_where_it_says_so(provider, fake, then):
+    """Gateways may keep the connection open after it, or break it off."""
+    called = call(1, "one", "add", '{"x": 1}')
+    fake.scripts = [said(text(0, "a"), called, end("tool_use"), then=then)]
+    chunks = await reply(provider)
+    assert chunks[:2] == [ContentDelta("a"), ToolCall(id="one", name="add", arguments={"x": 1})]
+    assert isinstance(chunks[-1], Finish)
+    if then == "hold":
+        with anyio.fail_after(20):
+            await fake.left.wait()
+
+
 ODD_EVENTS: list[list[bytes]] = [
     [*text(0, "a"), event({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, "x")],
     [event({"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}, "x"),
