@@ -5,7 +5,6 @@ The SDK is imported at first use, in a thread: it takes more than a second.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,8 @@ from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachab
 from .answers import Overheard, words_of
 from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, wait_of
-from .openai_wire import LEGAL_NAME, NO_CHAT, Assembly, to_wire, tools_of, with_thoughts
+from .openai_refusals import EFFORT, OPTIONS, Ways, changed
+from .openai_wire import LEGAL_NAME, NO_CHAT, Assembly, to_wire, tools_of
 from .steps import Names
 from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider, http_client_of, parts_of
 
@@ -35,14 +35,6 @@ SCHEMA_TOKENS: Final = 2048
 
 _DROPPED: Final = frozenset({"RemoteProtocolError", "ReadError", "WriteError"})
 """The HTTP library's errors (``httpx`` or ``httpx2``, by the SDK's version) for no response."""
-
-_OPTIONS: Final = "stream_options"
-_WANTS_THOUGHTS: Final = re.compile(
-    r"reasoning_content\W.*(missing|must be passed)|missing\W+reasoning_content", re.IGNORECASE
-)
-_EFFORT: Final = "reasoning_effort"
-_NO_EFFORT: Final = "tools with reasoning_effort are not supported"
-"""OpenAI's words, since GPT-5.4; its newer API takes both."""
 
 _ODD_REQUEST: Final = frozenset({400, 422})
 _NO_LIST: Final = frozenset({404, 405, 501})
@@ -84,11 +76,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         self._abilities = abilities
         self._headers = {} if keep_alive else {"Connection": "close"}
         self._http_client = http_client
-        self._takes_options = True
-        self._want_thoughts: set[str] = set()
-        """Models whose requests must have the thinking of each reply."""
-        self._reason_or_call: set[str] = set()
-        """Models that call no tools while they reason, which they do unless told not to."""
+        self._ways = Ways()
         self._listed: tuple[float, list[ModelInfo] | None] | None = None
         parts = parts_of(self._base_url or OPENAI_URL)
         host = f".{parts.hostname}" if parts is not None else ""
@@ -180,21 +168,18 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         self, client: AsyncOpenAI, payload: dict[str, Any]
     ) -> AsyncStream[ChatCompletionChunk]:
         """Send a request, changed as the server wants it where its refusal says so."""
-        try:
-            return await self._send_through(client, payload)
-        except self._sdk.APIStatusError as error:
-            changed = payload
-            if error.status_code in _ODD_REQUEST:
-                changed = _changed(payload, str(error.body))
-            if changed == payload:
-                raise
-        response = await self._send(client, changed)
-        # It helped: the next requests are made so.
-        self._takes_options = self._takes_options and _OPTIONS in changed
-        if changed["messages"] != payload["messages"]:
-            self._want_thoughts.add(changed["model"])
-        if changed.get(_EFFORT) != payload.get(_EFFORT):
-            self._reason_or_call.add(changed["model"])
+        asked, refused = self._ways.applied(payload), list[dict[str, Any]]()
+        while True:
+            try:
+                response = await self._send_through(client, asked)
+                break
+            except self._sdk.APIStatusError as error:
+                refused.append(asked)
+                if error.status_code in _ODD_REQUEST:
+                    asked = changed(asked, str(error.body))
+                if asked in refused:
+                    raise
+        self._ways.learn(refused[0] if refused else asked, asked)
         return response
 
     async def _send_through(
@@ -219,19 +204,14 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             "model": request.model,
             "messages": to_wire(request, names),
             "stream": True,
+            OPTIONS: {"include_usage": True},
         }
-        if request.model in self._want_thoughts:
-            payload["messages"] = with_thoughts(payload["messages"])
-        if self._takes_options:
-            payload[_OPTIONS] = {"include_usage": True}
         if request.tools:
             payload["tools"] = tools_of(request.tools, names)
         if request.temperature is not None:
             payload["temperature"] = request.temperature
         if isinstance(request.think, str):
-            payload[_EFFORT] = request.think
-        elif request.tools and request.model in self._reason_or_call:
-            payload[_EFFORT] = "none"
+            payload[EFFORT] = request.think
         if request.schema is not None:
             payload["response_format"] = {
                 "type": "json_schema",
@@ -280,17 +260,3 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             retry_after=wait_of(headers),
             counts={name: count for name, count in counts.items() if isinstance(count, int)},
         )
-
-
-def _changed(payload: dict[str, Any], words: str) -> dict[str, Any]:
-    """A request without what was refused in these words, or with what was missed.
-
-    Mistral's own API and some gateways refuse options of streams, and send the counts unasked.
-    """
-    if _OPTIONS in payload and _OPTIONS in words:
-        return {key: value for key, value in payload.items() if key != _OPTIONS}
-    if _WANTS_THOUGHTS.search(words):
-        return {**payload, "messages": with_thoughts(payload["messages"])}
-    if _NO_EFFORT in words and "tools" in payload and _EFFORT not in payload:
-        return {**payload, _EFFORT: "none"}
-    return payload

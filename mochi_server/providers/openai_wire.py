@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import JSONObject, ProviderError
+from .answers import words_of
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from .calls import CallAssembly, Fragments, count_of, parsed, plain_text
 from .steps import NO_RESULT, Answer, Call, Names, Question, short_id, steps_of, system_of
@@ -41,7 +42,6 @@ NO_CHAT: Final = re.compile(
 """Begins the names on OpenAI's own list that have no chat completions; in a fine-tuned model's, the
 names behind the model's are its owner's."""
 
-BLANK_THOUGHT: Final = " "
 CUT_OFF: Final = "(The reply was cut off.)"
 _STRICT: Final = re.compile(r"[a-z]stral|mixtral", re.IGNORECASE)
 """Mistral's models: their API and their templates refuse a question right after results."""
@@ -116,18 +116,6 @@ def _thinking(answer: Answer, echo: Mapping[str, Any]) -> JSONObject:
     return found
 
 
-def with_thoughts(messages: Sequence[JSONObject]) -> list[JSONObject]:
-    """The messages of a request, each reply with its thinking, or a blank where there is none.
-
-    The models of Kimi and DeepSeek want some of each reply of a turn with calls, also of those
-    that another model gave; nothing at all counts as none.
-    """
-    return [
-        {THOUGHT_FIELDS[0]: BLANK_THOUGHT, **message} if message["role"] == "assistant" else message
-        for message in messages
-    ]
-
-
 def _call_to_wire(call: Call, extra: Mapping[str, Any]) -> JSONObject:
     function: JSONObject = {"name": call.name, "arguments": json.dumps(call.arguments)}
     return {"id": call.id, "type": "function", "function": function, **extra}
@@ -180,6 +168,8 @@ class Assembly:
         if str(chunk.object) == "error":  # vLLM's, where others send ``error``
             raise ProviderError(str(getattr(chunk, "message", None) or "The server failed."))
         for choice in chunk.choices or ():
+            if words := words_of(getattr(choice, "error", None)):  # OpenRouter's
+                raise ProviderError(f"The model's reply broke off: {words}")
             self._reason = choice.finish_reason or self._reason
             if choice.delta is not None:
                 yield from self._add_delta(choice.delta, choice.index or 0)

@@ -267,6 +267,15 @@ async def test_odd_errors_are_errors_with_a_name(provider, fake, answer):
         await reply(provider)
 
 
+async def test_what_failed_within_a_choice_is_told(provider, fake):
+    """OpenRouter's, where a service behind it fails."""
+    broken = finished("error")
+    broken["choices"][0]["error"] = {"code": 502, "message": "CUDA died"}
+    fake.answers = [stream(delta(content="a"), broken)]
+    with pytest.raises(ProviderError, match="CUDA died"):
+        await reply(provider)
+
+
 @pytest.mark.parametrize("odd", ["\ud83d", 2**70, ["x"]])
 async def test_whatever_comes_can_be_stored(provider, fake, odd):
     details = [{"type": "reasoning.encrypted", "data": odd}]
@@ -357,9 +366,26 @@ async def test_models_that_call_no_tools_while_they_reason_do_not_reason(provide
     assert fake.bodies[-1]["reasoning_effort"] == "high"
 
 
-async def test_models_that_take_no_thoughts_get_none(provider, fake):
-    """Groq's words name the field as well."""
-    fake.answers = [error(400, message="property 'reasoning_content' is unsupported")]
+GROQ = "'messages.2': property 'reasoning_content' is unsupported"
+LITELLM = {"type": "extra_forbidden", "loc": ["body", "messages", 1, "reasoning_content"],
+           "msg": "Extra inputs are not permitted"}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [GROQ, {"detail": [LITELLM]}])
+async def test_models_that_take_no_thoughts_back_get_none(provider, fake, words):
+    """Gateways show the thinking of models whose services refuse it in requests."""
+    thought = stream(delta(reasoning_content="Hm."), delta(content="Yes"), finished())
+    fake.answers = [thought, error(400, message=words), thought, thought]
+    said = stored(await reply(provider))
+    for _ in range(2):
+        found = await reply(provider, messages=[*HELLO, *said, *HELLO])
+        assert found[1] == ContentDelta("Yes")
+    thoughts = [[m.get("reasoning_content") for m in b["messages"][1:2]] for b in fake.bodies]
+    assert thoughts == [[], ["Hm."], [None], [None]]
+
+
+async def test_a_refusal_of_thoughts_that_were_not_sent_is_told(provider, fake):
+    fake.answers = [error(400, message=GROQ)]
     with pytest.raises(ProviderError, match="unsupported"):
         await reply(provider, messages=CALLED)
     assert len(fake.bodies) == 1
