@@ -41,7 +41,8 @@ class ChatModel:
         Raises:
             ThinkingNotSupported: it is asked for, and the model does not.
         """
-        if think and self.info.capabilities and "thinking" not in self.info.capabilities:
+        unable = self.info.capabilities and "thinking" not in self.info.capabilities
+        if think and (unable or not self.provider.capabilities.thinking):
             raise ThinkingNotSupported(model=self.full_name)
 
     def check_length(self, session: ChatSession, message: str | None) -> None:
