@@ -32,6 +32,12 @@ BUDGETS: Final[dict[Think, int]] = {"low": 1024, "medium": 8192, "high": 24576, 
 
 LEVELS: Final[dict[Think, str]] = {"low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH"}
 _COUNTED: Final = re.compile(r"gemini-2\.")
+_UNSIGNED: Final = re.compile(r"gemini-[12]\.|(?!gemini)")
+"""Models that take calls without a signature."""
+
+STAND_IN: Final = b"skip_thought_signature_validator"
+"""What the vendor names for calls that have none."""
+
 _CAN_BE_KEPT_FROM_IT: Final = re.compile(r"gemini-2\.5-flash")
 """Models that think unless they get a budget of none."""
 
@@ -53,7 +59,19 @@ def contents_of(messages: Sequence[JSONObject], model: str, names: Names) -> lis
                 _join(contents, "model", _answer(step, model))
             case _:
                 _join(contents, "user", [_result(call, text) for call, text in step.results])
+    if not _UNSIGNED.match(model):
+        _sign(contents)
     return contents
+
+
+def _sign(contents: Sequence[Mapping[str, Any]]) -> None:
+    """Give the first call of each reply of the present turn a signature, where it has none."""
+    for content in reversed(contents):
+        calls = [part for part in content["parts"] if "function_call" in part]
+        if calls:
+            calls[0].setdefault("thought_signature", STAND_IN)
+        elif any("text" in part for part in content["parts"]) and content["role"] == "user":
+            return
 
 
 def _join(contents: list[dict[str, Any]], role: str, parts: Parts) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -137,6 +138,25 @@ async def test_signatures_go_back_where_they_were(provider, fake):
         ("one", {"output": "1"}),
         (second.id, {"output": "2"}),
     ]
+
+
+async def test_calls_that_came_without_a_signature_go_back_with_a_stand_in(provider, fake):
+    """Gemini 3 refuses calls of the present turn without one, those of other models as well."""
+    calls = [call("add", {"x": 1}, id="one"), call("add", {"x": 2}, id="two")]
+    yes = Script(pieces=[piece({"text": "Three."}), END])
+    fake.scripts = [Script(pieces=[piece(*calls), END]), yes, yes]
+    chunks = await reply(provider, tools=[ADD])
+    again = [*HELLO, *stored(chunks, "1", "2")]
+    assert (await reply(provider, messages=again, tools=[ADD]))[0] == ContentDelta("Three.")
+    stand_in = base64.b64encode(b"skip_thought_signature_validator").decode()
+    parts = fake.chats[1]["contents"][1]["parts"]
+    assert [part.get("thoughtSignature") for part in parts] == [stand_in, None]
+    await reply(provider, messages=[*again, *HELLO], tools=[ADD])
+    parts = fake.chats[2]["contents"][1]["parts"]
+    assert [part.get("thoughtSignature") for part in parts] == [None, None], "a turn before"
+    fake.models["gemini-2.5-test"] = listed("gemini-2.5-test")
+    with pytest.raises(ProviderError, match="missing a thought_signature"):
+        await reply(provider, model="gemini-2.5-test", messages=again)
 
 
 async def test_the_limit_leaves_room_for_thinking_that_nobody_asked_for(provider, fake):
