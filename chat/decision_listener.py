@@ -172,10 +172,14 @@ class DecisionListener:
         waiting = self.waiting.get(confirmation_id)
         if waiting is None or waiting.future.done():
             return
+        loop = asyncio.get_running_loop()
+
+        def take() -> None:
+            decision = self._store.take_answer(confirmation_id)
+            if decision is not None:  # settled from here: it counts also after the wait for it
+                loop.call_soon_threadsafe(waiting.settle, decision)
+
         try:
-            decision = await self._in_thread(self._store.read_answer, confirmation_id)
+            await self._in_thread(take)
         except ConfirmationUnavailable as error:
             logger.warning("%s", error)
-            return
-        if decision is not None:
-            waiting.settle(decision)

@@ -164,17 +164,18 @@ class QuestionStore:
             raise
         return question
 
-    def read_answer(self, confirmation_id: str) -> Decision | None:
-        """The decision, if there is one; ``forget`` takes it out."""
+    def take_answer(self, confirmation_id: str) -> Decision | None:
+        """The decision, if there is one that nobody takes back: only one gets it out."""
+        key = _key("answer", confirmation_id)
         with _guarded():
-            found = self._cache.get(_key("answer", confirmation_id))
-            if found is None:
+            found = self._cache.get(key)
+            if found is None or not self._cache.delete(key):
                 return None
             approved, reason, arguments = found
             return Decision(approved=approved, reason=reason, arguments=arguments)
 
     def withdraw(self, question: StoredQuestion) -> bool:
-        """Take out a decision that nobody will fetch; false when it was fetched before."""
+        """Take back a decision that nobody will fetch; false when it was fetched before."""
         with _guarded():
             found: bool = self._cache.delete(_key("answer", question.id))
         self.forget(question)
