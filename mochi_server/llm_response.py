@@ -6,6 +6,7 @@ For programs that want whole messages instead of the stream of events; the simpl
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ class GenericFunction:
 
     name: str
     arguments: str
-    """JSON of an object."""
+    """JSON of an object; services may write none as nothing at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class LlmResponse:
             {
                 "id": call.id,
                 "name": call.function.name,
-                "arguments": orjson.loads(call.function.arguments),
+                "arguments": orjson.loads(call.function.arguments.strip() or "{}"),
             }
             for call in self.tool_calls or ()
         ]
@@ -118,8 +119,16 @@ def tool_message(message: ToolMessage) -> JSONObject:
 
 def _call(stored: dict[str, Any]) -> GenericToolCall:
     function = stored["function"]
-    text = orjson.dumps(function["arguments"]).decode()
+    text = orjson.dumps(_object(function.get("arguments"))).decode()
     return GenericToolCall(stored.get("id"), GenericFunction(function["name"], text))
+
+
+def _object(arguments: object) -> dict[str, Any]:
+    """The arguments of a stored call, which other writers may have left as text."""
+    if isinstance(arguments, str):
+        with suppress(orjson.JSONDecodeError):
+            arguments = orjson.loads(arguments)
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _usage(message: AssistantMessage) -> JSONObject | None:

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import orjson
 import pytest
 
 from mochi_server.chat.reply import Reply
 from mochi_server.completions import ContentDelta, Finish
-from mochi_server.llm_response import LlmResponse, tool_message
+from mochi_server.llm_response import (
+    GenericFunction,
+    GenericToolCall,
+    LlmResponse,
+    tool_message,
+)
 from mochi_server.messages import AssistantMessage, ToolCall, ToolMessage
 
 
@@ -69,6 +75,24 @@ def test_calls_of_old_files_have_no_ids():
     stored = [{"function": {"name": "now", "arguments": {}}}]
     response = LlmResponse.of(AssistantMessage(tool_calls=stored))
     assert response.get_tool_execution_data() == [{"id": None, "name": "now", "arguments": {}}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [('{"limit": 10}', {"limit": 10}), ("", {}), (None, {}), ({}, {}), ("{odd", {}), ("7", {})],
+)
+def test_arguments_are_an_object_however_a_file_has_them(arguments, meant):
+    """Files of other writers have them as the services send them: as text, or not at all."""
+    function = {"name": "now"} if arguments is None else {"name": "now", "arguments": arguments}
+    response = LlmResponse.of(AssistantMessage(tool_calls=[{"function": function}]))
+    assert response.get_tool_execution_data()[0]["arguments"] == meant
+    assert orjson.loads(response.as_json()["tool_calls"][0]["function"]["arguments"]) == meant
+
+
+def test_no_arguments_at_all_are_none():
+    """As OpenAI writes them."""
+    call = GenericToolCall(id="a", function=GenericFunction(name="now", arguments=""))
+    assert LlmResponse(tool_calls=(call,)).get_tool_execution_data()[0]["arguments"] == {}
 
 
 def test_a_result_is_a_chat_message():
