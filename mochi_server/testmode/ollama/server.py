@@ -115,6 +115,8 @@ class FakeOllama:
             except Answer as answer:
                 headers = {"Content-Type": answer.content_type} if answer.content_type else {}
                 return web.Response(status=answer.status, body=answer.body, headers=headers)
+            except ConnectionResetError:  # nobody is there to hear it
+                return web.Response()
             return response
 
         app = web.Application(client_max_size=MOST_BYTES, middlewares=[answering])
@@ -278,11 +280,18 @@ async def _version(request: web.Request) -> web.Response:
 
 
 def serve(sock: socket.socket, fake: FakeOllama, ready: Callable[[], object]) -> None:
-    """Serve on a listening socket until SIGTERM or SIGINT."""
+    """Serve on a listening socket until SIGTERM or SIGINT; a client that leaves ends its reply."""
     app = fake.application(on_loopback=ip_address(sock.getsockname()[0]).is_loopback)
 
     async def announce(app: web.Application) -> None:  # noqa: ARG001 - a signal of aiohttp's
         ready()
 
     app.on_startup.append(announce)
-    web.run_app(app, sock=sock, print=None, shutdown_timeout=1.0, access_log=None)
+    web.run_app(
+        app,
+        sock=sock,
+        print=None,
+        access_log=None,
+        shutdown_timeout=1.0,
+        handler_cancellation=True,
+    )

@@ -8,6 +8,8 @@ import math
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import aiohttp
 import ollama
@@ -20,6 +22,7 @@ from mochi_server.testing import (
     finish_reason,
     instructions,
     malformed_call,
+    running_fake_ollama,
     stall,
     text,
 )
@@ -50,6 +53,26 @@ async def asked(http: aiohttp.ClientSession, path: str, body: Any) -> tuple[int,
     async with http.post(path, json=body) as response:
         kind = response.headers["Content-Type"]
         return response.status, kind, [json.loads(line) async for line in response.content]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_it_has_no_word_for_a_client_that_leaves(path, stream):
+    with running_fake_ollama(test_words_per_second=200) as server:
+        order = instructions(text(300) if stream else stall(1), text(5))
+        body = {"model": "any", "prompt": order, "messages": [{"role": "user", "content": order}]}
+        request = Request(f"{server.url}{path}", json.dumps({**body, "stream": stream}).encode())
+        address = urlsplit(server.url)
+        with socket.create_connection((address.hostname, address.port)) as connection:
+            head = f"POST {path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
+            head += f"Content-Length: {len(request.data)}\r\n\r\n"
+            connection.sendall(head.encode() + request.data)
+            if stream:
+                assert b"200 OK" in connection.recv(1000)
+        with urlopen(request, timeout=60) as later:
+            assert b'"done":true' in later.read()
+        assert server.log.count("\n") == 1, server.log
 
 
 async def test_a_prompt_is_answered_as_a_message_is(library):
