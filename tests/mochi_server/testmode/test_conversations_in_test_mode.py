@@ -208,13 +208,18 @@ async def transcript(server: Server) -> list[str]:
     for message in (
         "Hello\nReason: why not",
         instructions(text(40), call("calculate", expression="1+1"), then=[[text(3)]]),
+        instructions(calls(*(("calculate", {"expression": f"1+{n}"}) for n in range(4)))),
         instructions(text(40), error(500, after_words=20)),
     ):
         session = await server.new_session("any", tool_settings=CALCULATES)
         url = f"{server.api}/chat/{session}/stream"
         async with server.http.post(url, json={"message": message}) as response:
             found.append(await response.text())
-    async with server.http.post(f"{server.api}/chat/stream", json={"message": "Hi"}) as response:
+        _, stored = await server.get(f"/sessions/{session}")
+        found.append(str([entry["message_id"] for entry in stored["messages"]]))
+    new = {"model": "any", "message": "Hi"}
+    async with server.http.post(f"{server.api}/chat/stream", json=new) as response:
+        assert response.status == 200
         found.append(await response.text())
     return found
 
