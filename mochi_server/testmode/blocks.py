@@ -77,7 +77,7 @@ def instructions(
     """A message's instruction block.
 
     Args:
-        items: the reply.
+        items: the reply; without any, the first one of ``then``.
         then: the replies that follow, each after the results of the tools.
         id_message: stands before and behind each text.
         reasoning: thinking before each text: so many words, or exactly this.
@@ -87,6 +87,8 @@ def instructions(
         ValueError: this is no script; the text names the place.
     """
     found: dict[str, Any] = {"messages": list(items), "steps": [list(step) for step in then]}
+    if then and not items:
+        del found["messages"]
     if id_message is not None:
         found["id_message"] = id_message
     if reasoning is not None:

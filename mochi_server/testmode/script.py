@@ -39,6 +39,9 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 
 _NO_SCRIPT: Final = "The instruction block is no script"
 
+_NO_OBJECT: Final = ("model_type", "dict_type")
+"""Kinds of errors whose texts name types of Python."""
+
 
 class BadScript(ValueError):
     """The block is JSON and no script; the text says where and why."""
@@ -241,4 +244,6 @@ def script_in(message: str) -> Script | None:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the block"
         reason = str(first["msg"]).removeprefix("Value error, ")
+        if first["type"] in _NO_OBJECT:
+            reason = "Input should be an object"
         raise BadScript(f"{_NO_SCRIPT}: {place}: {reason}") from error

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from mochi_server.testmode.blocks import instructions
+from mochi_server.testmode.blocks import text as words
 from mochi_server.testmode.script import END, START
 from tests.support.scripted import answer, chunks, deltas, text
 
@@ -23,6 +25,28 @@ async def test_what_only_python_calls_json_is_no_block(number):
 async def test_null_is_no_script():
     status, content = await answer(block("null"))
     assert (status, b"no script: the block" in content) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ("[1]", "the block"),
+        ('{"messages": [1]}', "messages.0"),
+        ('{"messages": [{"text_message": 5}]}', "messages.0.text_message"),
+        ('{"messages": [{"tool_call": [{"name": "a", "args": "{}"}]}]}', "tool_call.0.args"),
+    ],
+)
+async def test_what_should_be_an_object_is_told_in_words_of_json(body, place):
+    status, content = await answer(block(body))
+    message = json.loads(content)["error"]["message"]
+    assert status == 400
+    assert message.endswith(f"{place}: Input should be an object")
+
+
+async def test_the_helper_writes_steps_alone_where_no_items_are_given():
+    said = instructions(then=[[words(exactly="One.")], [words(exactly="Two.")]], lasting=True)
+    assert text(await chunks(said)) == "One."
+    assert text(await chunks(instructions())) == ""
 
 
 @pytest.mark.parametrize(
