@@ -11,6 +11,7 @@ from ..errors import JSONObject, ProviderError
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from .calls import Fragments, count_of, plain_text
 from .outline import Outline, cut
+from .parameters import parameters_of
 from .steps import NO_RESULT, Answer, Call, Names, Question, steps_of
 
 if TYPE_CHECKING:
@@ -131,9 +132,8 @@ def tools_of(
 def _tool(tool: Mapping[str, Any], names: Names) -> dict[str, Any]:
     function = tool.get("function") or {}
     described = {"description": function["description"]} if function.get("description") else {}
-    schema = function.get("parameters") or {"type": "object"}
     name = names.theirs(str(function.get("name")))
-    return {"name": name, **described, "input_schema": schema}
+    return {"name": name, **described, "input_schema": parameters_of(tool)}
 
 
 @dataclass(slots=True)

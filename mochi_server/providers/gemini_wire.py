@@ -18,6 +18,7 @@ from ..nesting import CALL_LEVELS, is_too_deep
 from .base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, ThinkingDelta
 from .calls import count_of, parsed, plain_text
 from .outline import Outline, cut
+from .parameters import parameters_of
 from .steps import NO_RESULT, Answer, Call, Names, Question, steps_of, system_of
 
 if TYPE_CHECKING:
@@ -150,8 +151,8 @@ def _tool(tool: Mapping[str, Any], names: Names) -> dict[str, Any]:
     function = tool.get("function") or {}
     name = names.theirs(str(function.get("name")))
     found = {"name": name, "description": function.get("description") or ""}
-    schema = function.get("parameters") or {}
-    return {**found, "parameters_json_schema": schema} if schema.get("properties") else found
+    schema = parameters_of(tool)
+    return {**found, "parameters_json_schema": schema} if schema["properties"] else found
 
 
 def _thinking(model: str, think: Think) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ..errors import JSONObject, ProviderError
 from .answers import words_of
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from .calls import CallAssembly, Fragments, count_of, parsed, plain_text
+from .parameters import parameters_of
 from .steps import NO_RESULT, Answer, Call, Names, Question, short_id, steps_of, system_of
 
 if TYPE_CHECKING:
@@ -129,9 +130,7 @@ def tools_of(tools: Sequence[JSONObject], names: Names) -> list[JSONObject]:
         if isinstance(function, dict):
             named = {**function, "name": names.theirs(str(function.get("name")))}
             # OpenAI and LM Studio refuse an object that names no properties.
-            given = function.get("parameters")
-            schema = given if isinstance(given, dict) else {}
-            named["parameters"] = {"type": "object", "properties": {}, **schema}
+            named["parameters"] = parameters_of(tool)
             found.append({**tool, "function": named})
         else:
             found.append(tool)

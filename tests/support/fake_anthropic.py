@@ -137,6 +137,8 @@ def _check_tools(body: dict[str, Any]) -> None:
     for tool in body.get("tools", ()):
         if tool["input_schema"].get("type") != "object":
             raise Refused("tools: input_schema.type: Field required")
+        if tool["input_schema"].keys() & {"oneOf", "allOf", "anyOf"}:
+            raise Refused("input_schema does not support oneOf, allOf, or anyOf at the top level")
 
 
 def _check_thinking(body: dict[str, Any], model: dict[str, Any]) -> None:

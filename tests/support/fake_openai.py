@@ -161,6 +161,8 @@ def _check_tools(body: dict[str, Any]) -> None:
     schemas = [t["function"].get("parameters") for t in body.get("tools", ()) if "function" in t]
     if any(schema is not None and "properties" not in schema for schema in schemas):
         raise Refused("Invalid schema for function: object schema missing properties.")
+    if any(schema and schema.keys() & {"oneOf", "anyOf", "allOf", "enum"} for schema in schemas):
+        raise Refused("schema must not have 'oneOf'/'anyOf'/'allOf'/'enum' at the top level.")
 
 
 def _check_messages(messages: list[dict[str, Any]]) -> None:

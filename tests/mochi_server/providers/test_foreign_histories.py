@@ -131,7 +131,9 @@ async def test_tools_of_any_name_are_offered_and_called_by_it(service: Service) 
     assert [chunk.name for chunk in chunks if isinstance(chunk, ToolCall)] == names
 
 
-@pytest.mark.parametrize("schema", [{}, {"type": "object"}, None])
+@pytest.mark.parametrize(
+    "schema", [{}, {"type": "object"}, {"type": None, "properties": None}, None]
+)
 async def test_a_tool_without_parameters_is_offered_in_any_form(
     service: Service, schema: dict[str, Any] | None
 ) -> None:
@@ -140,3 +142,54 @@ async def test_a_tool_without_parameters_is_offered_in_any_form(
     service.says([], [], [("now", {})])
     chunks = await reply(service, [user()], tools=[{"type": "function", "function": function}])
     assert [chunk.name for chunk in chunks if isinstance(chunk, ToolCall)] == ["now"]
+
+
+def text_property() -> dict[str, Any]:
+    return {"type": "string", "description": "A text."}
+
+
+BOTH = {"content": text_property(), "url": text_property()}
+CONTENT, URL = ({"properties": {n: text_property()}, "required": [n]} for n in BOTH)
+ALTERNATIVES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "objects": ({"type": "object", "anyOf": [CONTENT, URL]}, []),
+    "what goes together": (
+        {"type": "object", "properties": BOTH, "required": ["url"],
+         "oneOf": [{"required": ["content"]}, {"required": ["url"]}]}, ["url"]),
+    "parts": ({"allOf": [CONTENT, {"properties": {"url": text_property()}}]}, ["content"]),
+    "references": (
+        {"type": "object", "anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}],
+         "$defs": {"a": CONTENT, "b": {"allOf": [CONTENT, URL]}}}, ["content"]),
+}  # fmt: skip
+
+
+def schema_in(request: Any) -> dict[str, Any]:
+    """The only one of a request."""
+    if isinstance(request, dict) and set(request.get("properties", ())) == set(BOTH):
+        return request
+    inner = request.values() if isinstance(request, dict) else request
+    nested = (schema_in(one) for one in inner if isinstance(one, (dict, list)))
+    return next(filter(None, nested), {})
+
+
+@pytest.mark.parametrize("kind", ALTERNATIVES)
+async def test_alternatives_of_a_tools_arguments_are_offered_as_one_object(
+    service: Service, kind: str
+) -> None:
+    """Tools of MCP servers have some; Anthropic and OpenAI would refuse every request."""
+    schema, required = ALTERNATIVES[kind]
+    function = {"name": "attach", "description": "Attaches.", "parameters": schema}
+    service.says([], ["Yes."])
+    await reply(service, [user()], tools=[{"type": "function", "function": function}])
+    offered = schema_in(service.last_request())
+    assert offered["type"] == "object"
+    assert offered["properties"] == BOTH
+    assert offered.get("required", []) == required
+
+
+async def test_a_property_may_differ_between_alternatives(service: Service) -> None:
+    kinds = [{"const": "content"}, {"const": "url"}]
+    parts = [{"properties": {"content": one, "url": text_property()}} for one in kinds]
+    function = {"name": "attach", "description": "", "parameters": {"anyOf": parts}}
+    service.says([], ["Yes."])
+    await reply(service, [user()], tools=[{"type": "function", "function": function}])
+    assert schema_in(service.last_request())["properties"]["content"] == {"anyOf": kinds}
