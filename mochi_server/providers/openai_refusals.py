@@ -28,6 +28,10 @@ _REFUSED: Final = re.compile(
 _NO_EFFORT: Final = "tools with reasoning_effort are not supported"
 """OpenAI's words, since GPT-5.4; its newer API takes both."""
 
+_TOO_LONG: Final = re.compile(
+    r"description\W+string too long\. Expected a string with maximum length (\d+)"
+)
+
 Payload = dict[str, Any]
 
 
@@ -43,6 +47,8 @@ def changed(payload: Payload, words: str) -> Payload:
         return {**payload, "messages": _with_thoughts(payload["messages"])}
     if _NO_EFFORT in words and "tools" in payload and EFFORT not in payload:
         return {**payload, EFFORT: "none"}
+    if (found := _TOO_LONG.search(words)) and "tools" in payload:
+        return {**payload, "tools": _cut(payload["tools"], int(found[1]))}
     if _THOUGHTS.search(words) and _REFUSED.search(words):
         return {**payload, "messages": _without_thoughts(payload["messages"])}
     return payload
@@ -65,6 +71,21 @@ def _without_thoughts(messages: Sequence[JSONObject]) -> list[JSONObject]:
     return [{key: message[key] for key in message if key not in fields} for message in messages]
 
 
+def _described(tool: Mapping[str, Any]) -> str:
+    return (tool.get("function") or {}).get("description") or ""
+
+
+def _cut(tools: Sequence[Payload], most: int) -> list[Payload]:
+    """The tools, none of them with a longer description."""
+    short = [f"{_described(tool)[: max(most - 1, 0)]}…" for tool in tools]
+    return [
+        {**tool, "function": {**tool["function"], "description": text}}
+        if len(_described(tool)) > most
+        else tool
+        for tool, text in zip(tools, short, strict=True)
+    ]
+
+
 class Ways:
     """How the models behind one address want their requests, as far as it is known."""
 
@@ -75,6 +96,7 @@ class Ways:
         self._take_no_thoughts: set[str] = set()
         self._reason_or_call: set[str] = set()
         """Models that call no tools while they reason, which they do unless told not to."""
+        self._longest_description: int | None = None
 
     def applied(self, payload: Payload) -> Payload:
         """The request as its model wants it."""
@@ -88,6 +110,8 @@ class Ways:
             made["messages"] = _without_thoughts(messages)
         if "tools" in made and model in self._reason_or_call:
             made.setdefault(EFFORT, "none")
+        if "tools" in made and self._longest_description is not None:
+            made["tools"] = _cut(made["tools"], self._longest_description)
         return made
 
     def learn(self, asked: Mapping[str, Any], taken: Mapping[str, Any]) -> None:
@@ -99,3 +123,5 @@ class Ways:
             (self._take_no_thoughts if refused else self._want_thoughts).add(model)
         if taken.get(EFFORT) != asked.get(EFFORT):
             self._reason_or_call.add(model)
+        if taken.get("tools") != asked.get("tools"):
+            self._longest_description = max(map(len, map(_described, taken["tools"])))

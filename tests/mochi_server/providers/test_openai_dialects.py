@@ -366,6 +366,27 @@ async def test_models_that_call_no_tools_while_they_reason_do_not_reason(provide
     assert fake.bodies[-1]["reasoning_effort"] == "high"
 
 
+async def test_descriptions_are_cut_where_they_are_too_long_for_a_service(provider, fake):
+    """Tools of MCP servers have long ones, for which OpenAI has refused the whole request."""
+    words = (
+        "Invalid 'tools[1].function.description': string too long. Expected a string with maximum "
+        "length 20, but got a string with length 27 instead."
+    )
+    yes = stream(delta(content="Yes"), finished())
+    fake.answers = [error(400, message=words, code="string_above_max_length"), yes, yes]
+    described = {
+        **NOW_TOOL["function"],
+        "name": "then",
+        "description": "The time of the next event.",
+    }
+    tools = [NOW_TOOL, {"type": "function", "function": described}]
+    for _ in range(2):
+        assert (await reply(provider, tools=tools))[0] == ContentDelta("Yes")
+    told = [[tool["function"]["description"] for tool in body["tools"]] for body in fake.bodies]
+    cut = ["The time.", "The time of the nex…"]
+    assert told == [["The time.", "The time of the next event."], cut, cut]
+
+
 GROQ = "'messages.2': property 'reasoning_content' is unsupported"
 LITELLM = {"type": "extra_forbidden", "loc": ["body", "messages", 1, "reasoning_content"],
            "msg": "Extra inputs are not permitted"}  # fmt: skip
