@@ -94,11 +94,20 @@ async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -
             details={"session_id": payload.session_id},
         )
     await runtime.providers.show_model(payload.model)
+    made = []
+
+    async def create(model: str) -> None:
+        made.append(await runtime.sessions.create(model, session_id=session_id))
+
     try:
-        await runtime.sessions.create(payload.model, session_id=session_id)
+        await finish(create(payload.model))
     except SessionExists:  # two first messages at once: wait until the other one has made it
         async with runtime.sessions.edit(session_id):
             return False
+    except asyncio.CancelledError:  # the client has left meanwhile
+        if made:
+            await finish(_take_back(runtime, session_id))
+        raise
     return True
 
 

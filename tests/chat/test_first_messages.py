@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.support.raw import RawClient
+from tests.support.raw import RawClient, dropped
 from tests.support.tools import function, write_tools
 
 MODEL = "qwen3:14b"
@@ -96,3 +96,52 @@ async def test_a_client_that_leaves_before_its_turn_begins_leaves_no_empty_sessi
         client.hang_up()
         await sessions_of(server, number=0)
         go.touch()
+
+
+SLOW_STORAGE = """
+import anyio
+
+from mochi_server.sessions.storage.json_files import JSONFileStorage
+
+
+class SlowStorage(JSONFileStorage):
+    async def create(self, session_id, parts):
+        signature = await super().create(session_id, parts)
+        while not await anyio.Path({place!r}).exists():
+            await anyio.sleep(0.01)
+        return signature
+"""
+
+SETTINGS = """
+from mochi_project.settings import *
+
+MOCHI_SESSION_STORAGES["default"]["BACKEND"] = "slow_storage.SlowStorage"
+"""
+
+STARTER = """
+import os, sys
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "slow_settings"
+sys.path.insert(0, {folder!r})
+
+from mochi_server.__main__ import main
+
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("route", ["/chat", "/chat/stream"])
+async def test_a_client_that_leaves_while_its_session_is_made_leaves_no_empty_session(
+    server_of, tmp_path: Path, ollama, route
+):
+    go = tmp_path / "go"
+    (tmp_path / "slow_storage.py").write_text(SLOW_STORAGE.format(place=str(go)))
+    (tmp_path / "slow_settings.py").write_text(SETTINGS)
+    command = ("-c", STARTER.format(folder=str(tmp_path)), "--port", "0")
+    async with server_of(ollama=ollama, command=command) as server:
+        client = await RawClient.post(server.url, route, ASK)
+        await sessions_of(server, number=1)
+        client.hang_up()
+        await dropped(client.port)
+        go.touch()
+        await sessions_of(server, number=0)

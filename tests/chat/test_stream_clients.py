@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from mochi_server.sessions import JSONFileStorage
 from tests.support.fake_ollama import FakeOllama, Reply
-from tests.support.raw import RawClient, events_of
+from tests.support.raw import RawClient, dropped, events_of
 from tests.support.server import NOBODY, Server, running_server
 from tests.support.site import Site, running_site
 
@@ -26,7 +26,6 @@ own_loop = pytest.mark.asyncio(loop_scope="function")
 
 UVICORN = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0")
 RUNS = re.compile(r"running on (http://\S+)")
-ESTABLISHED = "01"
 NOT_READ = "has not read its stream"
 MEGABYTES = ["word " * 400] * 6000  # 12 MB, more than all socket buffers together
 
@@ -100,22 +99,6 @@ async def next_turn_works(server: Server, session: str) -> None:
                 break
             await anyio.sleep(0.01)
     assert status == 200, answer
-
-
-async def dropped(*ports: int) -> None:
-    """No socket of this machine is connected to one of these ports of ours any more."""
-    with anyio.fail_after(30):
-        while connected(set(ports)):  # noqa: ASYNC110 - the kernel tells nobody
-            await anyio.sleep(0.02)
-
-
-def connected(ports: set[int]) -> bool:
-    """Whether the kernel has an established connection whose other end is one of these."""
-    fields = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return any(
-        field[3] == ESTABLISHED and int(field[2].rpartition(":")[2], 16) in ports
-        for field in fields
-    )
 
 
 async def test_a_client_that_hangs_up_stops_the_model_and_keeps_the_partial(site: Site) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
 
 from .sse import ServerEvent, parse
+
+_ESTABLISHED = "01"
 
 
 def request_bytes(host: str, path: str, body: Any, **headers: str) -> bytes:
@@ -82,3 +85,19 @@ def frames_of(text: str) -> list[str]:
 def events_of(text: str) -> list[ServerEvent]:
     """The events of a whole stream."""
     return [event for frame in frames_of(text) if (event := parse(frame)) is not None]
+
+
+async def dropped(*ports: int) -> None:
+    """No socket of this machine is connected to one of these ports of ours any more."""
+    with anyio.fail_after(30):
+        while _connected(set(ports)):  # noqa: ASYNC110 - the kernel tells nobody
+            await anyio.sleep(0.02)
+
+
+def _connected(ports: set[int]) -> bool:
+    """Whether the kernel has an established connection whose other end is one of these."""
+    fields = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(
+        field[3] == _ESTABLISHED and int(field[2].rpartition(":")[2], 16) in ports
+        for field in fields
+    )
