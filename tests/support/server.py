@@ -142,7 +142,9 @@ async def running_server(
     timeout = aiohttp.ClientTimeout(total=60)
     try:
         await _wait_for(server, ready)
-        async with aiohttp.ClientSession(timeout=timeout) as server.http:
+        # A connection for each request: one that idles may be closed just when it is used again.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as server.http:
             yield server
     finally:
         if process.returncode is None:
