@@ -226,7 +226,7 @@ class Assembly:
         """
         if self._reason is None or self._reason == "error":
             raise ProviderError("The model's reply broke off before its end.")
-        calls = list(self._calls)
+        calls = [call for call in self._calls if call.name or call.arguments]
         reason = plain_text(self._reason).lower()
         reason = REASONS.get(reason, reason)
         for call in calls:

@@ -133,6 +133,11 @@ TEXTS: dict[str, tuple[list[dict[str, Any]], list[Chunk]]] = {
                         [ContentDelta("a"), Finish(reason="stop")]),
     "calls announced and not made": ([delta(content="a"), finished("tool_calls")],
                                      [ContentDelta("a"), Finish(reason="stop")]),
+    "a call of nothing, as LM Studio's": (
+        [delta(content="a"), delta(tool_calls=[{"index": 0, "id": "", "type": "function"}]),
+         delta(tool_calls=[{"index": 1, "id": "b", "function": {"name": "", "arguments": ""}}]),
+         finished("tool_calls")],
+        [ContentDelta("a"), Finish(reason="stop")]),
     "an emoji in two halves": (
         [delta(content="a\ud83d"), delta(content="\ude00b"), finished()],
         [ContentDelta("a"), ContentDelta("😀b"), Finish(reason="stop")]),
