@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 def parameters_of(tool: Mapping[str, Any]) -> Schema:
     """The JSON Schema of a tool's arguments: an object with its properties, all in one place.
 
-    Tools of MCP servers may have alternatives at the top, for which Anthropic and OpenAI refuse
+    Tools of other sources may have alternatives at the top, for which Anthropic and OpenAI refuse
     the whole request. Their properties become those of the object; which go together the tool says
     itself, when it is called otherwise.
     """

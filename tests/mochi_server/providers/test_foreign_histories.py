@@ -175,7 +175,7 @@ def schema_in(request: Any) -> dict[str, Any]:
 async def test_alternatives_of_a_tools_arguments_are_offered_as_one_object(
     service: Service, kind: str
 ) -> None:
-    """Tools of MCP servers have some; Anthropic and OpenAI would refuse every request."""
+    """Tools of other sources have some; Anthropic and OpenAI would refuse every request."""
     schema, required = ALTERNATIVES[kind]
     function = {"name": "attach", "description": "Attaches.", "parameters": schema}
     service.says([], ["Yes."])

@@ -372,7 +372,7 @@ async def test_models_that_call_no_tools_while_they_reason_do_not_reason(provide
 
 
 async def test_descriptions_are_cut_where_they_are_too_long_for_a_service(provider, fake):
-    """Tools of MCP servers have long ones, for which OpenAI has refused the whole request."""
+    """Tools of other sources have long ones, for which OpenAI has refused the whole request."""
     words = (
         "Invalid 'tools[1].function.description': string too long. Expected a string with maximum "
         "length 20, but got a string with length 27 instead."
