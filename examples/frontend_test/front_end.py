@@ -1,6 +1,6 @@
 """A small front end: reads lines of a person, shows the answers as they come.
 
-python front_end.py http://127.0.0.1:8000
+With `mochi-server --test` running: python front_end.py http://127.0.0.1:5099
 """
 
 from __future__ import annotations
