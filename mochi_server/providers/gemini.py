@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from ..errors import MochiError, ModelNotFound
+from ..errors import MochiError, ModelNotFound, ProviderError
 from .answers import words_of
 from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, seconds_of, wait_of
-from .gemini_wire import LEGAL_NAME, Assembly, config_of, contents_of, thinks_unasked
+from .gemini_wire import (
+    LEGAL_NAME,
+    Assembly,
+    config_of,
+    contents_of,
+    thinks_unasked,
+    without_ids,
+)
 from .steps import Names
 from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider, http_options
 
@@ -31,6 +38,9 @@ GEMINI_URL: Final = "https://generativelanguage.googleapis.com"
 DEFAULT_MAX_TOKENS: Final = 8192
 THINKING_TOKENS: Final = 24576
 """Room for thinking, which the API counts as output, where nothing limits the reply."""
+
+NO_IDS: Final = 'Unknown name "id" at \'contents['
+"""Vertex's words, which is behind some gateways: ids of calls are not of its protocol."""
 
 _taken: ContextVar[list[Any]] = ContextVar("_taken")
 """The HTTP responses of the stream that is being opened."""
@@ -64,6 +74,7 @@ class GeminiProvider(VendorProvider["Client"]):
         super().__init__(alias, api_key=api_key, base_url=base_url)
         self._max_output = max_output_tokens
         self._http: Any = None
+        self._takes_ids = True
         self._known: dict[str, tuple[float, ModelInfo, int | None]] = {}
 
     def _connect(self) -> Client:
@@ -119,18 +130,34 @@ class GeminiProvider(VendorProvider["Client"]):
         return info
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        try:
+            async with aclosing(self._once(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except ProviderError as error:
+            if not self._takes_ids or NO_IDS not in error.message:
+                raise
+        else:
+            return
+        self._takes_ids = False
+        async with aclosing(self._once(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _once(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
         names = Names(request.tools, LEGAL_NAME)
         info, most = await self._known_of(request.model)
         config: Any = config_of(request, info, names)
         config["max_output_tokens"] = self._limit(request, info, most)
         assembly = Assembly(request.model, names)
+        contents = contents_of(request.messages, request.model, names)
         responses: list[Any] = []
         with self._translated(request.model):
             _taken.set(responses)
             answers: Any = await client.aio.models.generate_content_stream(
                 model=request.model,
-                contents=contents_of(request.messages, request.model, names),
+                contents=contents if self._takes_ids else without_ids(contents),
                 config=config,
             )
             try:

@@ -49,7 +49,7 @@ Parts = list[dict[str, Any]]
 def contents_of(messages: Sequence[JSONObject], model: str, names: Names) -> list[dict[str, Any]]:
     """Stored messages as the request has them: roles alternate, the first is the user's.
 
-    The results of a reply's calls are one message, in the order of the results.
+    The results of a reply's calls are one message, in the order of the calls.
     """
     contents: list[dict[str, Any]] = []
     for step in steps_of(messages, model, names=names, legal_id=lambda stored, _own: stored):
@@ -63,6 +63,20 @@ def contents_of(messages: Sequence[JSONObject], model: str, names: Names) -> lis
     if not _UNSIGNED.match(model):
         _sign(contents)
     return contents
+
+
+def without_ids(contents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same messages, whose results follow the order of their calls."""
+
+    def plain(part: Mapping[str, Any]) -> dict[str, Any]:
+        kinds = {
+            key: dict(part[key]) for key in {"function_call", "function_response"} & part.keys()
+        }
+        for found in kinds.values():
+            found.pop("id", None)
+        return {**part, **kinds}
+
+    return [{**content, "parts": list(map(plain, content["parts"]))} for content in contents]
 
 
 def _sign(contents: Sequence[Mapping[str, Any]]) -> None:

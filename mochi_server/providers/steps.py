@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The result of each call of the reply before; None for one that was interrupted."""
+    """The results of all calls of the reply before, in their order; None for one that broke off."""
 
     results: Sequence[tuple[Call, str | None]]
 
@@ -204,8 +204,9 @@ class _Walk:
     def close_calls(self) -> None:
         results = [*self._results, *((call, None) for *_, call in self._open)]
         self._open, self._results = [], []
-        if results:
-            self.steps.append(Results(results))
+        if results and isinstance(last := self.steps[-1], Answer):
+            order = [call.id for call in last.calls]
+            self.steps.append(Results(sorted(results, key=lambda one: order.index(one[0].id))))
 
 
 def _object(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,8 @@ class FakeGemini(FakeVendor):
         super().__init__()
         embedding = listed("embedding-1", supportedGenerationMethods=["embedContent"])
         self.models = {MODEL: listed(MODEL), "embedding-1": embedding}
+        self.takes_ids = True
+        """Whether calls may have ids; those of Vertex, which is behind some gateways, may not."""
 
     def error(self, status: int, text: str) -> dict[str, Any]:
         kind = STATUS.get(status, "INTERNAL")
@@ -66,6 +68,14 @@ class FakeGemini(FakeVendor):
         declared = [d["name"] for t in body.get("tools", ()) for d in t["functionDeclarations"]]
         if not all(map(_NAME.fullmatch, declared)) or len(set(declared)) < len(declared):
             raise Refused("Invalid function name. Must start with a letter or an underscore.")
+        parts = [part for content in contents for part in content["parts"]]
+        calls = [
+            part.get(key, {}) for part in parts for key in ("functionCall", "functionResponse")
+        ]
+        if not self.takes_ids and any("id" in call for call in calls):
+            raise Refused(
+                "Unknown name \"id\" at 'contents[1].parts[0].function_call': Cannot find."
+            )
         _check_calls(contents)
         _check_signatures(contents)
 

@@ -159,6 +159,23 @@ async def test_calls_that_came_without_a_signature_go_back_with_a_stand_in(provi
         await reply(provider, model="gemini-2.5-test", messages=again)
 
 
+async def test_a_gateway_that_refuses_ids_of_calls_gets_none(provider, fake):
+    """The results are told apart by their order there."""
+    fake.takes_ids = False
+    signed = {"signed": signature()}
+    calls = [call("add", {"x": 1}, id="one", **signed), call("add", {"x": 2}, id="two")]
+    yes = Script(pieces=[piece({"text": "Three."}), END])
+    fake.scripts = [Script(pieces=[piece(*calls), END]), yes, yes]
+    said, first, second = stored(await reply(provider, tools=[ADD]), "1", "2")
+    for _ in range(2):
+        again = [*HELLO, said, second, first]
+        chunks = await reply(provider, messages=again, tools=[ADD])
+        assert chunks[0] == ContentDelta("Three.")
+    assert len(fake.chats) == 4, "refused once"
+    results = [part["functionResponse"] for part in fake.chats[-1]["contents"][-1]["parts"]]
+    assert [found["response"] for found in results] == [{"output": "1"}, {"output": "2"}]
+
+
 async def test_the_limit_leaves_room_for_thinking_that_nobody_asked_for(provider, fake):
     small = listed("gemini-2.5-flash-test")
     plain = listed("gemini-2.0-test", thinking=None)

@@ -184,7 +184,7 @@ async def test_a_stored_conversation_is_sent_with_matching_call_ids(provider, fa
         {"role": "tool", "content": "one", "tool_name": "now", "tool_call_id": "call_7"},
     ]
     await reply(provider, messages=stored)
-    system, user, calls, now, add, second, result = fake.bodies[0]["messages"]
+    system, user, calls, add, now, second, result = fake.bodies[0]["messages"]
     assert system == {"role": "system", "content": "Be kind."}
     assert user == {"role": "user", "content": "2+3, and the time?"}
     assert calls["content"] == ""
