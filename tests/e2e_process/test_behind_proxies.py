@@ -122,7 +122,7 @@ async def test_a_stream_comes_through_a_proxy_as_it_goes_and_ends_with_its_clien
         gate = asyncio.Event()
         ollama.reply(["Hel", "lo", "!"], gate=gate, pause_after=1)
         address = f"{api}/chat/{session_id}/stream"
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async with client.post(address, json={"message": "Hi"}) as answer:
                 assert answer.status == 200, await answer.text()
                 seen = b""
@@ -139,7 +139,7 @@ async def client_leaves(client: aiohttp.ClientSession, address: str, ollama: Fak
     """The proxy hands on that nobody reads any more, and the model is stopped."""
     ollama.reply(["a ", "b "], gate=asyncio.Event(), pause_after=1)
     async with client.post(address, json={"message": "Hi"}) as answer:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             seen = b""
             while b"a " not in seen:
                 seen += await answer.content.readany()

@@ -267,7 +267,7 @@ async def test_it_ends_in_time_when_ollama_and_a_tool_hang(tmp_path: Path) -> No
     assert f"ollama: http://127.0.0.1:{port} does not answer within 4 s." in text
     assert "tools\n  error    This was not looked through within 6 seconds." in text
     assert "1 prompt for sessions" in text
-    assert seconds < 20, "and not 600: the machine may be busy"
+    assert seconds < 100, "and not 600: the machine may be busy"
 
 
 @needs_redis

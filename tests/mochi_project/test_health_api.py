@@ -55,11 +55,11 @@ async def test_an_ollama_that_hangs_does_not_hang_health(
             ollama_host=f"http://127.0.0.1:{port}", data_dir=tmp_path, models_dir=tmp_path
         )
         settings.MOCHI_PROVIDERS = default_providers(settings.MOCHI)
-        with anyio.fail_after(15):
+        with anyio.fail_after(30):
             body = (await api.get("/health")).json()
         assert body["ollama_connected"] is False
         before = len(asked)
-        with anyio.fail_after(15):
+        with anyio.fail_after(30):
             await api.get("/health")
         assert len(asked) == before, "the answer is kept for a while"
         await get_runtime().providers.aclose()

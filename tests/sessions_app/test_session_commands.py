@@ -287,7 +287,7 @@ async def test_a_disk_that_refuses_leaves_the_old_file_and_no_backup(tmp_path):
     command = [sys.executable, "-m", "mochi_server", "migrate_sessions", "--write"]
     # The limit would cut the byte code of what is imported as well, and leave it so for others.
     variables = environment(data_dir=tmp_path) | {"PYTHONDONTWRITEBYTECODE": "1"}
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         done = await anyio.run_process(
             [*limited, *command], check=False, cwd=tmp_path, env=variables
         )
@@ -376,7 +376,7 @@ async def answered(data_dir, answer, *options):
     typed, terminal = pty.openpty()
     try:
         os.write(typed, answer)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             return await anyio.run_process(
                 [sys.executable, "-m", "mochi_server", "prune_sessions", *options],
                 stdin=terminal,
@@ -449,7 +449,7 @@ async def test_commands_beside_a_running_server(ollama, tmp_path):
 
 
 async def test_lines_are_imported_from_stdin(tmp_path):
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         done = await anyio.run_process(
             [sys.executable, "-m", "mochi_server", "sessions", "import", "-", "--model", "m"],
             input=b'{"role":"user","content":"Hi"}\n',

@@ -130,7 +130,7 @@ async def test_a_server_summarises_by_itself_and_catches_up_after_a_kill(server_
         await server.process.wait()
     ollama.reply([json.dumps(WRITTEN)])
     async with server_of(ollama=ollama, **settings) as server:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while (  # noqa: ASYNC110 - of another process
                 shown := (await server.get(f"/sessions/{session_id}/summary"))[1]
             ) == NONE:

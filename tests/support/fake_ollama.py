@@ -204,7 +204,7 @@ class FakeOllama:
         await self._until(lambda: sum(r.path == path for r in self.requests) >= count)
 
     async def _until(self, reached: Callable[[], bool]) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while not reached():
                 await self._changed.wait()
 

@@ -64,7 +64,7 @@ class RawClient:
         pairs = (line.split(":", 1) for line in lines)
         return int(first.split(" ")[1]), {name.lower(): value.strip() for name, value in pairs}
 
-    async def rest(self, seconds: float = 10) -> bytes:
+    async def rest(self, seconds: float = 30) -> bytes:
         """Everything up to the end of the connection, as it came."""
         with anyio.fail_after(seconds):
             found = await self.reader.read()

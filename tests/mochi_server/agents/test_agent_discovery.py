@@ -429,7 +429,7 @@ async def test_calls_at_one_time_share_a_load(agents):
     async def ask() -> None:
         found.append(await agents.one())
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             for _ in range(20):
                 group.start_soon(ask)
@@ -442,7 +442,7 @@ async def test_a_reload_is_not_content_with_what_another_took_over(agents, tmp_p
     (one / "one.py").write_text(noting(tmp_path / "log") + function("work"))
     await agents.all()
     write_agent(two, tools=["play"])
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(agents.discovery.agents)
             group.start_soon(agents.discovery.reload)

@@ -240,7 +240,7 @@ async def test_a_reply_in_one_piece_carries_what_the_agent_did(
     ollama.reply(["Read."])
     ollama.reply(["Good."])
     session = await session_with(engine, "coder")
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         answer = await engine.chat.complete(session, message="Read.")
     [entry] = answer["tool_calls_executed"]
     assert entry["tool_name"] == "agent"
@@ -300,7 +300,7 @@ async def test_models_that_count_their_calls_mix_up_no_agents_that_work_side_by_
     ollama.reply(["Both are done."])
     async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
         session = await session_with(engine, "boss")
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             answer = await engine.chat.complete(session, message="Go.")
     for task, other, entry in zip(
         tasks, reversed(tasks), answer["tool_calls_executed"], strict=True

@@ -65,7 +65,7 @@ async def test_what_is_said_is_on_disk_before_anything_follows_from_it(
     ollama.reply(["Nothing there."])
     reader = (await engine.start(session, "Look!")).reader()
     seen: dict[str, list[dict[str, Any]]] = {}
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while (batch := await reader.next()) is not None:
             for _, event in batch:
                 seen.setdefault(event.type, engine.stored(session))
@@ -298,7 +298,7 @@ async def test_a_late_reader_gets_the_same_text(engine: Bench, ollama: FakeOllam
     log = await engine.start(session, think=True)
     early = log.reader()
     got: list[Any] = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while text_of(got) != "".join(words[:397]):
             got += [event for _, event in await early.next() or []]
     late = log.reader()
@@ -465,7 +465,7 @@ async def test_a_client_that_leaves_at_any_moment_leaves_a_sound_session(
         if patience % 4:
             await asyncio.sleep(0.0005)
     task.cancel()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await asyncio.gather(task, return_exceptions=True)
     await engine.ended()
     _check_calls(engine.stored(session))

@@ -188,7 +188,7 @@ async def test_a_turn_that_was_ended_gets_the_time_to_save_whatever_the_limit_wa
         await asyncio.sleep(0)
     assert not closing.done()
     saved.set()
-    await asyncio.wait_for(closing, 5)
+    await asyncio.wait_for(closing, 30)
     assert not len(registry)
 
 
@@ -206,7 +206,7 @@ async def test_a_turn_that_never_ends_holds_up_no_shutdown(
     registry = TurnRegistry()
     registry.start(Stuck())
     registry.stop_all()
-    await asyncio.wait_for(registry.wait_closed(0), 5)
+    await asyncio.wait_for(registry.wait_closed(0), 30)
     assert len(registry) == 1
     never.set()
     await registry.wait_closed(5)

@@ -529,7 +529,7 @@ async def test_a_reply_in_one_piece_denies_at_once_and_says_how_to_allow(
     ollama.reply(tool_calls=[call("add", a=1)])
     ollama.reply(["Denied."])
     session = await threads.session(**offer("always_confirm"))
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         answer = await threads.chat.complete(session, message="Add.")
     [entry] = masked(answer["tool_calls_executed"])
     assert (entry["tool_name"], entry["success"]) == ("add", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import signal
 import socket
@@ -22,7 +23,7 @@ from mochi_server.diagnosis import sessions as sessions_check
 from mochi_server.diagnosis.findings import MOST_SHOWN, some
 from mochi_server.diagnosis.folders import Place, place_findings
 from mochi_server.diagnosis.machine import Room, files_finding, room_findings
-from mochi_server.diagnosis.providers import Answer, answer_findings, answer_of, look_at_providers
+from mochi_server.diagnosis.providers import Answer, answer_findings, look_at_providers
 from mochi_server.diagnosis.reach import reach_findings
 from mochi_server.diagnosis.redis_server import look_at_redis
 from mochi_server.diagnosis.sessions import Survey, look_at_sessions, survey_findings, survey_of
@@ -223,9 +224,32 @@ class Faulty(Provider):
         return False
 
 
-async def test_a_mistake_in_a_provider_is_its_problem() -> None:
-    answer = await answer_of(Faulty("mine"))
-    assert answer.problem == "ZeroDivisionError: a mistake"
+class Late(Faulty):
+    """Needs long before its first question, and answers at once."""
+
+    prepared = False
+
+    async def prepare(self) -> None:
+        if not self.prepared:
+            await asyncio.sleep(1)
+            self.prepared = True
+
+    async def list_models(self) -> list[ModelInfo]:
+        await self.prepare()
+        return [ModelInfo(name="one")]
+
+
+async def test_a_mistake_in_a_provider_is_its_problem(settings: MochiServerSettings) -> None:
+    [found, _] = await look_at_providers(Runtime(settings, providers={"mine": Faulty("mine")}))
+    assert found.what == "mine: ZeroDivisionError: a mistake"
+
+
+async def test_what_a_provider_needs_once_is_no_wait_for_its_answer(
+    settings: MochiServerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mochi_server.diagnosis.providers.ANSWER_SECONDS", 0.5)
+    [found] = await look_at_providers(Runtime(settings, providers={"late": Late("late")}))
+    assert (found.level, "1 model" in found.what) == ("ok", True)
 
 
 # Sessions
@@ -296,7 +320,7 @@ async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime: Runtim
         Check(topic="hangs", look=hang, seconds=0.05),
         Check(topic="blocks", look=block, seconds=0.05),
     )
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         report = await diagnose(runtime, more)
     found = {finding.topic: finding.level for finding in report.findings}
     assert (found["hangs"], found["blocks"]) == ("error", "error")

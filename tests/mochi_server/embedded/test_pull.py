@@ -182,7 +182,7 @@ def test_two_pulls_at_once_fetch_the_file_once(hub, hub_model, tmp_path):
     assert hub.requests == []
     lock.release()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(hub.requests) == 1
     assert (tmp_path / "tiny-1m.gguf").read_bytes() == CONTENT
 

@@ -383,7 +383,7 @@ async def test_processes_that_index_at_once_all_find_everything(tmp_path):
     for number in range(300):
         shelf.file(f"s{number}").write_bytes(content)
     command = [sys.executable, "-c", SEARCHER, str(tmp_path)]
-    with anyio.fail_after(50):
+    with anyio.fail_after(100):
         processes = [await anyio.open_process(command) for _ in range(4)]
         said = []
         for process in processes:
