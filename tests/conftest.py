@@ -13,6 +13,8 @@ import orjson
 import pytest
 import pytest_asyncio
 from django.test import AsyncClient
+from hypothesis import HealthCheck
+from hypothesis import settings as of_hypothesis
 
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_project.shared import approvals_of, caches_of, channel_layers_of
@@ -28,6 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Hear Ctrl-C, and trust one certificate where no vendor is asked, not all the world's."""
     # A shell's background job ignores it, and so would every program that a test starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # How long an example takes says something of the machine, which may be busy, alone.
+    of_hypothesis.register_profile(
+        "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    of_hypothesis.load_profile("busy")
     if "not e2e" not in config.option.markexpr:
         return
     # What starts workers leaves them the machine's, as they have to know it too.
