@@ -152,13 +152,13 @@ async def test_a_lock_lets_one_in_after_the_other(storage: SessionStorage):
             order.append(number)
             inside.remove(number)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await asyncio.gather(*(edit(number) for number in range(20)))
     assert order == list(range(20))
 
 
 async def test_locks_of_two_sessions_do_not_meet(storage: SessionStorage):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with storage.lock("one"), storage.lock("two"):
             pass
 
@@ -169,7 +169,7 @@ async def test_who_stops_waiting_for_a_lock_leaves_it_usable(storage: SessionSto
             async with storage.lock("one"):
                 pytest.fail("two in one lock")
         assert waiting.cancelled_caught
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with storage.lock("one"):
             pass
 
@@ -189,7 +189,7 @@ async def test_a_second_claim_is_refused_at_once(storage: SessionStorage):
 
 
 async def test_a_claim_does_not_hinder_a_lock(storage: SessionStorage):
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with storage.claim("one"), storage.lock("one"):
             await storage.write("one", [b"x"])
 
@@ -198,7 +198,7 @@ async def test_a_claim_and_a_lock_come_back_after_an_error(storage: SessionStora
     with pytest.raises(ZeroDivisionError):
         async with storage.claim("one"), storage.lock("one"):
             raise ZeroDivisionError
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with storage.claim("one"), storage.lock("one"):
             pass
 
@@ -228,6 +228,6 @@ async def test_replace_writes_only_over_what_it_knows(storage: SessionStorage):
     assert await storage.read("one") == (b"new", newer)
     with pytest.raises(SessionNotFound):
         await storage.read("two")
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with storage.lock("one"):
             pass

@@ -257,7 +257,7 @@ async def test_a_summary_makes_way_for_an_agent_of_its_model(engine, ollama, tmp
     ollama.reply(tool_calls=[call])
     settings = AgentSettings(enabled_agents=["helper"])
     tools = ToolSettings(execution_policy="never_confirm")
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await said(engine, "Please", agent_settings=settings, tool_settings=tools)
     assert ollama.disconnects == 1
     await until(lambda: summary_of(engine, summarised_first))

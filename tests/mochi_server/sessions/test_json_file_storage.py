@@ -45,7 +45,7 @@ async def test_links_folders_and_pipes_are_shown_as_problems_and_hide_no_session
     assert set(found) == {"link", "dangling", "loop", "folder", "pipe", "my notes"}
     assert found["my notes"] == "the file's name is not a session id"
     for name in ("link", "dangling", "loop", "folder", "pipe"):
-        with anyio.fail_after(5), pytest.raises(SessionNotFound):
+        with anyio.fail_after(30), pytest.raises(SessionNotFound):
             await manager.get(name)
 
 
@@ -191,7 +191,7 @@ async def test_an_abandoned_lock_file_hinders_nobody(tmp_path: Path):
     for kind in ("lock", "claim"):
         (tmp_path / ".locks" / f"one.{kind}").write_bytes(b"")
     storage = JSONFileStorage(tmp_path)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with storage.claim("one"), storage.lock("one"):
             pass
     await storage.aclose()
@@ -205,7 +205,7 @@ async def test_two_storages_of_one_folder_exclude_each_other(tmp_path: Path):
             async with yours.lock("one"):
                 pytest.fail("two in one lock")
         assert waiting.cancelled_caught
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with yours.lock("one"):
             pass
 
@@ -219,10 +219,10 @@ async def test_who_is_cancelled_at_any_moment_leaves_no_lock_and_no_handle_behin
         with anyio.move_on_after(step * 0.0001):
             async with storage.claim("one"), storage.lock("one"):
                 await anyio.sleep_forever()
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             async with storage.claim("one"), storage.lock("one"):
                 pass
-    assert len(list(Path("/proc/self/fd").iterdir())) == handles
+    assert len(list(Path("/proc/self/fd").iterdir())) <= handles  # others may close theirs
     await storage.aclose()
     assert list((tmp_path / ".locks").iterdir()) == []
 
@@ -248,4 +248,4 @@ async def test_a_folder_of_a_sessions_name_costs_no_handle(tmp_path: Path):
         handles = len(list(Path("/proc/self/fd").iterdir()))
         with pytest.raises(SessionNotFound):
             await storage.read("one")
-    assert len(list(Path("/proc/self/fd").iterdir())) == handles
+    assert len(list(Path("/proc/self/fd").iterdir())) <= handles

@@ -65,7 +65,7 @@ def test_a_process_that_is_killed_holds_nothing_and_its_work_stays_marked(tmp_pa
         assert process.stdout.readline() == b"held\n"
         assert marks.take("one") is None
         process.send_signal(signal.SIGKILL)
-        process.wait(5)
+        process.wait(30)
     assert marks.names() == ["one"]
     held = marks.take("one")
     assert held is not None

@@ -158,7 +158,7 @@ async def test_a_cancellation_during_the_save_takes_effect_after_it():
             session.append(UserMessage(content="kept"))
 
     task = asyncio.get_running_loop().create_task(edit())
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await storage.writing.wait()
         task.cancel()
         await anyio.sleep(0.01)
@@ -168,7 +168,7 @@ async def test_a_cancellation_during_the_save_takes_effect_after_it():
         with pytest.raises(asyncio.CancelledError):
             await task
     assert [message.content for message in (await manager.get("one")).messages] == ["kept"]
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with manager.edit("one") as session:
             session.append(UserMessage(content="next"))
 
@@ -479,7 +479,7 @@ async def test_an_update_waits_for_an_edit_of_another_process(tmp_path: Path):
     mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
     await mine.create("m", session_id="one")
     await yours.get("one")
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group, mine.edit("one") as session:
             session.append(UserMessage(content="first"))
             group.start_soon(

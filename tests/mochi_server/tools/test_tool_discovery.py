@@ -81,6 +81,6 @@ def test_the_package_is_imported_without_what_loads_code():
         check=True,
         cwd=ROOT,
         env=environment(),
-        timeout=30,
+        timeout=100,
     )
     assert done.stdout.strip() == "False"

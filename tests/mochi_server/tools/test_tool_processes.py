@@ -304,7 +304,7 @@ async def test_a_process_that_ends_says_how_and_the_next_call_has_another(
     folder: LoadedFolder, tool: str, arguments: dict[str, Any], reason: str
 ):
     before = await pid_of(folder)
-    with anyio.fail_after(5), pytest.raises(ToolFailed, match=reason):
+    with anyio.fail_after(20), pytest.raises(ToolFailed, match=reason):
         await folder.call(tool, arguments)
 
     assert await pid_of(folder) != before
@@ -372,7 +372,7 @@ async def test_arguments_that_are_too_large_are_refused(folder: LoadedFolder):
 
 
 async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path, others: set[int]):
-    loader = ProcessLoader(start_seconds=6)
+    loader = ProcessLoader(start_seconds=10)
     (tmp_path / "pids").mkdir()
     code = """
         import os
@@ -404,7 +404,7 @@ async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path, others: set
     pids.add(first)
     await cancelled(call)
     await until(lambda: is_gone(first))
-    with pytest.raises(ToolFailed, match="did not load within 6 seconds"):
+    with pytest.raises(ToolFailed, match="did not load within 10 seconds"):
         await folder.call("pid", {})
     [second] = new()
     await until(lambda: is_gone(second))
@@ -542,7 +542,7 @@ async def test_processes_that_nobody_needs_end_but_for_one(tmp_path: Path):
         (tmp_path / name).mkdir()
     calls = [started(folder, "child", tmp_path / name) for name in ("a", "b", "c")]
     for name in ("a", "b", "c"):
-        await until((tmp_path / name / "running").exists, 10)
+        await until((tmp_path / name / "running").exists)
     pids = [int((tmp_path / name / "pid").read_text()) for name in ("a", "b", "c")]
     assert len(set(pids)) == 3
 
@@ -558,7 +558,7 @@ async def test_processes_that_nobody_needs_end_but_for_one(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_an_import_that_crashes_or_hangs_hides_no_other_folder(tmp_path: Path):
-    loader = ProcessLoader(start_seconds=3)
+    loader = ProcessLoader(start_seconds=10)
     crashes, hangs, good = await loader.load(
         [
             tool_folder(tmp_path / "crashes", "import os; os.kill(os.getpid(), 11)"),
@@ -568,7 +568,7 @@ async def test_an_import_that_crashes_or_hangs_hides_no_other_folder(tmp_path: P
     )
 
     assert "killed by signal SIGSEGV" in crashes.description.problems[0].reason
-    assert "within 3 seconds" in hangs.description.problems[0].reason
+    assert "within 10 seconds" in hangs.description.problems[0].reason
     assert await good.call("main_thread", {}) == "True"
     await loader.aclose()
 
@@ -631,7 +631,7 @@ async def test_a_server_without_descriptors_fails_the_call_and_recovers(folder: 
         with contextlib.suppress(OSError):
             while True:
                 taken.append(os.dup(0))
-        with anyio.fail_after(5), pytest.raises(ToolFailed, match="cannot be started"):
+        with anyio.fail_after(20), pytest.raises(ToolFailed, match="cannot be started"):
             await folder.call("pid", {})
     finally:
         for descriptor in taken:
@@ -679,7 +679,7 @@ async def test_a_server_that_is_killed_takes_all_of_it_down(tmp_path: Path, loop
         cwd=ROOT,
     )
     for name in names:
-        await until((mine / name / "running").exists, 20)
+        await until((mine / name / "running").exists, 60)
     pids = [int((mine / name / "pid").read_text()) for name in names]
     pids.append(int((mine / "child" / "child").read_text()))
     assert not any(map(is_gone, pids))
@@ -687,7 +687,7 @@ async def test_a_server_that_is_killed_takes_all_of_it_down(tmp_path: Path, loop
     server.kill()
     await server.wait()
 
-    await until(lambda: all(map(is_gone, pids)), 2)
+    await until(lambda: all(map(is_gone, pids)))
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
@@ -707,4 +707,4 @@ async def test_a_server_that_ends_without_closing_leaves_nothing(tmp_path: Path,
     )
     output, _ = await server.communicate()
 
-    await until(lambda: is_gone(int(output)), 2)
+    await until(lambda: is_gone(int(output)))

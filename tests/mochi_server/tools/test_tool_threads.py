@@ -79,7 +79,7 @@ async def test_too_many_calls_that_do_not_stop_keep_new_ones_out(
     assert not (tmp_path / "d").exists()
 
     (tmp_path / "go").touch()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while True:
             try:
                 assert await folder.call("greet", {}) == "hello"
@@ -122,15 +122,15 @@ async def test_functions_see_the_caller_s_context(tmp_path: Path):
 
 
 async def test_an_import_that_hangs_is_a_problem_and_hides_no_other(tmp_path: Path):
-    loader = ThreadLoader(load_seconds=0.3)
+    loader = ThreadLoader(load_seconds=3)
     hangs, good = await loader.load(
         [
-            tool_folder(tmp_path / "hangs", "import threading; threading.Event().wait(20)"),
+            tool_folder(tmp_path / "hangs", "import threading; threading.Event().wait(60)"),
             tool_folder(tmp_path / "good", TOOLS),
         ]
     )
 
-    assert "did not load within 0.3 seconds" in hangs.description.problems[0].reason
+    assert "did not load within 3 seconds" in hangs.description.problems[0].reason
     assert await good.call("greet", {}) == "hello"
     await loader.aclose()
 
@@ -159,7 +159,7 @@ async def test_a_thread_that_hangs_does_not_hold_up_the_end_of_the_process(tmp_p
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=100,
             check=False,
         )
     )
@@ -205,7 +205,7 @@ async def test_a_sequential_call_waits_for_one_that_was_given_up_and_goes_on(
         return result
 
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             old = await tool()
             first = await run(old, "first")
             assert first.error_message == "it took longer than 1 second and was given up."
