@@ -47,7 +47,7 @@ async def site(usual: Site) -> AsyncIterator[Site]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def strict(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("strict")
-    limits = {"client_stall_seconds": 0.6, "heartbeat_seconds": 0.2}
+    limits = {"client_stall_seconds": 2, "heartbeat_seconds": 0.2}
     async with running_site(folder, **limits) as found:
         yield found
 
@@ -108,7 +108,7 @@ async def test_a_client_that_hangs_up_stops_the_model_and_keeps_the_partial(site
     paused(ollama)
     client, _ = await begun(server, session)
     client.hang_up()
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await ollama.disconnected(1)
     partial = (await until_stored(site.folder, session, 2))[-1]
     assert (partial["content"], partial["interrupted"]) == ("Once upon", True)
@@ -122,7 +122,7 @@ async def test_a_client_that_hangs_up_stops_the_model_and_keeps_the_partial(site
         client = await RawClient.post(server.url, path, {"message": "Hi"})
         await ollama.requested(before + 1, path="/api/chat")
         client.hang_up()
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await ollama.disconnected(number)
         assert [m["role"] for m in stored(site.folder, session)] == ["user"]
         await next_turn_works(server, session)
@@ -213,10 +213,10 @@ async def test_a_slow_client_that_does_read_gets_everything(impatient: Site) -> 
         Connection="close",
     )
     got = bytearray()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while part := await client.reader.read(16_384):
             got += part
-            await anyio.sleep(0.02)
+            await anyio.sleep(0.05)
     assert b"event: done" in got[-400:]
     client.hang_up()
 
@@ -234,7 +234,7 @@ async def test_sigterm_in_mid_stream_says_so_keeps_the_partial_and_ends_in_order
         paused(ollama)
         asked = asyncio.ensure_future(server.post(f"/chat/{plain}", {"message": "Hi"}))
         await ollama.requested(2, path="/api/chat")
-        with anyio.fail_after(3):
+        with anyio.fail_after(30):
             ended = asyncio.ensure_future(server.stop(signal.SIGTERM))
             got += await client.rest()
             text = got.partition(b"\r\n\r\n")[2]
@@ -265,7 +265,7 @@ async def test_a_server_with_clients_that_do_not_read_still_stops(
             server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
         )
         await until_stored(tmp_path, session, 2)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             assert await server.stop(number) == 0
         client.hang_up()
         assert stored(tmp_path, session)[-1]["content"] == "".join(MEGABYTES)
@@ -286,7 +286,7 @@ async def test_plain_uvicorn_is_not_kept_alive_by_a_client_that_does_not_read(
         )
         await until_stored(tmp_path, session, 2)
         server.process.send_signal(signal.SIGTERM)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await server.process.wait()
         client.hang_up()
 
@@ -307,7 +307,7 @@ async def test_plain_uvicorn_serves_streams_and_stops_by_itself(
         assert events == ["content_delta"] * 4 + ["message_complete", "done"]
         paused(ollama)
         client, got = await begun(server, session)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             ended = asyncio.ensure_future(server.stop(signal.SIGTERM))
             got += await client.rest()
             await ended

@@ -92,7 +92,7 @@ async def test_silence_is_filled_with_heartbeats(site: Site) -> None:
     status, _ = await client.head()
     assert status == 200
     got = b""
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while got.count(b": ping\n\n") < 3:
             got += await client.reader.read(1000)
     gate.set()
@@ -105,11 +105,13 @@ async def test_silence_is_filled_with_heartbeats(site: Site) -> None:
 
 async def test_a_stream_that_speaks_carries_no_heartbeats(site: Site) -> None:
     """The heartbeat counts silence, not time."""
-    site.ollama.reply([f"{n} " for n in range(30)], delay=0.02)
+    site.ollama.reply([f"{n} " for n in range(100)], delay=0.02)
     session = await site.server.new_session()
     _, _, text = await stream(site, session, {"message": "Hi"})
-    assert text.count(": ping") <= 1
-    assert len([e for e in events_of(text) if e.event == "content_delta"]) == 30
+    # Twenty would be due; a machine that stands still for a moment makes one or the other.
+    assert text.count(": ping") < 10
+    said = "".join(e.data["content"] for e in events_of(text) if e.event == "content_delta")
+    assert said == "".join(f"{n} " for n in range(100))
 
 
 @pytest.mark.parametrize("route", ["", "/stream"])

@@ -46,7 +46,7 @@ async def test_a_turn_that_ended_well_is_summarised_and_the_list_shows_it(engine
 
 
 async def test_a_summary_is_no_change_of_the_conversation(tmp_path, ollama):
-    async with summarising(tmp_path, ollama, summarization_interval_seconds=0.2) as engine:
+    async with summarising(tmp_path, ollama, summarization_interval_seconds=1) as engine:
         reply(ollama)
         session_id = await said(engine, "Hello")
         before = engine.document(session_id)
@@ -59,15 +59,15 @@ async def test_a_summary_is_no_change_of_the_conversation(tmp_path, ollama):
 
 
 async def test_the_quiet_time_begins_anew_with_each_turn(tmp_path, ollama):
-    async with summarising(tmp_path, ollama, summarization_interval_seconds=1) as engine:
+    async with summarising(tmp_path, ollama, summarization_interval_seconds=3) as engine:
         session_id = await engine.session()
         for number in range(3):
             await engine.turn(session_id, f"Message {number}")
-            await anyio.sleep(0.4)
+            await anyio.sleep(1.2)
             assert summaries(ollama) == []
         ended = time.monotonic()
         await until(lambda: summaries(ollama))
-        assert time.monotonic() - ended > 0.3
+        assert time.monotonic() - ended > 0.5
         await idle(engine)
     assert len(summaries(ollama)) == 1
 
@@ -261,7 +261,7 @@ async def test_a_reply_in_another_form_changes_nothing_and_is_logged(
 
 
 async def test_a_deleted_session_is_forgotten(tmp_path, ollama, caplog):
-    async with summarising(tmp_path, ollama, summarization_interval_seconds=0.1) as engine:
+    async with summarising(tmp_path, ollama, summarization_interval_seconds=1) as engine:
         session_id = await said(engine, "Hello")
         await engine.sessions.delete(session_id)
         await idle(engine)
