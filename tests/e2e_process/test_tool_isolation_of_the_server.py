@@ -24,11 +24,12 @@ from tests.support.tools import function, write_tools
 
 MARK = "TEST_OF_HOSTILE_TOOLS"
 MEMORY_MB = 200
-TIMEOUT = 2
+TIMEOUT = 20
+"""Seconds that a tool may take on a busy machine; those that never end have less."""
 SPINNING = 0.5
 """Seconds for tools that would burn a processor for so long, and do nothing else."""
-LONGEST_CALL = 20
-LONGEST_ANSWER = 5
+LONGEST_CALL = 60
+LONGEST_ANSWER = 15
 """Seconds, of ``/health``. The benchmark has the real bar; here the machine may be busy."""
 WORDS = [f"word{n} " for n in range(25)]
 
@@ -40,7 +41,7 @@ FAILS: dict[str, tuple[str, str]] = {
     "loop_in_c": ("import re\nre.match('(a+)+$', 'a' * 60 + 'b')", f"longer than {SPINNING}"),
     "stop_itself": (
         "os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(60)",
-        f"longer than {TIMEOUT} seconds",
+        f"longer than {SPINNING} seconds",
     ),
     "block_signals": (
         (
@@ -205,6 +206,7 @@ EXPECTED = {
     **{name: (False, said) for name, said in ASYNC.items()},
     **{name: (True, said) for name, (_, said) in WORKS.items()},
 }
+ENDLESS = ("loop", "loop_in_c", "flood_for_ever", "stop_itself", "block_signals")
 # Both outcomes are sound: what counts is that there is one, and that nothing else is hurt.
 EITHER = {"bad_text", "twin"}
 
@@ -260,7 +262,7 @@ async def hostile_server(folder: Path, mark: str, **options: Any) -> AsyncIterat
     async with running_server(data_dir=folder, **options) as server:
         yield server
         assert await server.stop() == 0, server.log[-3000:]
-    await until(lambda: not marked(mark), 10)
+    await until(lambda: not marked(mark))
 
 
 async def results_of(
@@ -335,7 +337,7 @@ async def test_whatever_a_tool_does_hurts_its_own_call_only(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
     ollama.one_at_a_time = False
-    write_hostile(tmp_path / "tools", loop=SPINNING, loop_in_c=SPINNING, flood_for_ever=SPINNING)
+    write_hostile(tmp_path / "tools", **dict.fromkeys(ENDLESS, SPINNING))
     wrong: list[str] = []
     async with hostile_server(tmp_path, mark, ollama=ollama) as server:
         assert (await server.get("/tools"))[1]["problems"] == []
@@ -362,7 +364,7 @@ async def test_whatever_a_tool_does_hurts_its_own_call_only(
         over.set()
         assert await talking > 3
         assert await healthy < LONGEST_ANSWER
-        await until(lambda: not zombies_of(server.pid), 5)
+        await until(lambda: not zombies_of(server.pid))
         assert open_files(server.pid) < before + 60  # workers that are still warm
         assert len(server.log) < 2_000_000
         assert server.process.returncode is None
@@ -417,7 +419,7 @@ async def test_arguments_that_are_never_checked_hold_up_no_other_conversation(
         assert "exit code 4" in (await pick(1))["error_message"]
         assert "KeyboardInterrupt" in (await pick(2))["error_message"]
         hanging = [asyncio.ensure_future(pick(0)) for _ in range(3)]
-        await until((tmp_path / "hanging").exists, 10)
+        await until((tmp_path / "hanging").exists)
         [result] = await results_of(server, ollama, [("fine", {"number": 1})])
         assert result["result"] == "fine 1, tools"
         assert not any(task.done() for task in hanging)
@@ -528,8 +530,8 @@ async def test_a_server_stops_in_time_while_hostile_tools_run(
 
         running = asyncio.ensure_future(read())
         # The server, six workers, and what one of them has left behind.
-        await until(lambda: len(marked(mark)) >= 1 + 6 + 6, 20)
+        await until(lambda: len(marked(mark)) >= 1 + 6 + 6, 60)
         assert await server.stop() == 0, server.log[-3000:]
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             text = await running
         assert re.findall("event: (.*)", text)[-2:] == ["error", "done"]
