@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import shutil
 import socket
 from collections.abc import AsyncIterator
@@ -19,13 +20,21 @@ needs_redis = pytest.mark.skipif(PROGRAM is None, reason="there is no redis-serv
 START_SECONDS = 20
 
 
+def free_port() -> int:
+    """One that the system gives to nobody by itself, so that it is free again after a stop."""
+    chance = random.SystemRandom()  # the other one begins anew, the same in each worker
+    while True:
+        port = chance.randrange(15_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 class Redis:
     """A server that can be stopped and started again on its port; what it knew is gone then."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: asyncio.subprocess.Process | None = None
 
