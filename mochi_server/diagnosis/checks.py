@@ -8,7 +8,7 @@ from .folders import look_at_folders
 from .leftovers import look_at_leftovers
 from .machine import look_at_machine, look_at_space
 from .prompts import look_at_prompts
-from .providers import look_at_providers
+from .providers import MOST_SECONDS, look_at_providers
 from .reach import look_at_reach
 from .redis_server import look_at_redis
 from .sessions import look_at_sessions
@@ -22,7 +22,7 @@ CHECKS = (
     Check(topic="folders", look=look_at_folders),
     Check(topic="folders", look=look_at_space),
     Check(topic="folders", look=look_at_leftovers),
-    Check(topic="models", look=look_at_providers),
+    Check(topic="models", look=look_at_providers, seconds=MOST_SECONDS),
     Check(topic="models", look=look_at_windows),
     Check(topic="tools", look=look_at_tools),
     Check(topic="agents", look=look_at_agents),

@@ -6,7 +6,7 @@ import logging
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,7 +26,9 @@ from .findings import Finding, error, note, ok, warning
 
 logger = logging.getLogger(__name__)
 
+PREPARE_SECONDS = 30.0
 ANSWER_SECONDS = 4.0
+MOST_SECONDS = PREPARE_SECONDS + ANSWER_SECONDS + 2.0
 NAME_SECONDS = 2.0
 SLOW_SECONDS = 1.0
 
@@ -58,30 +60,38 @@ class Answer:
 
 async def look_at_providers(runtime: Runtime) -> list[Finding]:
     """One line for each provider, and whether there is a model at all."""
-    answers = {alias: Answer(alias=alias, where="") for alias in runtime.providers.aliases}
+    providers = [runtime.providers.get(alias) for alias in runtime.providers.aliases]
+    answers = [Answer(alias=one.alias, where=one.describe()) for one in providers]
+    # First all of it: importing an SDK is no wait for an answer, and slows down all others.
+    for step, limit in ((_prepare, PREPARE_SECONDS), (_ask, ANSWER_SECONDS)):
+        async with anyio.create_task_group() as group:
+            for provider, answer in zip(providers, answers, strict=True):
+                if answer.problem is None:
+                    group.start_soon(_within, limit, step, provider, answer)
+    return list(answer_findings(answers))
 
-    async def ask(alias: str) -> None:
-        answers[alias] = await answer_of(runtime.providers.get(alias))
 
-    async with anyio.create_task_group() as group:
-        for alias in answers:
-            group.start_soon(ask, alias)
-    return list(answer_findings(list(answers.values())))
-
-
-async def answer_of(provider: Provider) -> Answer:
-    """Ask within ``ANSWER_SECONDS``; raises nothing."""
-    answer = Answer(alias=provider.alias, where=provider.describe())
-    answer.problem = f"{answer.where} does not answer within {ANSWER_SECONDS:g} s."
-    with anyio.move_on_after(ANSWER_SECONDS):
+async def _within(
+    limit: float,
+    step: Callable[[Provider, Answer], Awaitable[None]],
+    provider: Provider,
+    answer: Answer,
+) -> None:
+    """Take a step within so many seconds; raises nothing."""
+    with anyio.move_on_after(limit) as scope:
         try:
-            await _ask(provider, answer)
+            await step(provider, answer)
         except MochiError as failed:
             answer.problem = failed.message
         except Exception as failed:  # a provider may be anybody's
             logger.exception("The provider %s failed", provider.alias)
             answer.problem = f"{type(failed).__name__}: {failed}"
-    return answer
+    if scope.cancelled_caught:
+        answer.problem = f"{answer.where} does not answer within {limit:g} s."
+
+
+async def _prepare(provider: Provider, _: Answer) -> None:
+    await provider.prepare()
 
 
 async def _ask(provider: Provider, answer: Answer) -> None:
@@ -91,7 +101,6 @@ async def _ask(provider: Provider, answer: Answer) -> None:
         answer.version = await provider.version()
         answer.seconds = time.monotonic() - began
     answer.models = len(await provider.list_models())
-    answer.problem = None
     if isinstance(provider, LocalProvider):
         answer.more += await in_daemon_thread(_damaged, provider)
     if not answer.models:
