@@ -7,8 +7,8 @@ from typing import Any, Final
 
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _REFUSED: Final = frozenset({*_ALTERNATIVES, "allOf", "not", "enum"})
-_LEVELS: Final = 8
-"""How deep alternatives may lie within each other."""
+_LEVELS: Final = 4
+"""How deep alternatives may lie within each other; those that name themselves have no end."""
 
 Schema = dict[str, Any]
 
