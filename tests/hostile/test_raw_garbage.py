@@ -78,7 +78,9 @@ async def unharmed(server: Server, folder: Path) -> AsyncIterator[None]:
     yield
     await is_unharmed(server)
     assert outside(folder) == before
-    assert strangers(folder / "data") == []
+    with anyio.fail_after(30):  # turns whose client has left may still be writing
+        while strangers(folder / "data"):  # noqa: ASYNC110 - of another process
+            await anyio.sleep(0.05)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -163,8 +165,18 @@ async def test_websockets_are_refused_politely(server):
         for headers in (asked, key, [*asked, b"Origin: http://evil.example"]):
             data = request("GET", path, headers=headers)
             data = data.replace(b"Connection: close", b"Connection: Upgrade")
-            answer = await exchange(server, Hostile(data, whole=False))
-            assert answer.status in {400, 403, 404, 426}, answer.raw
+            assert await status_of(server, data) in {400, 403, 404, 426}, data
+
+
+async def status_of(server: Server, data: bytes) -> int:
+    """Of the first answer, however long it takes; the connection may stay open behind it."""
+    parts = urlsplit(server.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(data)
+    with anyio.fail_after(30):
+        head = await reader.readuntil(b"\r\n\r\n")
+    writer.transport.abort()
+    return statuses_of(head)[0]
 
 
 async def test_clients_that_send_a_byte_at_a_time_hold_up_nobody(server):

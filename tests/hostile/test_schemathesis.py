@@ -15,8 +15,10 @@ from tests.hostile.aftermath import everything_below, is_unharmed, strangers
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, environment, running_server
 
-LIMIT_SECONDS = 100
+LIMIT_SECONDS = 250
 REQUEST_SECONDS = 20
+
+pytestmark = pytest.mark.timeout(LIMIT_SECONDS + 50)
 
 # A request may have the documented shape and still be refused: a session without a message to
 # answer, an index that is out of range, a cursor that we did not give.
