@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from ..errors import (
     ContextOverflow,
@@ -104,6 +105,14 @@ class Failure:
         codes = tuple(None if code is None else hide(str(code)) for code in self.codes)
         return replace(self, words=hide(self.words), codes=codes)
 
+    def redirecting(self, answer: Any) -> Failure:  # noqa: ANN401 - the HTTP library's
+        """The same; where the answer is a redirect, its words say where it points."""
+        if not getattr(answer, "has_redirect_location", False):
+            return self
+        where = _target_of(str(answer.url), answer.headers["location"])
+        words = f"it redirects to {where}. Redirects are not followed: correct its address."
+        return replace(self, words=words)
+
     def as_error(self, alias: str, model: str | None) -> MochiError:
         """The error with our name, for a provider and the model that was asked."""
         codes = {str(code) for code in (self.status, *self.codes) if code is not None}
@@ -132,6 +141,15 @@ class Failure:
             return _sane(self.counts) if codes & TOO_LONG else None
         names = {"needed": "n_prompt_tokens", "room": "n_ctx"}
         return _sane({**{names[key]: count for key, count in said.items()}, **self.counts})
+
+
+def _target_of(url: str, location: str) -> str:
+    """Where a redirect points, without login and query."""
+    try:
+        parts = urlsplit(urljoin(url, location))
+    except ValueError:
+        return "what is no address"
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _sane(counts: Mapping[str, int]) -> Mapping[str, int]:

@@ -82,7 +82,7 @@ class GeminiProvider(VendorProvider["Client"]):
         hooks = {"request": [_limit_connect], "response": [_take]}
         library = import_module("httpx")
         wanted = http_options(library, self._base_url)
-        http = library.AsyncClient(event_hooks=hooks, follow_redirects=True, **wanted)
+        http = library.AsyncClient(event_hooks=hooks, **wanted)
         options = {
             "base_url": self._base_url or GEMINI_URL,
             "timeout": int(IDLE_SECONDS * 1000),

@@ -51,7 +51,7 @@ def http_options(http: Any, url: str | None) -> dict[str, Any]:  # noqa: ANN401
     """For a client of an HTTP library (``httpx`` or ``httpx2``) that asks the service at ``url``.
 
     Each stream holds a connection, and none waits for another. A server on this machine is not
-    sought behind a proxy of the environment.
+    sought behind a proxy of the environment. Redirects would carry keys and texts elsewhere.
     """
     parts = parts_of(url or "")
     here = {host.strip("[]") for host in _LOOPBACK}
@@ -61,6 +61,7 @@ def http_options(http: Any, url: str | None) -> dict[str, Any]:  # noqa: ANN401
         "mounts": {f"all://{host}": None for host in _LOOPBACK},
         # With TLS the environment may have certificates, without it nothing but proxies.
         "trust_env": not is_here,
+        "follow_redirects": False,
     }
 
 
@@ -233,6 +234,7 @@ class VendorProvider(Provider, Generic[ClientT]):
                 f"Provider {self.alias!r} at {self.describe()} cannot be reached: {words}"
             )
         if (failure := self._failure_of(error)) is not None:
+            failure = failure.redirecting(getattr(error, "response", None))
             return failure.without(self._hide).as_error(self.alias, model)
         # What is not of the protocol's shape fails in the SDK, or where we read what it made of it.
         if isinstance(error, (self._any_error(), ValueError, TypeError, AttributeError)):

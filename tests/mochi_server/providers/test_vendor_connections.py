@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -15,10 +16,11 @@ from mochi_server.errors import ModelNotFound, ProviderBusy, ProviderError, Prov
 from mochi_server.providers import anthropic, gemini, openai_compatible
 from mochi_server.providers import vendor as vendors
 from mochi_server.providers.anthropic import AnthropicProvider
-from mochi_server.providers.base import ContentDelta
+from mochi_server.providers.base import ContentDelta, ModelRequest
 from mochi_server.providers.gemini import GeminiProvider
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
-from tests.support.exact_vendors import JSON, VENDORS, OpenAI, Vendor, serving
+from tests.support.exact_vendors import HELLO, JSON, VENDORS, OpenAI, Vendor, serving
+from tests.support.http_wire import Connection, Request
 
 MANY = 130
 PROVIDERS: list[Any] = [OpenAICompatibleProvider, AnthropicProvider, GeminiProvider]
@@ -113,6 +115,56 @@ async def test_no_address_but_ours_is_asked(kind: Any, monkeypatch: Any) -> None
         await provider.aclose()
 
 
+@asynccontextmanager
+async def answering(
+    answer: Callable[[Request, Connection], Awaitable[None]],
+) -> AsyncIterator[str]:
+    """The address of a server that answers so."""
+    made: list[Connection] = []
+
+    def connect() -> Connection:
+        made.append(Connection(answer))
+        return made[-1]
+
+    server = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for connection in made:
+            connection.stop()
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+async def test_a_redirect_is_told_and_not_followed(kind: Any) -> None:
+    """The HTTP libraries would carry the conversation, and most headers with keys, elsewhere."""
+    asked: list[Request] = []
+
+    async def there(request: Request, connection: Connection) -> None:
+        asked.append(request)
+        connection.send(200, b"{}", JSON)
+
+    async def here(request: Request, connection: Connection) -> None:
+        target = f"{elsewhere.replace('://', '://me:pass-word@')}/moved{request.path}?key=tok-en"
+        connection._head(307, {"Location": target, "Content-Length": "0"})
+
+    async with answering(there) as elsewhere, answering(here) as url:
+        provider = kind("it", api_key="very-secret", base_url=url)
+        for ask in (
+            provider.list_models,
+            lambda: provider.show_model("some-model"),
+            provider.stream(ModelRequest(model="some-model", messages=HELLO)).__anext__,
+        ):
+            with anyio.fail_after(40), pytest.raises(ProviderError) as caught:
+                await ask()
+            assert f"redirects to {elsewhere}/moved/" in caught.value.message
+            assert caught.value.details["upstream_status"] == 307
+            for secret in ("very-secret", "pass-word", "tok-en"):
+                assert secret not in str(caught.value.as_json())
+        await provider.aclose()
+    assert asked == []
+
+
 @pytest.mark.parametrize("kind", PROVIDERS)
 async def test_models_that_do_not_come_are_given_up(kind: Any, monkeypatch: Any) -> None:
     """A list needs no model: who waits for it must not wait as long as for a reply."""
@@ -152,6 +204,24 @@ async def test_a_server_too_busy_to_list_its_models_is_believed_to_have_them(
         assert (await vendor.provider.show_model("a")).name == "a"
         with pytest.raises(ModelNotFound):
             await vendor.provider.show_model("b")
+
+
+async def test_a_server_too_busy_to_list_its_models_is_not_asked_at_once_again(
+    monkeypatch: Any,
+) -> None:
+    """Each question would wait for the list as long as the first one, and in vain."""
+    now = 1000.0
+    monkeypatch.setattr(openai_compatible, "time", SimpleNamespace(monotonic=lambda: now))
+    async with serving("openai") as vendor:
+        assert isinstance(vendor, OpenAI)
+        vendor.answers([b'{"data": [{"id": "a"}]}'], kind=JSON)
+        assert (await vendor.provider.show_model("a")).name == "a"
+        monkeypatch.setattr(vendors, "ANSWER_SECONDS", 0.2)
+        vendor.answers([], kind=JSON, then="hold")
+        for seconds in (31, 20):
+            now += seconds
+            assert (await vendor.provider.show_model("a")).name == "a"
+        assert len(vendor.fake.paths) == 2
 
 
 ODD_LISTS: list[Any] = [
