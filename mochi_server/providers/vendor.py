@@ -17,8 +17,8 @@ from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderU
 from .answers import Overheard, words_of
 from .attempts import ATTEMPTS, WholeCharacters, lists_models, patiently
 from .base import Chunk, ModelRequest, Provider
-from .calls import plain_text
 from .failures import Failure, http_errors, not_configured, not_installed
+from .hiding import HIDDEN, hiding
 
 CONNECT_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 600.0
@@ -34,7 +34,6 @@ KEPT_CONNECTIONS: Final = 100
 """Idle ones; the HTTP libraries close them after five seconds."""
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-HIDDEN: Final = "…"
 MOST_LETTERS: Final = 1000
 """Of what a service says, in an error: it may be a page, or the whole request."""
 
@@ -107,6 +106,7 @@ class VendorProvider(Provider, Generic[ClientT]):
         key = api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key
         self._api_key = (key or "").strip() or None
         self._base_url = (base_url or "").strip() or None
+        self._without_secrets = hiding(self._api_key, parts_of(self._base_url or ""))
         self._attempts = attempts
         self._sdk: Any = None
         self._opened: ClientT | None = None
@@ -269,7 +269,6 @@ class VendorProvider(Provider, Generic[ClientT]):
         return failure.without(self._hide).as_error(self.alias, model)
 
     def _hide(self, words: str) -> str:
-        """The words, in whole characters, without the key, which some services repeat."""
-        words = plain_text(words)
-        words = words.replace(self._api_key, HIDDEN) if self._api_key else words
+        """The words without the secrets, which some services repeat, and no more than a few."""
+        words = self._without_secrets(words)
         return words if len(words) <= MOST_LETTERS else f"{words[:MOST_LETTERS]}{HIDDEN}"

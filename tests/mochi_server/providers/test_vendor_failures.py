@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import gc
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from typing import Any
@@ -200,6 +204,58 @@ async def test_a_login_in_the_address_is_not_shown(vendor, unused_tcp_port_facto
     assert f"http://{where}" in found.message
     assert "pass-word" not in str(found.as_json())
     assert "tok-en" not in str(found.as_json())
+
+
+@asynccontextmanager
+async def repeating(words: str = "") -> AsyncIterator[int]:
+    """The port of a service that refuses a request with its whole head, and says more."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            body = json.dumps({"error": {"message": f"{words} {head}", "code": 400}}).encode()
+            length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            writer.write(f"HTTP/1.1 400 X\r\n{length}Connection: close\r\n\r\n".encode() + body)
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+async def test_a_login_that_the_service_repeats_is_not_shown(vendor):
+    told = "Basic login, m@e:päss word, or m%40e:p%C3%A4ss%20word"
+    async with repeating(told) as port:
+        address = f"http://m%40e:p%C3%A4ss%20word@127.0.0.1:{port}/v1?token=to%20ken"
+        provider = vendor("it", api_key=KEY, base_url=address)
+        errors = [await failure_of(provider)]
+        with pytest.raises(MochiError) as caught, anyio.fail_after(40):
+            await provider.list_models()
+        await provider.aclose()
+    for found in (*errors, caught.value):
+        shown = str(found.as_json())
+        assert "Basic login, m@e:…, or m%40e:…" in shown
+        basic = base64.b64encode("m@e:päss word".encode()).decode()
+        for secret in ("ss word", "ss%20word", basic, basic.rstrip("="), "to%20ken", "to ken", KEY):
+            assert secret not in shown
+
+
+@pytest.mark.parametrize(
+    ("key", "login", "told", "shown"),
+    [
+        ("x", "", "maximum context length is exceeded: x", "maximum context length is exceeded: …"),
+        (KEY, "me:pw@", "pwd is not pw, me", "pwd is not …, me"),
+        (KEY, "me:@", "some of me", "some of …"),
+        (KEY, "tok-en@", "a bad tok-en", "a bad …"),
+        (KEY, f"me:{KEY}-too@", f"a bad {KEY}-too", "a bad …"),
+    ],
+)
+async def test_what_is_hidden_leaves_other_words_as_they_are(key, login, told, shown):
+    async with repeating(told) as port:
+        address = f"http://{login}127.0.0.1:{port}/v1?v=1&api-version=2"
+        found = await failure_of(OpenAICompatibleProvider("it", base_url=address, api_key=key))
+    assert shown in str(found.as_json())
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
