@@ -119,8 +119,8 @@ async def test_one_that_hangs_holds_up_nobody_for_longer_than_the_limit(runtime_
         provider("ollama", ollama.url), *(provider(alias, silent) for alias in away)
     )
     begin = time.monotonic()
-    survey = await ask(runtime, limit=0.5)
-    assert time.monotonic() - begin < 8, "and not 10: they are asked at once"
+    survey = await ask(runtime, limit=3)
+    assert time.monotonic() - begin < 30, "and not 60: they are asked at once"
     first, *others = survey.providers.values()
     assert first.reachable
     assert first.models
@@ -129,7 +129,7 @@ async def test_one_that_hangs_holds_up_nobody_for_longer_than_the_limit(runtime_
         assert one.problem == {
             "provider": alias,
             "code": "PROVIDER_UNREACHABLE",
-            "message": "No answer within 0.5 s.",
+            "message": "No answer within 3 s.",
         }
 
 
@@ -173,7 +173,7 @@ async def test_a_provider_without_its_package_says_how_to_install_it(
 async def test_a_package_that_takes_long_to_import_takes_nothing_off_the_limit(
     runtime_of, ollama, tmp_path, monkeypatch
 ):
-    limit = 2.0
+    limit = 4.0
     code = f"import sys, time, openai\ntime.sleep({limit + 0.5})\nsys.modules[__name__] = openai\n"
     (tmp_path / "slow_vendor_package.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)

@@ -11,7 +11,7 @@ from .sse import ServerEvent
 
 
 async def turn(server: Server, session: str, message: str, **fields: Any) -> list[ServerEvent]:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         path = f"/chat/{session}/stream"
         return [event async for event in server.stream(path, {"message": message, **fields})]
 
