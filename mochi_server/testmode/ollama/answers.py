@@ -21,7 +21,7 @@ _ESCAPED: Final = {sign.encode(): f"\\u{ord(sign):04x}".encode() for sign in "<>
 
 
 class Answer(Exception):
-    """A whole answer; raised where nothing else can follow, as most are errors."""
+    """A whole answer; refusals are raised."""
 
     def __init__(self, status: int, body: bytes | str | Body, content_type: str = JSON) -> None:
         """Say it.

@@ -112,9 +112,8 @@ class FakeOllama:
                     return web.Response(status=204, headers=PREFLIGHT)
                 check_route(request.method, request.path, {**ROUTES, **BEYOND_CHAT})
                 response: web.StreamResponse = await handler(request)
-            except Answer as answer:
-                headers = {"Content-Type": answer.content_type} if answer.content_type else {}
-                return web.Response(status=answer.status, body=answer.body, headers=headers)
+            except Answer as refusal:
+                return _sent(refusal)
             except ConnectionResetError:  # nobody is there to hear it
                 return web.Response()
             return response
@@ -135,26 +134,26 @@ class FakeOllama:
 
     async def _tags(self, request: web.Request) -> web.Response:
         del request
-        raise Answer(200, self._models.tags())
+        return _sent(Answer(200, self._models.tags()))
 
     async def _ps(self, request: web.Request) -> web.Response:
         del request
-        raise Answer(200, self._models.ps())
+        return _sent(Answer(200, self._models.ps()))
 
     async def _show(self, request: web.Request) -> web.Response:
-        raise Answer(200, shown_model(await request.read(), self._models).shown())
+        return _sent(Answer(200, shown_model(await request.read(), self._models).shown()))
 
     async def _embed(self, request: web.Request) -> web.Response:
-        raise Answer(200, embedded(await request.read(), self._models))
+        return _sent(Answer(200, embedded(await request.read(), self._models)))
 
     async def _embeddings(self, request: web.Request) -> web.Response:
-        raise Answer(200, embedding(await request.read(), self._models))
+        return _sent(Answer(200, embedding(await request.read(), self._models)))
 
     async def _pull(self, request: web.Request) -> web.Response:
         lines, streams = pulled(await request.read(), self._models)
         if streams:
-            raise Answer(200, b"".join(map(encoded, lines)), NDJSON)
-        raise Answer(200, lines[-1])
+            return _sent(Answer(200, b"".join(map(encoded, lines)), NDJSON))
+        return _sent(Answer(200, lines[-1]))
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -171,7 +170,8 @@ class FakeOllama:
         model.loaded = None if unloads(body) else window
         if not body.get("messages"):
             reason = "load" if model.loaded else "unload"
-            raise Answer(200, _last(told, last_line(body["model"], {"content": ""}, reason)))
+            line = last_line(body["model"], {"content": ""}, reason)
+            return _sent(Answer(200, _last(told, line)))
         check_fits(body, prompt_tokens(body["messages"], body.get("tools") or ()), window)
         asked = asked_by(body, thinks=thinks(body, model), window=window)
         try:
@@ -188,6 +188,11 @@ class FakeOllama:
             if body.get("stream", True):
                 return await _stream(request, first, said, words, told)
             return await _whole(request, first, said, words, told)
+
+
+def _sent(answer: Answer) -> web.Response:
+    headers = {"Content-Type": answer.content_type} if answer.content_type else {}
+    return web.Response(status=answer.status, body=answer.body, headers=headers)
 
 
 def _admit(request: web.Request, *, on_loopback: bool) -> None:
@@ -251,7 +256,7 @@ async def _whole(
         lines += words.say(beat)
         if lines and "error" in lines[-1]:
             raise Answer(_status_of(beat), lines[-1]["error"])
-    raise Answer(200, _last(told, joined(lines)) if lines else {})
+    return _sent(Answer(200, _last(told, joined(lines)) if lines else {}))
 
 
 async def _from(first: Beat, rest: AsyncGenerator[Beat, None]) -> AsyncGenerator[Beat, None]:
@@ -271,12 +276,12 @@ def _hangs_up(request: web.Request, beat: Beat) -> bool:
 
 async def _root(request: web.Request) -> web.Response:
     del request
-    raise Answer(200, b"Ollama is running", "text/plain; charset=utf-8")
+    return _sent(Answer(200, b"Ollama is running", "text/plain; charset=utf-8"))
 
 
 async def _version(request: web.Request) -> web.Response:
     del request
-    raise Answer(200, {"version": VERSION})
+    return _sent(Answer(200, {"version": VERSION}))
 
 
 def serve(sock: socket.socket, fake: FakeOllama, ready: Callable[[], object]) -> None:
@@ -288,10 +293,5 @@ def serve(sock: socket.socket, fake: FakeOllama, ready: Callable[[], object]) ->
 
     app.on_startup.append(announce)
     web.run_app(
-        app,
-        sock=sock,
-        print=None,
-        access_log=None,
-        shutdown_timeout=1.0,
-        handler_cancellation=True,
+        app, sock=sock, print=None, access_log=None, shutdown_timeout=1.0, handler_cancellation=True
     )
