@@ -74,5 +74,5 @@ async def confirm_tool(
 async def confirmations(request: HttpRequest, session_id: str) -> HttpResponse:
     """Oldest first; whichever process runs the turn that asks."""
     runtime = get_runtime()
-    await runtime.sessions.storage.signature(session_id)  # not found is not the same as none
+    await runtime.sessions.check_exists(session_id)  # no session is not the same as no question
     return json_response({"confirmations": await runtime.chat.confirmations(session_id)})

@@ -86,7 +86,7 @@ async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -
             details={"session_id": session_id},
         )
     with suppress(SessionNotFound):
-        await runtime.sessions.storage.signature(session_id)  # it may be long: not read twice
+        await runtime.sessions.check_exists(session_id)
         return False
     if payload.model is None:
         raise SessionNotFound(

@@ -10,13 +10,7 @@ from functools import partial
 from pydantic import JsonValue
 
 from ..aio import finish, in_thread
-from ..errors import (
-    InvalidRequest,
-    MochiError,
-    SessionExists,
-    SessionNotFound,
-    SessionUnreadable,
-)
+from ..errors import InvalidRequest, MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from ..ids import new_session_id
 from ..messages import now
 from .cache import DocumentCache
@@ -124,6 +118,14 @@ class SessionManager:
         """
         return await self._load(session_id, None)
 
+    async def check_exists(self, session_id: str) -> None:
+        """Ask whether it is there, without reading it: it may be long.
+
+        Raises:
+            SessionNotFound: there is none.
+        """
+        await self.storage.signature(session_id)
+
     async def _load(self, session_id: str, signature: tuple[int, ...] | None) -> ChatSession:
         """The session; a signature that was seen just now spares one look at the storage."""
         document = await self._document(session_id, signature)
@@ -214,7 +216,7 @@ class SessionManager:
     @asynccontextmanager
     async def _exclusively(self, session_id: str) -> AsyncIterator[None]:
         """The claim, which an unknown session does not get."""
-        await self.storage.signature(session_id)
+        await self.check_exists(session_id)
         async with self.storage.claim(session_id):
             yield
 
@@ -268,8 +270,7 @@ class SessionManager:
     async def _document(self, session_id: str, signature: tuple[int, ...] | None) -> Document:
         """From the cache if the storage still has the same; else read, checked and kept."""
         if session_id in self._cache:
-            if signature is None:
-                signature = await self.storage.signature(session_id)
+            signature = signature or await self.storage.signature(session_id)
             if document := self._cache.get(session_id, signature):
                 return document
         data, signature = await self.storage.read(session_id)

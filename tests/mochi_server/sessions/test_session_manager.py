@@ -206,6 +206,15 @@ async def test_a_deleted_session_is_nowhere(manager: SessionManager):
                 pytest.fail("edited what is not there")
 
 
+async def test_whether_a_session_is_there_is_told_without_reading_it(tmp_path: Path):
+    (tmp_path / "odd.json").write_text("no session")
+    manager = SessionManager(sessions_dir=tmp_path)
+    await manager.check_exists("odd")
+    for session_id in ("none", "../odd", "odd/"):
+        with pytest.raises(SessionNotFound):
+            await manager.check_exists(session_id)
+
+
 async def test_a_list_shows_the_documented_keys(manager: SessionManager):
     made = await manager.create("qwen3:14b", system_prompt="Be kind.")
     async with manager.edit(made.session_id) as session:
