@@ -68,6 +68,8 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
             http_client=http_client_of(sdk, self._base_url),
         )
+        # Nothing that the SDK has read in the environment.
+        client._custom_headers = {}  # noqa: SLF001 - there is no other way
         return client
 
     async def list_models(self) -> list[ModelInfo]:

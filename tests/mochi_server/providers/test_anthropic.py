@@ -401,6 +401,13 @@ async def test_a_wrong_key_is_an_error_that_does_not_show_it(fake):
     await provider.aclose()
 
 
+async def test_no_header_comes_from_variables_that_are_no_settings(provider, monkeypatch):
+    """The SDK would send them to any address, and fail where they are not ASCII."""
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Api-Key: other\nX-Mine: Zürich")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "other")
+    assert await provider.list_models()
+
+
 async def test_no_key_is_not_configured():
     provider = AnthropicProvider("anthropic")
     with pytest.raises(ProviderNotConfigured, match="ANTHROPIC_API_KEY"):
