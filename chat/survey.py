@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from mochi_project.probe import Remembered, ask_all
@@ -17,7 +17,7 @@ from mochi_server.errors import (
 )
 from mochi_server.messages import now
 from mochi_server.providers.base import ModelInfo
-from mochi_server.providers.registry import ProviderRegistry
+from mochi_server.providers.registry import ProviderRegistry, problem_of
 from mochi_server.runtime import Runtime
 
 LIMIT_SECONDS = 3.0
@@ -99,17 +99,9 @@ async def _fill_in(registry: ProviderRegistry, alias: str, answer: ProviderAnswe
         if await provider.check():
             answer.reachable = True
             answer.latency_ms = round((time.perf_counter() - begin) * 1000, 1)
-        models = await provider.list_models()
-        reason = None if models else await provider.problem()
+        answer.models = await registry.models_of(alias)
     except MochiError as error:
         _note(alias, error, answer)
-        return
-    if reason is not None:
-        _note(alias, ProviderNotConfigured(reason), answer)
-        return
-    answer.models = [
-        replace(one, name=registry.full_name(alias, one.name), provider=alias) for one in models
-    ]
 
 
 def _why_none(task: asyncio.Task[None], limit: float) -> MochiError | None:
@@ -119,11 +111,6 @@ def _why_none(task: asyncio.Task[None], limit: float) -> MochiError | None:
     if not task.cancelled() and task.exception() is not None:  # logged by its owner
         return InternalError()
     return None
-
-
-def problem_of(alias: str, error: MochiError) -> JSONObject:
-    """What is wrong with a provider."""
-    return {"provider": alias, "code": error.code, "message": error.message}
 
 
 @lru_cache(maxsize=1)

@@ -167,7 +167,7 @@ class Conversations:
             ModelNotFound, ProviderNotConfigured, ProviderUnreachable, ProviderError.
         """
         provider, name = self._providers.resolve(full_name)
-        info = await provider.show_model(name)
+        info = await self._providers.show_model(full_name)
         model = ChatModel(full_name=full_name, name=name, info=info, provider=provider)
         model.check_thinking(think)
         if tools:

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+import anyio
 from pydantic import JsonValue
 
-from ..errors import JSONObject, MochiError, ProviderNotConfigured
+from ..errors import (
+    InternalError,
+    JSONObject,
+    MochiError,
+    ModelNotFound,
+    ProviderNotConfigured,
+    ProviderUnreachable,
+)
 from .base import ModelInfo, Provider
+
+LIST_SECONDS: Final = 40.0
+"""Longest wait for a provider's models, imports included; our own give up before, and say more."""
+
+logger = logging.getLogger(__name__)
+
+
+class HasNoModel(ProviderNotConfigured):
+    """The provider answers, has no model, and says what to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,39 +92,63 @@ class ProviderRegistry:
             ModelNotFound, ProviderUnreachable, ProviderError.
         """
         provider, name = self.resolve(model)
-        return replace(await provider.show_model(name), name=model, provider=provider.alias)
+        try:
+            found = await provider.show_model(name)
+        except ModelNotFound as error:
+            message = error.message.replace(f"Model {name!r}", f"Model {model!r}", 1)
+            raise ModelNotFound(message, details={**error.details, "model": model}) from error
+        return replace(found, name=model, provider=provider.alias)
+
+    async def models_of(self, alias: str) -> list[ModelInfo]:
+        """Every model of a provider, under the names by which requests call them.
+
+        Raises:
+            KeyError: no such alias.
+            HasNoModel: it has none, and knows why.
+            ProviderNotConfigured, ProviderUnreachable, ProviderError.
+        """
+        provider = self._providers[alias]
+        found = await provider.list_models()
+        if not found and (reason := await provider.problem()) is not None:
+            raise HasNoModel(reason)
+        return [
+            replace(model, name=self.full_name(alias, model.name), provider=alias)
+            for model in found
+        ]
 
     async def list_models(self) -> ModelList:
         """Every model of every provider that answers, asked all at once.
 
         Raises:
-            ProviderError: no provider has a model, and this is why the first one has none;
-                ``details["problems"]`` has every provider's reason.
+            MochiError: no provider has a model, and this is why the first one that failed has
+                none; ``details["problems"]`` has every provider's reason.
         """
-        answers = await asyncio.gather(*(self._of(alias) for alias in self.aliases))
-        models = [model for found, _, _ in answers for model in found]
-        problems = [problem for _, problem, _ in answers if problem is not None]
-        error = next((error for _, _, error in answers if error is not None), None)
-        if error is not None and not models:
+        aliases = self.aliases
+        answers = await asyncio.gather(*map(self._answer, aliases))
+        models = [model for answer in answers if isinstance(answer, list) for model in answer]
+        errors = {
+            alias: answer
+            for alias, answer in zip(aliases, answers, strict=True)
+            if isinstance(answer, MochiError)
+        }
+        problems = [problem_of(alias, error) for alias, error in errors.items()]
+        failed = (error for error in errors.values() if not isinstance(error, HasNoModel))
+        if not models and (error := next(failed, None)) is not None:
             error.details["problems"] = list[JsonValue](problems)
             raise error
         return ModelList(models=models, problems=problems)
 
-    async def _of(self, alias: str) -> tuple[list[ModelInfo], JSONObject | None, MochiError | None]:
-        """The models of a provider, else its problem, and the error if it is one."""
-        provider = self._providers[alias]
-        try:
-            found = await provider.list_models()
-            reason = None if found else await provider.problem()
-        except MochiError as error:
-            return [], _problem(alias, error.code, error.message), error
-        if reason is not None:
-            return [], _problem(alias, ProviderNotConfigured.code, reason), None
-        named = [
-            replace(model, name=self.full_name(alias, model.name), provider=alias)
-            for model in found
-        ]
-        return named, None, None
+    async def _answer(self, alias: str) -> list[ModelInfo] | MochiError:
+        """The models of a provider, else why there are none; it may be anybody's."""
+        with anyio.move_on_after(LIST_SECONDS):
+            try:
+                return await self.models_of(alias)
+            except MochiError as error:
+                return error
+            except Exception:
+                logger.exception("The provider %s failed to list its models", alias)
+                return InternalError()
+        return ProviderUnreachable(f"No answer within {LIST_SECONDS:g} s.")
 
     async def aclose(self) -> None:
         """Close every provider, also when one of them fails to."""
@@ -117,5 +160,6 @@ class ProviderRegistry:
                 raise outcome
 
 
-def _problem(alias: str, code: str, message: str) -> JSONObject:
-    return {"provider": alias, "code": code, "message": message}
+def problem_of(alias: str, error: MochiError) -> JSONObject:
+    """What is wrong with a provider."""
+    return {"provider": alias, "code": error.code, "message": error.message}

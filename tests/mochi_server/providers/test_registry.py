@@ -1,0 +1,143 @@
+"""All providers together: the models of all, and one that is asked for by its full name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mochi_server import Runtime
+from mochi_server.config import load_settings
+from mochi_server.errors import InternalError, ModelNotFound, ProviderNotConfigured
+from mochi_server.providers import registry
+from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.base import Chunk, Finish, ModelInfo, ModelRequest, Provider
+from mochi_server.providers.registry import ProviderRegistry
+from tests.support import fake_anthropic
+
+
+class GoodProvider(Provider):
+    """One model."""
+
+    async def list_models(self) -> list[ModelInfo]:
+        return [ModelInfo(name="a")]
+
+    async def show_model(self, name: str) -> ModelInfo:
+        if name != "a":
+            raise ModelNotFound(model=name)
+        return ModelInfo(name=name)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        yield Finish(reason="stop")
+
+    async def check(self) -> bool:
+        return True
+
+
+class BrokenProvider(GoodProvider):
+    """One with a mistake in it."""
+
+    async def list_models(self) -> list[ModelInfo]:
+        raise RuntimeError("a mistake")
+
+
+class OddProvider(GoodProvider):
+    """One that answers with what is no model."""
+
+    async def list_models(self) -> list[ModelInfo]:
+        return [None]  # type: ignore[list-item]
+
+
+class HangingProvider(GoodProvider):
+    """One that never answers."""
+
+    async def list_models(self) -> list[ModelInfo]:
+        await anyio.sleep_forever()
+        return []
+
+
+class LateProvider(GoodProvider):
+    """One whose own limit of time is over."""
+
+    async def list_models(self) -> list[ModelInfo]:
+        raise TimeoutError
+
+
+class EmptyProvider(GoodProvider):
+    """One that knows why it has none."""
+
+    async def list_models(self) -> list[ModelInfo]:
+        return []
+
+    async def problem(self) -> str | None:
+        return "Buy one."
+
+
+def registry_of(**kinds: type[Provider]) -> ProviderRegistry:
+    return ProviderRegistry({alias: kind(alias) for alias, kind in kinds.items()})
+
+
+async def test_one_bad_provider_hides_no_good_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(registry, "LIST_SECONDS", 0.2)
+    providers = registry_of(
+        bad=BrokenProvider,
+        odd=OddProvider,
+        hanging=HangingProvider,
+        late=LateProvider,
+        empty=EmptyProvider,
+        good=GoodProvider,
+    )
+    with anyio.fail_after(20):
+        found = await providers.list_models()
+    assert [(model.name, model.provider) for model in found.models] == [("good/a", "good")]
+    assert [(problem["provider"], problem["code"]) for problem in found.problems] == [
+        ("bad", "INTERNAL_ERROR"),
+        ("odd", "INTERNAL_ERROR"),
+        ("hanging", "PROVIDER_UNREACHABLE"),
+        ("late", "INTERNAL_ERROR"),
+        ("empty", "PROVIDER_NOT_CONFIGURED"),
+    ]
+    assert "a mistake" not in str(found.problems), "which is the log's"
+    assert "RuntimeError: a mistake" in caplog.text
+    assert found.problems[2]["message"] == "No answer within 0.2 s."
+    assert found.problems[4]["message"] == "Buy one."
+
+
+async def test_where_nobody_has_a_model_the_first_failure_is_the_answer() -> None:
+    with pytest.raises(InternalError) as caught:
+        await registry_of(empty=EmptyProvider, bad=BrokenProvider).list_models()
+    problems = caught.value.details["problems"]
+    assert isinstance(problems, list)
+    assert len(problems) == 2
+    found = await registry_of(empty=EmptyProvider).list_models()
+    assert found.models == []
+    assert [problem["message"] for problem in found.problems] == ["Buy one."]
+
+
+async def test_the_models_of_one_provider_have_their_full_names() -> None:
+    providers = registry_of(first=GoodProvider, second=GoodProvider, empty=EmptyProvider)
+    assert [model.name for model in await providers.models_of("first")] == ["a"]
+    assert [model.name for model in await providers.models_of("second")] == ["second/a"]
+    with pytest.raises(ProviderNotConfigured, match="Buy one"):
+        await providers.models_of("empty")
+
+
+async def test_a_model_that_is_not_there_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+    async with fake_anthropic.FakeAnthropic() as fake:
+        vendor = AnthropicProvider("vendor", api_key=fake_anthropic.KEY, base_url=fake.url)
+        providers = {"first": GoodProvider("first"), "own": GoodProvider("own"), "vendor": vendor}
+        settings = load_settings(data_dir=tmp_path, summarization_enabled=False)
+        async with aclosing(Runtime(settings, providers=providers)) as runtime:
+            session = await runtime.sessions.create("a")
+            for name in ("zzz", "own/zzz", "vendor/zzz"):
+                with pytest.raises(ModelNotFound, match=f"'{name}'") as caught:
+                    await runtime.providers.show_model(name)
+                assert caught.value.details["model"] == name
+                with pytest.raises(ModelNotFound, match=f"'{name}'") as caught:
+                    await runtime.chat.open_turn(session.session_id, message="Hi", model=name)
+                assert caught.value.details["model"] == name
