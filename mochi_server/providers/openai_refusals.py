@@ -90,7 +90,7 @@ class Ways:
     """How the models behind one address want their requests, as far as it is known."""
 
     def __init__(self) -> None:
-        self._takes_options = True
+        self._no_options: set[str] = set()
         self._want_thoughts: set[str] = set()
         """Models whose requests must have the thinking of each reply."""
         self._take_no_thoughts: set[str] = set()
@@ -102,7 +102,7 @@ class Ways:
         """The request as its model wants it."""
         model, messages = payload["model"], payload["messages"]
         made = dict(payload)
-        if not self._takes_options:
+        if model in self._no_options:
             made.pop(OPTIONS, None)
         if model in self._want_thoughts:
             made["messages"] = _with_thoughts(messages)
@@ -117,7 +117,8 @@ class Ways:
     def learn(self, asked: Mapping[str, Any], taken: Mapping[str, Any]) -> None:
         """Note what helped: a request, and what it was when it was taken."""
         model, messages = taken["model"], taken["messages"]
-        self._takes_options = self._takes_options and OPTIONS in taken
+        if OPTIONS not in taken:
+            self._no_options.add(model)
         if messages != asked["messages"]:
             refused = messages == _without_thoughts(messages)
             (self._take_no_thoughts if refused else self._want_thoughts).add(model)
