@@ -65,8 +65,8 @@ def _vendors(settings: MochiServerSettings) -> Backends:
             "OPTIONS": {
                 "api_key": settings.openai_api_key,
                 "base_url": settings.openai_base_url,
-                "abilities": ("completion", "tools", "thinking"),
-                "attempts": 3,
+                "organization": settings.openai_org_id,
+                "project": settings.openai_project_id,
             },
         },
         "anthropic": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from platformdirs import user_cache_path
 from pydantic import AliasChoices, Field, SecretStr, model_validator
@@ -37,6 +37,11 @@ def variable_of(field: str) -> str:
 def _bare(name: str) -> AliasChoices:
     """Read ``MOCHI_NAME`` and, as other programs write it, ``NAME``."""
     return AliasChoices(f"{PREFIX}{name}", name)
+
+
+def _unset(name: str, description: str) -> Any:  # noqa: ANN401 - as pydantic's
+    """A field of both names that has no default."""
+    return Field(default=None, validation_alias=_bare(name), description=description)
 
 
 class MochiServerSettings(BaseSettings):
@@ -184,26 +189,16 @@ class MochiServerSettings(BaseSettings):
     )
 
     # Other providers
-    openai_api_key: SecretStr | None = Field(
-        default=None, validation_alias=_bare("OPENAI_API_KEY"), description="Key of OpenAI."
+    openai_api_key: SecretStr | None = _unset("OPENAI_API_KEY", "Key of OpenAI.")
+    openai_base_url: str | None = _unset(
+        "OPENAI_BASE_URL", "Address of any OpenAI-compatible server."
     )
-    openai_base_url: str | None = Field(
-        default=None,
-        validation_alias=_bare("OPENAI_BASE_URL"),
-        description="Address of any OpenAI-compatible server.",
-    )
-    anthropic_api_key: SecretStr | None = Field(
-        default=None, validation_alias=_bare("ANTHROPIC_API_KEY"), description="Key of Anthropic."
-    )
-    anthropic_base_url: str | None = Field(
-        default=None, validation_alias=_bare("ANTHROPIC_BASE_URL"), description="Its address."
-    )
-    gemini_api_key: SecretStr | None = Field(
-        default=None, validation_alias=_bare("GEMINI_API_KEY"), description="Key of Gemini."
-    )
-    gemini_base_url: str | None = Field(
-        default=None, validation_alias=_bare("GEMINI_BASE_URL"), description="Its address."
-    )
+    openai_org_id: str | None = _unset("OPENAI_ORG_ID", "Organisation to bill; told to OpenAI.")
+    openai_project_id: str | None = _unset("OPENAI_PROJECT_ID", "Project of it; told to OpenAI.")
+    anthropic_api_key: SecretStr | None = _unset("ANTHROPIC_API_KEY", "Key of Anthropic.")
+    anthropic_base_url: str | None = _unset("ANTHROPIC_BASE_URL", "Its address.")
+    gemini_api_key: SecretStr | None = _unset("GEMINI_API_KEY", "Key of Gemini.")
+    gemini_base_url: str | None = _unset("GEMINI_BASE_URL", "Its address.")
 
     # Several processes
     redis_url: RedisAddress | None = Field(

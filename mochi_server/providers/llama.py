@@ -18,7 +18,11 @@ class LlamaServer(OpenAICompatibleProvider):
     def __init__(self, alias: str, endpoint: Endpoint, sampling: JSONObject) -> None:
         # Kept connections save nothing on loopback, and llama.cpp closes them at will.
         super().__init__(
-            alias, base_url=endpoint.base_url, api_key=endpoint.api_key, keep_alive=False
+            alias,
+            base_url=endpoint.base_url,
+            api_key=endpoint.api_key,
+            attempts=1,
+            keep_alive=False,
         )
         self.endpoint = endpoint
         self.uses = 0

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
 from .answers import Overheard, words_of
+from .attempts import ATTEMPTS
 from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, wait_of
 from .openai_refusals import EFFORT, OPTIONS, Ways, changed
@@ -23,6 +24,9 @@ from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider, http_client_o
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
     from openai.types.chat import ChatCompletionChunk
+
+EVERYTHING: Final = ("completion", "tools", "thinking")
+"""Abilities of a model of which nothing is known; it says so itself where it lacks one."""
 
 LIST_SECONDS: Final = 30.0
 """How long a list of models is believed."""
@@ -56,8 +60,10 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         *,
         base_url: str | None = None,
         api_key: SecretStr | str | None = None,
-        abilities: Sequence[str] = ("completion",),
-        attempts: int = 1,
+        organization: str | None = None,
+        project: str | None = None,
+        abilities: Sequence[str] = EVERYTHING,
+        attempts: int = ATTEMPTS,
         keep_alive: bool = True,
         http_client: Any = None,  # noqa: ANN401 - the HTTP client of the SDK's own version
     ) -> None:
@@ -67,6 +73,8 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             alias: name of the provider.
             base_url: address with its ``/v1``; None is OpenAI itself.
             api_key: sent as bearer token; a server of one's own may need none.
+            organization: id of the one to bill; told to OpenAI only.
+            project: id of one of its projects; told to OpenAI only.
             abilities: capabilities of every model; the protocol does not tell.
             attempts: how often to ask a busy server before the first token.
             keep_alive: whether connections are used again; pointless on loopback.
@@ -82,6 +90,9 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         host = f".{parts.hostname}" if parts is not None else ""
         self._is_azure = host.endswith(_AZURE)
         self._is_openai = host.endswith(_OPENAI) or self._is_azure
+        is_own = self._is_openai and not self._is_azure
+        self._organization = organization if is_own else None
+        self._project = project if is_own else None
 
     @property
     def configured(self) -> bool:
@@ -98,16 +109,28 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             default_headers=self._headers,
             http_client=self._http_client or http_client_of(sdk, self._base_url),
         )
+        # Nothing that the SDK has read in the environment: no admin's key, no headers.
+        client.organization, client.project = self._organization, self._project
+        client.admin_api_key = None
+        client._custom_headers = self._headers  # noqa: SLF001 - there is no other way
         _ = client.models, client.chat.completions  # imported at first use: not in the event loop
         return client
 
     async def list_models(self) -> list[ModelInfo]:
-        """The server's models; it says little more than their names."""
-        client = await self._client()
-        with self._answered(None):
-            page = await client.models.list()
-            names = [str(model.id) for model in page.data or () if model.id]
-        models = [self._info(n) for n in names if not (self._is_openai and NO_CHAT.match(n))]
+        """The server's models, by little more than their names; none where it has no list."""
+        return await self._list() or []
+
+    async def _list(self) -> list[ModelInfo] | None:
+        """The list; None where the server does not know the route."""
+        client, models = await self._client(), None
+        try:
+            with self._answered(None):
+                page = await client.models.list()
+                names = [str(model.id) for model in page.data or () if model.id]
+            models = [self._info(n) for n in names if not (self._is_openai and NO_CHAT.match(n))]
+        except ProviderError as error:
+            if error.details.get("upstream_status") not in _NO_LIST:
+                raise
         self._listed = (time.monotonic(), models)
         return models
 
@@ -131,19 +154,15 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         raise ModelNotFound(model=name)
 
     async def _look(self) -> list[ModelInfo] | None:
-        """The list; None where the server does not know the route."""
+        """The list, or the last one where the server has no time for it."""
         try:
-            return await self.list_models()
+            return await self._list()
         except ProviderUnreachable as error:
             # Small servers answer nothing while they generate: they still have what they had.
             if self._listed is None or not isinstance(error.__cause__, TimeoutError):
                 raise
+            self._listed = (time.monotonic(), self._listed[1])
             return self._listed[1]
-        except ProviderError as error:
-            if error.details.get("upstream_status") not in _NO_LIST:
-                raise
-        self._listed = (time.monotonic(), None)
-        return None
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()

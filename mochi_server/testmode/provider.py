@@ -38,7 +38,7 @@ class ScriptedProvider(OpenAICompatibleProvider):
             cancel_after_words: where every reply is cut; None for whole ones.
             listed: whether the list of models shows some; any name works either way.
         """
-        super().__init__(alias, base_url=BASE_URL)
+        super().__init__(alias, base_url=BASE_URL, attempts=1)
         self._pace = words_per_second
         self._cancel = cancel_after_words
         self._is_listed = listed

@@ -15,6 +15,8 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
+from mochi_server.backends import build_provider, default_providers
+from mochi_server.config import load_settings
 from mochi_server.errors import (
     ContextOverflow,
     MochiError,
@@ -25,8 +27,10 @@ from mochi_server.errors import (
     ProviderUnreachable,
 )
 from mochi_server.messages import ToolCall
+from mochi_server.providers import attempts
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_openai import (
     JSON,
     Answer,
@@ -240,10 +244,10 @@ async def test_a_connection_dropped_without_a_response_is_tried_once_more(provid
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_busy_server_says_when_to_come_back(provider, fake, status):
-    fake.answers = [error(status, headers={"Retry-After": "7"}, message="slow down")]
+    fake.answers = [error(status, headers={"Retry-After": "70"}, message="slow down")]
     with pytest.raises(ProviderBusy, match="slow down") as caught:
         await reply(provider)
-    assert caught.value.retry_after == 7
+    assert caught.value.retry_after == 70
 
 
 async def test_nobody_listening_is_unreachable(unused_tcp_port_factory):
@@ -261,6 +265,74 @@ async def test_neither_key_nor_address_is_not_configured():
     with pytest.raises(ProviderNotConfigured, match="OPENAI_API_KEY"):
         await reply(provider)
     assert await provider.check() is False
+
+
+async def test_no_header_comes_from_variables_that_are_no_settings(
+    fake: FakeOpenAI, monkeypatch: Any
+) -> None:
+    """The SDK would send them to any address, and fail where they are not ASCII."""
+    added = "X-Mine: secret\nAuthorization: Bearer other"
+    variables = {
+        "OPENAI_ORG_ID": "Zürich",
+        "OPENAI_PROJECT_ID": "proj",
+        "OPENAI_ADMIN_KEY": "sk-admin",
+        "OPENAI_CUSTOM_HEADERS": added,
+    }
+    own = {"openai-organization", "openai-project", "x-mine"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    scripted = ScriptedProvider("test", words_per_second=0)
+    provider = OpenAICompatibleProvider("openai", base_url=fake.base_url, api_key="sk-test")
+    fake.answers = [MODELS, stream(delta(content="Yes"), finished())]
+    await provider.list_models()
+    assert (await reply(provider))[0] == ContentDelta("Yes")
+    assert isinstance((await reply(scripted))[-1], Finish)
+    for headers in fake.headers:
+        assert headers["authorization"] == "Bearer sk-test"
+        assert not own & headers.keys()
+    await provider.aclose()
+    await scripted.aclose()
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        (None, {"openai-organization": "org-1", "openai-project": "proj-1"}),
+        ("https://eu.api.openai.com/v1",
+         {"openai-organization": "org-1", "openai-project": "proj-1"}),
+        ("https://vendor.example/v1", {}),
+        ("https://me.openai.azure.com/openai/v1", {}),
+    ],
+)  # fmt: skip
+async def test_organisation_and_project_are_told_to_openai_only(
+    address: str | None, told: dict[str, str], monkeypatch: Any
+) -> None:
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(200, json={"object": "list", "data": []})
+
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+    settings = load_settings(openai_api_key="k", openai_base_url=address)
+    backend = default_providers(settings)["openai"]
+    backend["OPTIONS"]["http_client"] = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    provider = build_provider("openai", backend)
+    await provider.list_models()
+    names = {"openai-organization", "openai-project"}
+    assert {name: asked[0].headers[name] for name in names & asked[0].headers.keys()} == told
+    await provider.aclose()
+
+
+async def test_one_more_address_has_tools_thinking_and_patience(fake: FakeOpenAI) -> None:
+    """As the settings make ``openai``: the protocol is the same."""
+    provider = OpenAICompatibleProvider("groq", base_url=fake.base_url, api_key="k")
+    busy = error(429, headers={"Retry-After": "0"}, message="slow")
+    fake.answers = [MODELS, busy, busy, stream(delta(content="a"), finished())]
+    assert (await provider.show_model("m")).capabilities == ["completion", "tools", "thinking"]
+    assert (await reply(provider))[0] == ContentDelta("a")
+    await provider.aclose()
 
 
 async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
@@ -373,7 +445,8 @@ async def test_the_sdk_is_not_imported_in_the_event_loop():
     assert out == b"[]\n"
 
 
-async def test_check_says_whether_it_answers(provider, fake):
+async def test_check_says_whether_it_answers(provider, fake, monkeypatch):
+    monkeypatch.setattr(attempts, "CHECK_SECONDS", 30)  # the import of the SDK may take long
     fake.answers = [MODELS, error(500, message="boom")]
     assert await provider.check() is True
     assert await provider.check() is False

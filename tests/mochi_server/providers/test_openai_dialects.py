@@ -12,6 +12,7 @@ import pytest
 
 from mochi_server.errors import ProviderBusy, ProviderError
 from mochi_server.messages import ToolCall
+from mochi_server.providers import attempts
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from tests.support.fake_openai import (
@@ -315,6 +316,18 @@ async def test_a_server_that_refuses_to_be_asked_for_counts_is_not_asked(provide
     assert ["stream_options" in body for body in fake.bodies] == [True, False, False]
 
 
+async def test_of_the_models_of_a_gateway_only_those_that_refuse_are_not_asked_for_counts(
+    provider, fake
+):
+    yes = stream(delta(content="Yes"), finished(), usage(7, 2))
+    refusal = error(422, message={"detail": [FORBIDDEN]}, type="invalid_request_error")
+    fake.answers = [refusal, yes, yes, yes]
+    for model in ("mistral", "gpt-x", "mistral"):
+        await reply(provider, model=model)
+    asked = [(body["model"], "stream_options" in body) for body in fake.bodies]
+    assert asked == [("mistral", True), ("mistral", False), ("gpt-x", True), ("mistral", False)]
+
+
 CALLED: list[dict[str, Any]] = [
     *HELLO,
     {"role": "assistant", "content": "", "model": "other/model", "tool_calls": [
@@ -433,6 +446,15 @@ async def test_other_fields_that_are_refused_are_named(provider, fake):
     with pytest.raises(ProviderError, match=r"tools.*Extra inputs"):
         await reply(provider)
     assert len(fake.bodies) == 1
+
+
+async def test_a_server_without_a_list_of_models_answers_all_the_same(provider, fake, monkeypatch):
+    monkeypatch.setattr(attempts, "CHECK_SECONDS", 30)  # the import of the SDK may take long
+    fake.answers = [error(status, message="no such route") for status in (404, 405, 501, 404)]
+    assert [await provider.check() for _ in range(3)] == [True] * 3
+    assert await provider.list_models() == []
+    assert (await provider.show_model("gpt-x")).name == "gpt-x"
+    assert len(fake.paths) == 4
 
 
 async def test_a_server_without_a_list_of_models_is_believed(provider, fake):
