@@ -106,13 +106,14 @@ class TestServer:
         return "".join(self._lines)
 
     def _read(self, lines: IO[str]) -> None:
-        for line in lines:
-            self._lines.append(line)
-            _, found, address = line.partition(LISTENS)
-            if found and not self.url:
-                self.url = address.strip()
-            if self._mark in line:
-                self._ready.set()
+        with lines:
+            for line in lines:
+                self._lines.append(line)
+                _, found, address = line.partition(LISTENS)
+                if found and not self.url:
+                    self.url = address.strip()
+                if self._mark in line:
+                    self._ready.set()
         self._ready.set()
 
     def wait(self) -> None:
@@ -132,9 +133,7 @@ class TestServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._reader.join()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._reader.join(STOP_SECONDS)  # a child of its own may still hold the pipe
 
 
 @contextmanager

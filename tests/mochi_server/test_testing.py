@@ -6,13 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from urllib.request import urlopen
 
 import pytest
 
+from mochi_server import testing
 from mochi_server.initialise import run_init
 from mochi_server.startup import provider_lines
-from mochi_server.testing import WARM, running_server
+from mochi_server.testing import WARM, TestServer, running_server
 from tests.support.pytest_runs import pytest_in
 from tests.support.server import ROOT
 
@@ -138,6 +140,32 @@ def test_the_line_that_says_that_a_server_is_ready_comes_also_when_no_model_coul
 def test_a_setting_that_is_none_is_refused_by_its_name():
     with pytest.raises(TypeError, match="cors_origin"), running_server(cors_origin=["*"]):
         pass
+
+
+def test_a_grandchild_that_holds_the_output_does_not_hold_the_end(monkeypatch):
+    monkeypatch.setattr(testing, "STOP_SECONDS", 0.5)
+    waits = "import sys; sys.stdin.read()"
+    code = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {waits!r}])\n"
+        "print(child.pid, 'listens on nothing', flush=True)\n"
+        "child.wait()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    server = TestServer(process, "listens on")
+    server.wait()
+    ended = threading.Thread(target=server.stop, daemon=True)
+    ended.start()
+    ended.join(60)
+    held = ended.is_alive()
+    assert process.stdin is not None
+    process.stdin.close()  # ends the grandchild
+    ended.join(60)
+    assert not held
+    assert process.poll() is not None
+    server.stop()
 
 
 def test_importing_the_library_does_not_import_the_fixtures():
