@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from importlib import import_module
+from traceback import format_exception
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
@@ -19,6 +21,8 @@ from .attempts import ATTEMPTS, WholeCharacters, lists_models, patiently
 from .base import Chunk, ModelRequest, Provider
 from .failures import Failure, http_errors, not_configured, not_installed
 from .hiding import HIDDEN, hiding
+
+logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 600.0
@@ -237,9 +241,12 @@ class VendorProvider(Provider, Generic[ClientT]):
             failure = failure.redirecting(getattr(error, "response", None))
             return failure.without(self._hide).as_error(self.alias, model)
         # What is not of the protocol's shape fails in the SDK, or where we read what it made of it.
-        if isinstance(error, (self._any_error(), ValueError, TypeError, AttributeError)):
-            return ProviderError(f"Provider {self.alias!r}: {self._hide(str(error))}")
-        return None
+        if not isinstance(error, (self._any_error(), ValueError, TypeError, AttributeError)):
+            return None
+        if not isinstance(error, self._any_error()):  # it may be a mistake of ours
+            trace = self._without_secrets("".join(format_exception(error)))
+            logger.warning("An answer of provider %r cannot be read\n%s", self.alias, trace)
+        return ProviderError(f"Provider {self.alias!r}: {self._hide(str(error))}")
 
     @abstractmethod
     def _failure_of(self, error: Exception) -> Failure | None:

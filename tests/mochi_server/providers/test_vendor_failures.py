@@ -19,6 +19,7 @@ import pytest
 
 from mochi_server.errors import (
     ContextOverflow,
+    JSONObject,
     MochiError,
     ProviderBusy,
     ProviderError,
@@ -323,3 +324,27 @@ async def test_the_log_has_no_key_and_no_login_at_any_level(vendor, caplog):
         assert fake.paths
     for secret in (KEY, "pass-word"):
         assert secret not in caplog.text
+
+
+class Mistaken(OpenAICompatibleProvider):
+    """One with a mistake in it."""
+
+    def extra_body(self, request: ModelRequest) -> JSONObject:
+        raise TypeError(f"a mistake of ours, with {KEY}")
+
+
+async def test_what_may_be_a_mistake_of_ours_is_logged_with_its_place_and_without_secrets(caplog):
+    caplog.set_level("INFO", logger="mochi_server")
+    async with running_fake() as fake:
+        found = await failure_of(Mistaken("it", api_key=KEY, base_url=fake.base_url))
+        assert type(found) is ProviderError
+        (record,) = [one for one in caplog.records if one.name.startswith("mochi_server")]
+        assert record.levelname == "WARNING"
+        assert "in extra_body" in caplog.text
+        assert "TypeError: a mistake of ours, with …" in caplog.text
+        assert KEY not in caplog.text
+        caplog.clear()
+        fake.answers = [error(500, message="theirs"), stream({"error": {"message": "theirs"}})]
+        for _ in range(2):
+            await failure_of(OpenAICompatibleProvider("it", base_url=fake.base_url, attempts=1))
+        assert not [one for one in caplog.records if one.name.startswith("mochi_server")]
