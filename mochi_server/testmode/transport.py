@@ -70,14 +70,16 @@ class Answers:
         said = paced(beats, self._pace)
         first = await first_sound(said)
         if isinstance(first, Cut) and first.failure is not None:
+            await said.aclose()
             return self._failed(first.failure)
         if isinstance(first, Cut) and first.kind == "disconnect":
+            await said.aclose()
             raise self._library.RemoteProtocolError(
                 "Server disconnected without sending a response.", request=request
             )
         words = OpenAIWords(body, f"{stable_hash(request.content.decode()):016x}")
         parts = self._written(first, said, words, request)
-        return self._library.Response(200, headers=_SSE, stream=self._stream(parts))
+        return self._library.Response(200, headers=_SSE, stream=self._stream(parts, said))
 
     async def _written(
         self,
@@ -107,14 +109,15 @@ class Answers:
         return self._library.Response(400, json={"error": error})
 
 
-def _keep(stream: Any, parts: AsyncGenerator[bytes, None]) -> None:  # noqa: ANN401
-    stream.parts = parts
+def _keep(stream: Any, *generators: AsyncGenerator[Any, None]) -> None:  # noqa: ANN401
+    stream.generators = generators
 
 
 def _iterate(stream: Any) -> AsyncIterator[bytes]:  # noqa: ANN401
-    parts: AsyncIterator[bytes] = stream.parts
+    parts: AsyncIterator[bytes] = stream.generators[0]
     return parts
 
 
 async def _close(stream: Any) -> None:  # noqa: ANN401
-    await stream.parts.aclose()
+    for generator in stream.generators:  # a body that nobody reads closes no beats
+        await generator.aclose()

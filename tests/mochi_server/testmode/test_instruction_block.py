@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import httpx2
@@ -22,7 +25,17 @@ from mochi_server.testing import (
 )
 from mochi_server.testing import text as words
 from mochi_server.testmode.lorem import length_of
-from tests.support.scripted import answer, chunks, deltas, finishes, parsed, text
+from mochi_server.testmode.transport import BASE_URL
+from tests.support.scripted import (
+    answer,
+    body_of,
+    chunks,
+    client,
+    deltas,
+    finishes,
+    parsed,
+    text,
+)
 
 
 def block(script: Any) -> str:
@@ -279,6 +292,32 @@ async def test_an_error_stands_at_its_place_among_the_messages():
     assert len(text(found).split()) == 4
     assert text(found, choice=2) == ""
     assert "error" in found[-1]
+
+
+FAILS: list[tuple[list[Any], type[Exception] | None]] = [
+    ([error(503)], None),
+    ([cut("disconnect")], httpx2.RemoteProtocolError),
+    ([words(20), cut("disconnect", after_words=3)], httpx2.RemoteProtocolError),
+    ([words(20)], None),
+]
+
+
+@pytest.mark.parametrize(("script", "fault"), FAILS)
+async def test_whatever_becomes_of_a_reply_nothing_of_it_is_left_behind(script, fault):
+    """Also where nobody reads it: what is left to the garbage collector ends at any time."""
+    left: list[str] = []
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(finalizer=lambda one: left.append(one.__qualname__))
+    try:
+        url, body = f"{BASE_URL}/chat/completions", body_of(instructions(*script))
+        with pytest.raises(fault) if fault else nullcontext():
+            async with client() as http, http.stream("POST", url, json=body) as response:
+                if fault:
+                    await response.aread()
+        gc.collect()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+    assert left == []
 
 
 async def test_a_disconnect_breaks_the_connection_before_or_within_the_reply():
