@@ -96,6 +96,8 @@ class Failure:
     """Of HTTP; None, or 200, for an event in mid-stream."""
     codes: tuple[object, ...] = ()
     """Names that it gives the error; the first is shown."""
+    is_spent: bool = False
+    """Whether a quota is used up that waiting does not give back."""
     retry_after: int | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     """``n_prompt_tokens`` and ``n_ctx``, where it tells them apart from its words."""
@@ -121,17 +123,17 @@ class Failure:
             details["upstream_code"] = str(self.codes[0]) if self.codes[0] is not None else None
         if self.status is not None:
             details["upstream_status"] = self.status
-        if codes & SPENT:
+        if self.is_spent or codes & SPENT:
             return ProviderError(f"Provider {alias!r}: {self.words}", details=details)
         if (counts := self._too_long(codes)) is not None:
             details |= {"upstream": self.words, **counts}
             return ContextOverflow(model=model, details=details)
         if codes & BUSY:
-            return ProviderBusy(
-                f"Provider {alias!r} is busy: {self.words}", retry_after=self.retry_after
-            )
+            words = f"Provider {alias!r} is busy: {self.words}"
+            return ProviderBusy(words, details=details, retry_after=self.retry_after)
         if codes & UNKNOWN_MODEL and model is not None:
-            return ModelNotFound(f"Model {model!r} is not available: {self.words}")
+            words = f"Model {model!r} is not available: {self.words}"
+            return ModelNotFound(words, details={**details, "model": model})
         return ProviderError(f"Provider {alias!r}: {self.words}", details=details)
 
     def _too_long(self, codes: set[str]) -> Mapping[str, int] | None:
@@ -202,4 +204,4 @@ def seconds_of(header: str | None) -> int | None:
     if until.tzinfo is None:  # "-0000"
         until = until.replace(tzinfo=timezone.utc)
     left = (until - datetime.now(timezone.utc)).total_seconds()
-    return max(0, -int(-left // 1))
+    return min(max(0, -int(-left // 1)), _LONGEST_WAIT)

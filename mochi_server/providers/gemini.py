@@ -6,9 +6,10 @@ The SDK is imported at first use, in a thread: it takes more than a second.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,6 +105,7 @@ class GeminiProvider(VendorProvider["Client"]):
 
     async def show_model(self, name: str) -> ModelInfo:
         """One model."""
+        name = _short(name)
         until, model, _ = self._known.get(name, (0.0, None, None))
         if model is not None and until > time.monotonic():
             return model
@@ -115,21 +117,22 @@ class GeminiProvider(VendorProvider["Client"]):
                 found = await client.aio.models.get(model=name)
             except ValueError as error:  # signs that no name has, refused by the SDK
                 raise ModelNotFound(model=name) from error
-        return self._remember(found)
+        return self._remember(found, name)
 
-    def _remember(self, model: Model) -> ModelInfo:
-        name = (model.name or "").removeprefix("models/")
+    def _remember(self, model: Model, name: str | None = None) -> ModelInfo:
+        own = _short(model.name or "")
         info = ModelInfo(
-            name=name,
-            family=name.partition("-")[0],
+            name=name or own,
+            family=own.partition("-")[0],
             capabilities=["completion", "tools", *(["thinking"] if model.thinking else [])],
             context_length=model.input_token_limit,
             provider=self.alias,
         )
-        self._known[name] = (time.monotonic() + MODEL_SECONDS, info, model.output_token_limit)
+        self._known[info.name] = (time.monotonic() + MODEL_SECONDS, info, model.output_token_limit)
         return info
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        request = replace(request, model=_short(request.model))
         try:
             async with aclosing(self._once(request)) as chunks:
                 async for chunk in chunks:
@@ -153,21 +156,24 @@ class GeminiProvider(VendorProvider["Client"]):
         assembly = Assembly(request.model, names)
         contents = contents_of(request.messages, request.model, names)
         responses: list[Any] = []
+        answers: Any = None
         with self._translated(request.model):
-            _taken.set(responses)
-            answers: Any = await client.aio.models.generate_content_stream(
+            asked = client.aio.models.generate_content_stream(
                 model=request.model,
                 contents=contents if self._takes_ids else without_ids(contents),
                 config=config,
             )
             try:
-                async for answer in answers:
+                answers, answer = await _opened(asked, responses)
+                while answer is not None:
                     for chunk in assembly.add(answer):
                         yield chunk
+                    answer = await anext(answers, None)
             finally:  # the SDK leaves its connection to the garbage collector
                 for response in responses:
                     await response.aclose()
-                await answers.aclose()
+                if answers is not None:
+                    await answers.aclose()
             for chunk in assembly.finish():
                 yield chunk
 
@@ -202,10 +208,13 @@ class GeminiProvider(VendorProvider["Client"]):
             return None
         status = error.code if isinstance(error.code, int) else None
         words = words_of(error.details if error.message is None else error.message)
+        words = words or (str(error) if status is None else f"HTTP {status}")
+        is_spent = _is_spent_for_today(error)
         return Failure(
-            words=words or (str(error) if status is None else f"HTTP {status}"),
+            words=f"the quota of the day is used up: {words}" if is_spent else words,
             status=status,
             codes=(error.status,),
+            is_spent=is_spent,
             retry_after=_retry_after(error),
         )
 
@@ -216,9 +225,24 @@ async def _limit_connect(request: Any) -> None:  # noqa: ANN401 - the HTTP libra
     request.extensions["timeout"] = {**limits, "connect": CONNECT_SECONDS}
 
 
+async def _opened(asked: Awaitable[Any], responses: list[Any]) -> tuple[Any, Any]:
+    """The answers, and the first of them, for which alone the SDK asks; None if there is none."""
+    token = _taken.set(responses)
+    try:
+        answers = await asked
+        return answers, await anext(answers, None)
+    finally:
+        _taken.reset(token)
+
+
 async def _take(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
     if (responses := _taken.get(None)) is not None:
         responses.append(response)
+
+
+def _short(name: str) -> str:
+    """The name of a model without what the API puts before it."""
+    return name.removeprefix("models/")
 
 
 def _can_chat(model: Model) -> bool:
@@ -226,15 +250,24 @@ def _can_chat(model: Model) -> bool:
     return "generateContent" in actions and "-tts" not in (model.name or "")
 
 
-def _retry_after(error: APIError) -> int | None:
-    """What the header says, else what the body does (``"retryDelay": "34.07s"``)."""
-    headers = getattr(error.response, "headers", None) or {}
-    wait = wait_of(headers)
+def _details(error: APIError) -> Iterator[dict[str, Any]]:
+    """What a refusal says beside its words."""
     body: Any = error.details
     if isinstance(body, dict):
         body = body.get("error", body)
     details = body.get("details") if isinstance(body, dict) else None
-    for detail in details if isinstance(details, list) else ():
-        if wait is None and isinstance(detail, dict) and "retryDelay" in detail:
+    return (one for one in (details if isinstance(details, list) else ()) if isinstance(one, dict))
+
+
+def _retry_after(error: APIError) -> int | None:
+    """What the header says, else what the body does (``"retryDelay": "34.07s"``)."""
+    wait = wait_of(getattr(error.response, "headers", None) or {})
+    for detail in _details(error):
+        if wait is None and "retryDelay" in detail:
             wait = seconds_of(str(detail["retryDelay"]).rstrip("s"))
     return wait
+
+
+def _is_spent_for_today(error: APIError) -> bool:
+    """Whether it names a quota of a day, though the service wants no more than some seconds."""
+    return any("PerDay" in str(detail.get("violations")) for detail in _details(error))

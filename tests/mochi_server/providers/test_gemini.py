@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from contextvars import copy_context
 from typing import Any
 
 import anyio
@@ -298,6 +299,32 @@ async def test_each_failure_has_its_error_and_the_services_own_words(
         assert caught.value.retry_after == 30
 
 
+QUOTA = "You exceeded your current quota.\nPlease retry in 0s."
+SOON = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "0s"}
+
+
+def exceeded(*quotas: Any) -> dict[str, Any]:
+    """The quotas that a refusal names."""
+    kind = "type.googleapis.com/google.rpc.QuotaFailure"
+    return {"@type": kind, "violations": [{"quotaId": quota} for quota in quotas]}
+
+
+async def test_the_quota_of_a_day_is_no_reason_to_ask_again(provider, fake):
+    """The service wants some seconds all the same."""
+    minute = "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"
+    day = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
+    fake.scripts = [failure(429, QUOTA, exceeded(minute, day), SOON)] * 2
+    with pytest.raises(ProviderError, match="quota of the day is used up: You exceeded") as caught:
+        await reply(provider)
+    assert type(caught.value) is ProviderError
+    assert caught.value.details["upstream_status"] == 429
+    assert len(fake.chats) == 1
+    odd = {"violations": [5, {"quotaId": 5}]}
+    short = [failure(429, QUOTA, found, SOON) for found in (exceeded(minute), odd)]
+    fake.scripts = [*short, Script(pieces=[A, END])]
+    assert (await reply(provider))[0] == ContentDelta("a")
+
+
 @pytest.mark.parametrize("error", ["slow", {"message": "slow", "details": 5}])
 async def test_a_refusal_of_another_shape_is_told_as_well(provider, fake, error):
     """Gateways before the service have their own."""
@@ -352,6 +379,48 @@ async def test_models_come_with_what_they_can_and_how_much_they_read(provider, f
     with pytest.raises(ModelNotFound, match="gemini-9"):
         await provider.show_model("gemini-9")
     assert await provider.check() is True
+
+
+@pytest.mark.parametrize("name", ["gemini-latest", f"models/{MODEL}"])
+async def test_a_model_that_calls_itself_otherwise_is_known_by_the_name_it_is_asked_for(
+    provider, fake, name
+):
+    fake.models["gemini-latest"] = listed(MODEL, outputTokenLimit=700)
+    fake.models[MODEL] = listed(MODEL, outputTokenLimit=700)
+    fake.scripts = [Script(pieces=[A, END])]
+    assert (await provider.show_model(name)).context_length == 1_048_576
+    await provider.show_model(name)
+    await reply(provider, model=name)
+    assert fake.chats[0]["generationConfig"]["maxOutputTokens"] == 700
+    assert [request.method for request in fake.requests] == ["GET", "POST"]
+
+
+async def test_a_model_by_its_long_name_gets_what_it_needs(provider, fake):
+    made: list[Chunk] = [ToolCall(id="one", name="add", arguments={}), Finish(reason="stop")]
+    unsigned = [*HELLO, *stored(made, "1")]
+    fake.models["gemini-2.5-flash-test"] = listed("gemini-2.5-flash-test")
+    fake.scripts = [Script(pieces=[A, END])] * 2
+    await reply(provider, model=f"models/{MODEL}", messages=unsigned)
+    await reply(provider, model="models/gemini-2.5-flash-test")
+    assert fake.chats[1]["generationConfig"]["thinkingConfig"] == {"thinking_budget": 0}
+
+
+async def test_a_reason_before_the_end_does_not_cut_the_reply(provider, fake):
+    """Vertex has told one with every piece, and some gateways do."""
+    pieces = [piece(reason="STOP"), piece({"text": "Hel"}, reason="STOP"), piece({"text": "lo"})]
+    fake.scripts = [Script(pieces=[*pieces, END])]
+    chunks = await reply(provider)
+    assert chunks[:-1] == [ContentDelta("Hel"), ContentDelta("lo")]
+
+
+async def test_a_reply_leaves_nothing_in_the_context_of_its_reader(provider, fake):
+    """It would gather the responses of all that is asked there later."""
+    await provider.show_model(MODEL)
+    before = dict(copy_context().items())
+    fake.scripts = [Script(pieces=[A, END])]
+    async with aclosing(provider.stream(ModelRequest(model=MODEL, messages=HELLO))) as chunks:
+        assert [chunk async for chunk in chunks]
+    assert dict(copy_context().items()) == before
 
 
 async def test_a_wrong_key_is_an_error_that_does_not_show_it(fake):
