@@ -12,7 +12,6 @@ import pytest
 
 from mochi_server.errors import ProviderBusy, ProviderError
 from mochi_server.messages import ToolCall
-from mochi_server.providers import attempts
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from tests.support.fake_openai import (
@@ -448,8 +447,8 @@ async def test_other_fields_that_are_refused_are_named(provider, fake):
     assert len(fake.bodies) == 1
 
 
-async def test_a_server_without_a_list_of_models_answers_all_the_same(provider, fake, monkeypatch):
-    monkeypatch.setattr(attempts, "CHECK_SECONDS", 30)  # the import of the SDK may take long
+async def test_a_server_without_a_list_of_models_answers_all_the_same(provider, fake):
+    await provider.prepare()  # the import of the SDK may take long
     fake.answers = [error(status, message="no such route") for status in (404, 405, 501, 404)]
     assert [await provider.check() for _ in range(3)] == [True] * 3
     assert await provider.list_models() == []
