@@ -96,12 +96,18 @@ async def _fill_in(registry: ProviderRegistry, alias: str, answer: ProviderAnswe
     provider = registry.get(alias)
     begin = time.perf_counter()
     try:
-        if await provider.check():
-            answer.reachable = True
-            answer.latency_ms = round((time.perf_counter() - begin) * 1000, 1)
+        if not provider.lists_to_check and await provider.check():
+            _heard(answer, begin)
         answer.models = await registry.models_of(alias)
+        if provider.lists_to_check:
+            _heard(answer, begin)
     except MochiError as error:
         _note(alias, error, answer)
+
+
+def _heard(answer: ProviderAnswer, begin: float) -> None:
+    answer.reachable = True
+    answer.latency_ms = round((time.perf_counter() - begin) * 1000, 1)
 
 
 def _why_none(task: asyncio.Task[None], limit: float) -> MochiError | None:

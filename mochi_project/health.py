@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from mochi_server.errors import MochiError
-from mochi_server.providers.base import Provider
 from mochi_server.runtime import Runtime
 
 from .probe import Remembered, answer_of, ask_all
@@ -16,6 +16,9 @@ LIMIT_SECONDS = 1.0
 
 FRESH_SECONDS = 3.0
 """Age up to which an answer is given again."""
+
+BELIEVED_SECONDS = 60.0
+"""How long a service is believed to be there that counts what is asked of it, once it was."""
 
 REDIS = "redis"
 
@@ -30,10 +33,15 @@ class Reachable:
     """Null where none is configured."""
 
 
-async def ask(runtime: Runtime) -> Reachable:
-    """Ask all of them."""
+async def ask(runtime: Runtime, believed: dict[str, float]) -> Reachable:
+    """Ask all of them.
+
+    Args:
+        runtime: whose providers.
+        believed: the times by alias until which those are that were there lately; kept by this.
+    """
     aliases = runtime.providers.aliases
-    questions = {f"check of {alias}": _check(runtime.providers.get(alias)) for alias in aliases}
+    questions = {f"check of {alias}": _check(runtime, alias, believed) for alias in aliases}
     if runtime.settings.redis_url is not None:
         questions[REDIS] = runtime.approvals.check()
     found = await ask_all(questions, tasks=runtime.background, limit=LIMIT_SECONDS)
@@ -43,18 +51,24 @@ async def ask(runtime: Runtime) -> Reachable:
     )
 
 
-async def _check(provider: Provider) -> bool:
+async def _check(runtime: Runtime, alias: str, believed: dict[str, float]) -> bool:
+    if believed.get(alias, 0.0) > time.monotonic():
+        return True
+    provider = runtime.providers.get(alias)
     try:
-        return await provider.check()
+        is_there = await provider.check()
     except MochiError:  # not configured
         return False
+    if is_there and provider.lists_to_check:
+        believed[alias] = time.monotonic() + BELIEVED_SECONDS
+    return is_there
 
 
 @lru_cache(maxsize=1)
 def health_of(runtime: Runtime) -> Remembered[Reachable]:
     """Who answers this runtime."""
     return Remembered(
-        partial(ask, runtime),
+        partial(ask, runtime, {}),
         tasks=runtime.background,
         fresh=FRESH_SECONDS,
         name="check of the providers",

@@ -9,15 +9,14 @@ from typing import Final
 
 import anyio
 
-from ..errors import MochiError, ProviderBusy
-from .base import Chunk, ContentDelta, Provider, ThinkingDelta
+from ..errors import ProviderBusy
+from .base import Chunk, ContentDelta, ThinkingDelta
 
 ATTEMPTS: Final = 3
 LONGEST_PAUSE_SECONDS: Final = 10.0
 """A service that wants more time than that is the client's to wait for."""
 
 FIRST_PAUSE_SECONDS: Final = 0.5
-CHECK_SECONDS: Final = 5.0
 
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _REPLACEMENT: Final = "\ufffd"
@@ -87,13 +86,3 @@ class WholeCharacters:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return _HALF.sub(_REPLACEMENT, text.removesuffix(self._half))
-
-
-async def lists_models(provider: Provider) -> bool:
-    """Whether a provider lists its models now, within five seconds."""
-    try:
-        with anyio.fail_after(CHECK_SECONDS):
-            await provider.list_models()
-    except (MochiError, TimeoutError):
-        return False
-    return True

@@ -57,6 +57,8 @@ class Provider(ABC):
     """One source of models. Built once per alias; used from one event loop at a time."""
 
     capabilities: Capabilities = Capabilities()
+    lists_to_check: bool = False
+    """Whether ``check`` costs a list of models, of a service that counts what is asked of it."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from ..aio import in_thread
 from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
 from .answers import Overheard, words_of
-from .attempts import ATTEMPTS, WholeCharacters, lists_models, patiently
+from .attempts import ATTEMPTS, WholeCharacters, patiently
 from .base import Chunk, ModelRequest, Provider
 from .failures import Failure, http_errors, not_configured, not_installed
 from .hiding import HIDDEN, hiding
@@ -89,6 +89,7 @@ def parts_of(url: str) -> SplitResult | None:
 class VendorProvider(Provider, Generic[ClientT]):
     """The models of one key at one address."""
 
+    lists_to_check = True
     service: ClassVar[str]
     """What it is called where no address is set."""
     module: ClassVar[str]
@@ -185,7 +186,11 @@ class VendorProvider(Provider, Generic[ClientT]):
 
     async def check(self) -> bool:
         """Whether the service lists its models now."""
-        return await lists_models(self)
+        try:
+            await self.list_models()
+        except MochiError:
+            return False
+        return True
 
     def describe(self) -> str:
         """The address, without what it has of logins."""

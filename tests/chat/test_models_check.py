@@ -180,9 +180,10 @@ async def test_a_package_that_takes_long_to_import_takes_nothing_off_the_limit(
     listed = {"object": "list", "data": [{"id": "m", "object": "model", "created": 1}]}
     async with running_fake() as fake:
         answer = Answer(pieces=[json.dumps(listed).encode()], content_type=JSON)
-        fake.answers = [answer, answer]
+        fake.answers = [answer]
         slow = SlowPackageProvider("openai", api_key=None, base_url=fake.base_url)
         survey = await ask(runtime_of(provider("ollama", ollama.url), slow), limit=limit)
+        assert len(fake.paths) == 1, "a list is answer enough, and costs a key's quota"
     one = survey.providers["openai"]
     assert (one.reachable, one.problem) == (True, None)
     assert one.latency_ms < limit * 1000
