@@ -155,7 +155,7 @@ def answer_findings(answers: Sequence[Answer]) -> Iterator[Finding]:
 def _findings(answer: Answer, *, some: bool) -> Iterator[Finding]:
     if answer.problem is not None:
         yield _problem(answer, some=some)
-    elif answer.models:  # else it is not meant to be seen
+    elif answer.models:
         name = f"{answer.alias} {answer.version}" if answer.version else answer.alias
         text = f"{name} at {answer.where}: {counted(answer.models, 'model')}"
         pace = "" if answer.seconds is None else f", answers in {answer.seconds * 1000:.0f} ms"
@@ -164,6 +164,11 @@ def _findings(answer: Answer, *, some: bool) -> Iterator[Finding]:
             warning(f"{text}{pace}.", "Look at its network and load.")
             if slow
             else ok(f"{text}{pace}.")
+        )
+    elif answer.alias not in BUILT_IN:  # ``test`` is not meant to be seen
+        yield note(
+            f"{answer.alias} at {answer.where} lists no model.",
+            "Use its models by their names, or correct its address.",
         )
     if answer.version is not None and _numbers(answer.version) < CUTS_SILENTLY:
         yield warning(

@@ -206,6 +206,11 @@ def test_without_any_model_there_is_an_error_and_with_one_a_warning() -> None:
     assert levels(list(answer_findings([gone, has]))) == ["warning", "ok"]
     slow = Answer(alias="ollama", where="http://a", models=2, version="0.33.0", seconds=1.5)
     assert levels(list(answer_findings([slow, none]))) == ["warning", "note"]
+    unlisted = Answer(alias="openai", where="http://a/v1")
+    hidden = Answer(alias="test", where="test")
+    found = list(answer_findings([unlisted, hidden, has]))
+    assert levels(found) == ["note", "ok"]
+    assert found[0].what == "openai at http://a/v1 lists no model."
 
 
 class Faulty(Provider):
