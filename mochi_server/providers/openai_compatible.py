@@ -107,7 +107,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
             max_retries=0,
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
             default_headers=self._headers,
-            http_client=self._http_client or http_client_of(sdk, self._base_url),
+            http_client=self._http(),
         )
         # Nothing that the SDK has read in the environment: no admin's key, no headers.
         client.organization, client.project = self._organization, self._project
@@ -115,6 +115,10 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         client._custom_headers = self._headers  # noqa: SLF001 - there is no other way
         _ = client.models, client.chat.completions  # imported at first use: not in the event loop
         return client
+
+    def _http(self) -> Any:  # noqa: ANN401 - as that of the constructor
+        """What the SDK sends its requests through."""
+        return self._http_client or http_client_of(self._sdk, self._base_url)
 
     async def list_models(self) -> list[ModelInfo]:
         """The server's models, by little more than their names; none where it has no list."""

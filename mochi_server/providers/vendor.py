@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from importlib import import_module
 from traceback import format_exception
+from types import ModuleType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
@@ -70,10 +71,14 @@ def http_options(http: Any, url: str | None) -> dict[str, Any]:  # noqa: ANN401
 
 def http_client_of(sdk: Any, url: str | None) -> Any:  # noqa: ANN401 - as above
     """A client for an SDK, made by ourselves: its own complains when it could not be made."""
-    kind = sdk.DefaultAsyncHttpxClient
-    bases = (base.__module__.partition(".")[0] for base in kind.__mro__)
-    library = next(name for name in bases if name.startswith("httpx"))
-    return kind(**http_options(import_module(library), url))
+    return sdk.DefaultAsyncHttpxClient(**http_options(http_library_of(sdk), url))
+
+
+def http_library_of(sdk: Any) -> ModuleType:  # noqa: ANN401 - as above
+    """The HTTP library that an SDK is made for, ``httpx`` or ``httpx2`` by its version."""
+    kinds = sdk.DefaultAsyncHttpxClient.__mro__
+    names = (kind.__module__.partition(".")[0] for kind in kinds)
+    return import_module(next(name for name in names if name.startswith("httpx")))
 
 
 def parts_of(url: str) -> SplitResult | None:

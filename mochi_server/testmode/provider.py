@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..completions import ModelInfo, ModelRequest
 from ..errors import JSONObject
@@ -15,7 +15,6 @@ from .reply import text_of
 from .transport import BASE_URL, scripted_client
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
     from pydantic import JsonValue
 
 
@@ -43,11 +42,10 @@ class ScriptedProvider(OpenAICompatibleProvider):
         self._cancel = cancel_after_words
         self._is_listed = listed
 
-    def _connect(self) -> AsyncOpenAI:
-        self._http_client = scripted_client(
+    def _http(self) -> Any:  # noqa: ANN401 - as in the base class
+        return scripted_client(
             self._sdk, words_per_second=self._pace, cancel_after_words=self._cancel
         )
-        return super()._connect()
 
     def extra_body(self, request: ModelRequest) -> JSONObject:
         """The messages one by one: the wire joins those of one role that follow each other."""

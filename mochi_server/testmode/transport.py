@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
 import orjson
 
+from ..providers.vendor import http_library_of
 from .beats import Beat, Cut, first_sound, paced
 from .example import NoExample
 from .lorem import stable_hash
@@ -37,7 +37,7 @@ def scripted_client(
         words_per_second: pace of the replies; 0 for none.
         cancel_after_words: where every reply is cut.
     """
-    library = import_module(sdk.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
+    library = http_library_of(sdk)
     answers = Answers(library, words_per_second, cancel_after_words)
     transport = library.MockTransport(answers.answer)
     return sdk.DefaultAsyncHttpxClient(transport=transport, trust_env=False)
