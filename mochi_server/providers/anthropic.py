@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from pydantic import SecretStr
 
-from ..errors import MochiError
+from ..errors import MochiError, ModelNotFound, ProviderError
 from .answers import Overheard, words_of
 from .anthropic_requests import Traits, is_forced, payload_of
 from .anthropic_wire import LEGAL_NAME, Assembly
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 DRAIN_SECONDS: Final = 0.5
 """Longest wait for the end of the body when the reply has ended."""
+
+_NO_ROUTE: Final = frozenset({404, 405, 501})
+_NO_MODEL: Final = "not_found_error"
+"""The vendor's own name for a model that is not there."""
 
 
 class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
@@ -73,20 +77,35 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         return client
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models of the key, newest first."""
+        """The models of the key, newest first; none of a gateway that has no list."""
         client = await self._client()
-        with self._answered(None):
-            models = [model async for model in client.models.list(limit=1000)]
-            return [self._remember(model) for model in models if model.lifecycle != "retired"]
+        try:
+            with self._answered(None):
+                models = [model async for model in client.models.list(limit=1000)]
+                return [self._remember(model) for model in models if model.lifecycle != "retired"]
+        except ProviderError as error:
+            if error.details.get("upstream_status") not in _NO_ROUTE:
+                raise
+            return []
 
     async def show_model(self, name: str) -> ModelInfo:
-        """One model; its short names are known too."""
+        """One model; its short names are known too. Of a gateway that has no list, any."""
         until, model, _ = self._known.get(name, (0.0, None, None))
         if model is not None and until > time.monotonic():
             return model
         client = await self._client()
-        with self._answered(name):
-            return self._remember(await client.models.retrieve(name), name)
+        try:
+            with self._answered(name):
+                return self._remember(await client.models.retrieve(name), name)
+        except (ModelNotFound, ProviderError) as error:
+            said = error.details
+            if said.get("upstream_status") not in _NO_ROUTE or said["upstream_code"] == _NO_MODEL:
+                raise
+            abilities = ["completion", "tools", "thinking"]
+            return self._keep(
+                ModelInfo(name=name, capabilities=abilities, provider=self.alias),
+                Traits(enabled=True),
+            )
 
     def _remember(self, model: VendorsModel, name: str | None = None) -> ModelInfo:
         traits = Traits.of(model)
@@ -106,11 +125,14 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             context_length=model.max_input_tokens,
             provider=self.alias,
         )
+        return self._keep(info, traits)
+
+    def _keep(self, info: ModelInfo, traits: Traits) -> ModelInfo:
         self._known[info.name] = (time.monotonic() + MODEL_SECONDS, info, traits)
         return info
 
     async def _traits(self, name: str) -> Traits:
-        """What is known of a model; a server without a list of models tells nothing."""
+        """What is known of a model; nothing where it cannot be asked for now."""
         with suppress(MochiError):
             await self.show_model(name)
         return self._known[name][2] if name in self._known else Traits(enabled=True)

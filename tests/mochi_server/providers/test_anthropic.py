@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from importlib import import_module
 from typing import Any
 
 import anyio
@@ -37,7 +39,9 @@ from tests.support.fake_anthropic import (
     text,
     thinking,
 )
+from tests.support.http_wire import Request
 from tests.support.sse_vendor import Script, event
+from tests.support.tool_folders import until
 
 HELLO = [{"role": "user", "content": "Hello"}]
 ADD = {"type": "function", "function": {"name": "add", "description": "Adds.",
@@ -52,6 +56,7 @@ async def fake() -> AsyncIterator[FakeAnthropic]:
 
 @pytest.fixture
 async def provider(fake: FakeAnthropic) -> AsyncIterator[AnthropicProvider]:
+    import_module(AnthropicProvider.module)  # of which a busy machine makes half a minute
     provider = AnthropicProvider("anthropic", api_key=KEY, base_url=fake.url)
     yield provider
     await provider.aclose()
@@ -370,9 +375,12 @@ async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
 async def test_cancelling_the_reader_closes_the_connection(provider, fake):
     fake.scripts = [said(text(0, "a"), then="hold")]
     await provider.list_models()  # and the SDK is there
-    with anyio.move_on_after(0.5):
-        await reply(provider)
-    with anyio.fail_after(2):
+    reading = asyncio.ensure_future(reply(provider))
+    await until(lambda: not fake.scripts)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    with anyio.fail_after(20):
         await fake.left.wait()
 
 
@@ -390,6 +398,58 @@ async def test_models_come_with_what_they_can_and_how_much_they_read(provider, f
     with pytest.raises(ModelNotFound, match="claude-9"):
         await provider.show_model("claude-9")
     assert await provider.check() is True
+
+
+class FakeGateway(FakeAnthropic):
+    """A service that has the messages of the API, and not its list of models."""
+
+    def __init__(self, status: int, body: dict[str, Any]) -> None:
+        super().__init__()
+        self.instead = Script(status=status, body=body)
+
+    def route(self, request: Request) -> Script:
+        if request.path.startswith("/v1/models"):
+            return self.instead
+        return super().route(request)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, {"detail": "Not Found"}),
+        (404, {"error": {"code": 404, "message": "No route"}}),
+        (405, {"detail": "Method Not Allowed"}),
+        (501, {}),
+    ],
+)
+async def test_a_gateway_without_a_list_of_models_is_believed_to_have_every_model(status, body):
+    async with FakeGateway(status, body) as gateway:
+        provider = AnthropicProvider("it", api_key=KEY, base_url=gateway.url)
+        await provider.prepare()
+        assert await provider.list_models() == []
+        assert await provider.check() is True
+        model = await provider.show_model(PLAIN_MODEL)
+        assert (model.name, model.provider, model.context_length) == (PLAIN_MODEL, "it", None)
+        assert model.capabilities == ["completion", "tools", "thinking"]
+        asked = len(gateway.requests)
+        gateway.scripts = [said(text(0, "a"), end())] * 2
+        assert (await reply(provider, model=PLAIN_MODEL))[0] == ContentDelta("a")
+        assert (await reply(provider, model=PLAIN_MODEL, think="low"))[0] == ContentDelta("a")
+        assert len(gateway.requests) == asked + 2
+        assert gateway.chats[1]["thinking"]["type"] == "enabled"
+        with pytest.raises(ModelNotFound, match="nobody"):
+            await reply(provider, model="nobody")
+        await provider.aclose()
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+async def test_a_list_that_is_refused_is_an_error(status):
+    async with FakeGateway(status, {"detail": "No"}) as gateway:
+        provider = AnthropicProvider("it", api_key=KEY, base_url=gateway.url)
+        for asked in (provider.list_models(), provider.show_model(MODEL)):
+            with pytest.raises(ProviderError, match="No"):
+                await asked
+        await provider.aclose()
 
 
 async def test_a_wrong_key_is_an_error_that_does_not_show_it(fake):
