@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from importlib import import_module
 from typing import Any
 
 import anyio
@@ -13,9 +14,10 @@ import pytest
 
 from mochi_server.errors import MochiError
 from mochi_server.providers.anthropic import AnthropicProvider
-from mochi_server.providers.base import Chunk, ModelRequest, Provider
+from mochi_server.providers.base import Chunk, ModelRequest
 from mochi_server.providers.gemini import GeminiProvider
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from mochi_server.providers.vendor import VendorProvider
 
 from . import fake_anthropic, fake_gemini, fake_openai
 from .sse_vendor import Script
@@ -28,7 +30,7 @@ class Vendor(ABC):
     """A service that answers in exact bytes, and our provider for it."""
 
     model: str
-    provider: Provider
+    provider: VendorProvider[Any]
 
     @abstractmethod
     async def open(self, stack: AsyncExitStack) -> None: ...
@@ -144,5 +146,6 @@ async def serving(name: str) -> AsyncIterator[Vendor]:
     async with AsyncExitStack() as stack:
         found = VENDORS[name]()
         await found.open(stack)
+        import_module(found.provider.module)  # of which a busy machine makes half a minute
         stack.push_async_callback(found.provider.aclose)
         yield found

@@ -7,6 +7,7 @@ import base64
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from contextvars import copy_context
+from importlib import import_module
 from typing import Any
 
 import anyio
@@ -47,6 +48,7 @@ async def fake() -> AsyncIterator[FakeGemini]:
 
 @pytest.fixture
 async def provider(fake: FakeGemini) -> AsyncIterator[GeminiProvider]:
+    import_module(GeminiProvider.module)  # of which a busy machine makes half a minute
     provider = GeminiProvider("gemini", api_key=KEY, base_url=fake.url)
     yield provider
     await provider.aclose()

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,13 @@ from tests.support.http_wire import Connection, Request
 
 MANY = 130
 PROVIDERS: list[Any] = [OpenAICompatibleProvider, AnthropicProvider, GeminiProvider]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def packages() -> None:
+    """Imported before anything is timed: a busy machine makes half a minute of it."""
+    for kind in PROVIDERS:
+        import_module(kind.module)
 
 
 @pytest.fixture(params=VENDORS)
