@@ -65,6 +65,18 @@ LISTENS: Final = " listens on "
 WARM: Final = "  test: "
 """In the line of a server that says that everything is imported."""
 
+_PROGRAM: Final = """
+import os, runpy, signal, threading
+
+def end_with_the_tests():
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=end_with_the_tests, daemon=True).start()
+runpy.run_module("mochi_server", run_name="__main__", alter_sys=True)
+"""
+"""The command; it ends when nobody holds the other end of its input: the tests were killed."""
+
 _BARE: Final = {
     str(name)
     for field in MochiServerSettings.model_fields.values()
@@ -133,6 +145,8 @@ class TestServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         self._reader.join(STOP_SECONDS)  # a child of its own may still hold the pipe
 
 
@@ -181,9 +195,10 @@ def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[
         chosen = {"data_dir": folder, "test_words_per_second": 0, "port": 0, **given}
         chosen["data_dir"] = Path(chosen["data_dir"]).absolute()
         process = subprocess.Popen(  # noqa: S603 - one of our own commands
-            [sys.executable, "-m", "mochi_server", command],
+            [sys.executable, "-c", _PROGRAM, command],
             cwd=folder,
             env=_environment(chosen),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -166,6 +171,42 @@ def test_a_grandchild_that_holds_the_output_does_not_hold_the_end(monkeypatch):
     assert not held
     assert process.poll() is not None
     server.stop()
+
+
+def _listens(url):
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname, parts.port), timeout=20):
+            return True
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("kind", ["running_server", "running_fake_ollama"])
+def test_no_server_outlives_tests_that_are_killed(kind):
+    code = (
+        "import sys\n"
+        f"from mochi_server.testing import {kind} as running\n"
+        "with running() as server:\n"
+        "    print(server._process.pid, server.url, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    tests = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert tests.stdout is not None
+    assert tests.stdin is not None
+    process, url = tests.stdout.readline().split()
+    tests.kill()
+    tests.wait(60)
+    tests.stdout.close()
+    tests.stdin.close()
+    until = time.monotonic() + 60
+    while (listens := _listens(url)) and time.monotonic() < until:
+        time.sleep(0.05)
+    if listens:
+        os.kill(int(process), signal.SIGKILL)
+    assert not listens
 
 
 def test_importing_the_library_does_not_import_the_fixtures():
