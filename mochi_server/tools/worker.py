@@ -167,6 +167,7 @@ class Worker:
             outcome = self._operations[request["op"]](request)
         except BaseException as error:  # noqa: BLE001 - the user's own code
             outcome = failed(error)
+        signal.setitimer(signal.ITIMER_REAL, 0)  # a call's own: it would end the next one
         _flush()
         try:
             return pack(self._frame(request, outcome))
@@ -201,8 +202,7 @@ class Worker:
         return Outcome(kind="done", value=describe(self._package.description))
 
     def _tidy(self) -> None:
-        """Undo what an earlier call may have left: another folder, a timer, closed output."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        """Undo what an earlier call may have left: another folder, closed output."""
         _open_output(self._sink)
         if self._folder is not None:
             with contextlib.suppress(OSError):  # it was deleted
