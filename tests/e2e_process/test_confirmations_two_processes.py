@@ -23,7 +23,7 @@ import pytest_asyncio
 
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.redis import Redis, needs_redis, running_redis
-from tests.support.server import Server, running_server
+from tests.support.server import Server, connector, running_server
 from tests.support.sse import ServerEvent, events
 from tests.support.tools import write_tools
 
@@ -114,7 +114,7 @@ class Pair:
         self.servers = servers
         self.redis = redis
         self.http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=SECONDS)
+            connector=connector(limit=0), timeout=aiohttp.ClientTimeout(total=SECONDS)
         )
 
     async def turn(self, number: int, server: Server) -> Turn:

@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 from tests.support.fake_ollama import FakeOllama
-from tests.support.server import Server, running_server
+from tests.support.server import Server, connector, running_server
 from tests.support.tool_folders import until
 from tests.support.tools import function, write_tools
 
@@ -137,7 +137,7 @@ WORKS: dict[str, tuple[str, str]] = {
             "locale.setlocale(locale.LC_ALL, 'C')\n"
             "for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):\n"
             "    signal.signal(number, lambda *_: os._exit(9))\n"
-            "signal.alarm(1)\nreturn os.getcwd()"
+            "signal.alarm(3)\nreturn os.getcwd()"
         ),
         "^/$",
     ),
@@ -308,7 +308,7 @@ async def others_talk(server: Server, ollama: FakeOllama, over: asyncio.Event) -
 async def health(server: Server, over: asyncio.Event) -> float:
     """The slowest answer, in seconds; each must be good."""
     slowest = 0.0
-    async with aiohttp.ClientSession() as http:
+    async with aiohttp.ClientSession(connector=connector()) as http:
         while not over.is_set():
             begun = time.monotonic()
             async with http.get(f"{server.api}/health") as response:
@@ -402,13 +402,26 @@ def pick(one: Picky) -> str:
 '''
 
 
+PATIENT = """
+import sys
+
+from mochi_server.__main__ import main
+from mochi_server.tools import process_pool
+
+process_pool.VALIDATE_SECONDS = 15
+sys.exit(main())
+"""
+"""A server that gives arguments more time to be checked, so that a busy machine may take some."""
+
+
 async def test_arguments_that_are_never_checked_hold_up_no_other_conversation(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
     ollama.one_at_a_time = False
     code = HEAD + FINE + VALIDATOR + "__all__ = ['fine', 'pick']\n"
     write_tools(tmp_path / "tools", init=code)
-    async with hostile_server(tmp_path, mark, ollama=ollama) as server:
+    command = ("-c", PATIENT, "--port", "0")
+    async with hostile_server(tmp_path, mark, ollama=ollama, command=command) as server:
 
         async def pick(number: int) -> dict[str, Any]:
             arguments = {"one": {"number": number}}
@@ -487,7 +500,7 @@ async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
     ollama.one_at_a_time = False
     async with hostile_server(tmp_path, mark, ollama=ollama) as server:
         over = asyncio.Event()
-        async with aiohttp.ClientSession() as http:
+        async with aiohttp.ClientSession(connector=connector()) as http:
 
             async def listed() -> Any:
                 async with http.get(f"{server.api}/tools") as response:

@@ -110,6 +110,11 @@ def environment(**values: Any) -> dict[str, str]:
     return kept | {f"MOCHI_{name.upper()}": str(value) for name, value in values.items()}
 
 
+def connector(**options: Any) -> aiohttp.TCPConnector:
+    """Of clients of a server; it closes what idles for 5 s, perhaps just when it is used again."""
+    return aiohttp.TCPConnector(keepalive_timeout=2, **options)
+
+
 @contextlib.asynccontextmanager
 async def running_server(
     *,
@@ -142,9 +147,7 @@ async def running_server(
     timeout = aiohttp.ClientTimeout(total=60)
     try:
         await _wait_for(server, ready)
-        # A connection for each request: one that idles may be closed just when it is used again.
-        connector = aiohttp.TCPConnector(force_close=True)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as server.http:
+        async with aiohttp.ClientSession(connector=connector(), timeout=timeout) as server.http:
             yield server
     finally:
         if process.returncode is None:
