@@ -133,19 +133,17 @@ class GeminiProvider(VendorProvider["Client"]):
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         request = replace(request, model=_short(request.model))
-        try:
-            async with aclosing(self._once(request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-        except ProviderError as error:
-            if not self._takes_ids or NO_IDS not in error.message:
-                raise
-        else:
-            return
-        self._takes_ids = False
-        async with aclosing(self._once(request)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        while True:
+            try:
+                async with aclosing(self._once(request)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            except ProviderError as error:  # noqa: PERF203 - twice at most
+                if not self._takes_ids or NO_IDS not in error.message:
+                    raise
+                self._takes_ids = False
+            else:
+                return
 
     async def _once(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
