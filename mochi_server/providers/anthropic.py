@@ -20,7 +20,15 @@ from .anthropic_wire import LEGAL_NAME, Assembly
 from .base import Chunk, ModelInfo, ModelRequest
 from .failures import Failure, http_errors, wait_of
 from .steps import Names
-from .vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider, http_client_of
+from .vendor import (
+    CONNECT_SECONDS,
+    EVERYTHING,
+    IDLE_SECONDS,
+    MODEL_SECONDS,
+    NO_ROUTE,
+    VendorProvider,
+    http_client_of,
+)
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -31,7 +39,6 @@ ANTHROPIC_URL: Final = "https://api.anthropic.com"
 DRAIN_SECONDS: Final = 0.5
 """Longest wait for the end of the body when the reply has ended."""
 
-_NO_ROUTE: Final = frozenset({404, 405, 501})
 _NO_MODEL: Final = "not_found_error"
 """The vendor's own name for a model that is not there."""
 
@@ -84,7 +91,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
                 models = [model async for model in client.models.list(limit=1000)]
                 return [self._remember(model) for model in models if model.lifecycle != "retired"]
         except ProviderError as error:
-            if error.details.get("upstream_status") not in _NO_ROUTE:
+            if error.details.get("upstream_status") not in NO_ROUTE:
                 raise
             return []
 
@@ -99,11 +106,10 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
                 return self._remember(await client.models.retrieve(name), name)
         except (ModelNotFound, ProviderError) as error:
             said = error.details
-            if said.get("upstream_status") not in _NO_ROUTE or said["upstream_code"] == _NO_MODEL:
+            if said.get("upstream_status") not in NO_ROUTE or said["upstream_code"] == _NO_MODEL:
                 raise
-            abilities = ["completion", "tools", "thinking"]
             return self._keep(
-                ModelInfo(name=name, capabilities=abilities, provider=self.alias),
+                ModelInfo(name=name, capabilities=list(EVERYTHING), provider=self.alias),
                 Traits(enabled=True),
             )
 

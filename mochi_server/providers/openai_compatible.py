@@ -19,14 +19,19 @@ from .failures import Failure, wait_of
 from .openai_refusals import EFFORT, OPTIONS, Ways, changed
 from .openai_wire import LEGAL_NAME, NO_CHAT, Assembly, to_wire, tools_of
 from .steps import Names
-from .vendor import CONNECT_SECONDS, IDLE_SECONDS, VendorProvider, http_client_of, parts_of
+from .vendor import (
+    CONNECT_SECONDS,
+    EVERYTHING,
+    IDLE_SECONDS,
+    NO_ROUTE,
+    VendorProvider,
+    http_client_of,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
     from openai.types.chat import ChatCompletionChunk
-
-EVERYTHING: Final = ("completion", "tools", "thinking")
-"""Abilities of a model of which nothing is known; it says so itself where it lacks one."""
 
 LIST_SECONDS: Final = 30.0
 """How long a list of models is believed."""
@@ -41,7 +46,6 @@ _DROPPED: Final = frozenset({"RemoteProtocolError", "ReadError", "WriteError"})
 """The HTTP library's errors (``httpx`` or ``httpx2``, by the SDK's version) for no response."""
 
 _ODD_REQUEST: Final = frozenset({400, 422})
-_NO_LIST: Final = frozenset({404, 405, 501})
 OPENAI_URL: Final = "https://api.openai.com/v1"
 _OPENAI: Final = ".api.openai.com"
 _AZURE: Final = ".openai.azure.com"
@@ -133,7 +137,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
                 names = [str(model.id) for model in page.data or () if model.id]
             models = [self._info(n) for n in names if not (self._is_openai and NO_CHAT.match(n))]
         except ProviderError as error:
-            if error.details.get("upstream_status") not in _NO_LIST:
+            if error.details.get("upstream_status") not in NO_ROUTE:
                 raise
         self._listed = (time.monotonic(), models)
         return models

@@ -38,6 +38,12 @@ MODEL_SECONDS: Final = 300.0
 KEPT_CONNECTIONS: Final = 100
 """Idle ones; the HTTP libraries close them after five seconds."""
 
+NO_ROUTE: Final = frozenset({404, 405, 501})
+"""Statuses of a service that has no list of models."""
+
+EVERYTHING: Final = ("completion", "tools", "thinking")
+"""Abilities of a model of which nothing is known; it says so itself where it lacks one."""
+
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 MOST_LETTERS: Final = 1000
 """Of what a service says, in an error: it may be a page, or the whole request."""
