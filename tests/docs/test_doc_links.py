@@ -12,6 +12,8 @@ import pytest
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, sources
 
 NOT_OURS = {"data", "build", "dist", "__pycache__", "node_modules"}
+GIT_FILE = ".git"
+"""What git has in a linked work tree where the folder of a repository would be."""
 TEXT = {".py", ".md", ".toml", ".txt", ".in", ".cfg", ".sh", ".yml", ".yaml", ""}
 ELSEWHERE = re.compile(
     "|".join(
@@ -74,7 +76,7 @@ def files(folder: Path) -> Iterator[Path]:
         if path.is_dir():
             if path.name == ".ci" or not (path.name.startswith(".") or path.name in NOT_OURS):
                 yield from files(path)
-        elif path.suffix in TEXT and not path.name.startswith(".env"):
+        elif path.suffix in TEXT and not path.name.startswith((".env", GIT_FILE)):
             yield path
 
 
