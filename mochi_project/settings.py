@@ -27,7 +27,7 @@ DEBUG = False
 SECRET_KEY = secrets.token_urlsafe(50)  # Django wants one; nothing here is signed.
 ALLOWED_HOSTS = ["*"]  # mochi_project.gate checks the Host before Django sees a request.
 USE_TZ = True
-TIME_ZONE = "UTC"
+TIME_ZONE = None  # with a name Django sets TZ for this process and all that it starts
 USE_I18N = False
 
 DATABASES: dict[str, dict[str, object]] = {}
