@@ -1,10 +1,13 @@
 """What Ollama says when something is wrong, as the errors of this project.
 
-Its words stay in the message. The texts come from docs/reference/errors.md, "Ollama".
+Its words stay in the message, but for what it quotes of its runner's log. The texts come from
+docs/reference/errors.md, "Ollama".
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -21,17 +24,27 @@ from ..errors import (
     ThinkingNotSupported,
 )
 
-OVERFLOW_TEXTS = (
-    "exceed_context_size_error",
-    "exceeds the available context size",
-    "longer than the context length",
-    "input length exceeds the context length",
+OVERFLOW_TYPE = "exceed_context_size_error"
+OVERFLOW_TEXT = re.compile(
+    r"request \(\d+ tokens\) exceeds the available context size"
+    r"|the prompt is longer than the context length"
+    r"|the input length exceeds the context length"
 )
+RUNNER_DIED = re.compile(
+    r"an error was encountered while running the model"
+    r"|(?:llama-server|llama runner) process no longer running"
+)
+"""How the texts begin that go on with the last lines of the runner's log, of any request."""
+CLOUD_DISABLED = "ollama cloud is disabled"
+OURS = frozenset({"status", "incomplete"})
+"""Details that are not Ollama's words."""
 BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 BUSY_SECONDS = 5
 """When to try again if the server does not say."""
 SHOWN_CHARACTERS = 300
 """Longest piece of an answer that is not JSON in a message."""
+
+logger = logging.getLogger(__name__)
 
 
 def failure_of_answer(
@@ -111,8 +124,11 @@ def _words(answer: dict[str, Any]) -> tuple[str, JSONObject]:
 def _failure(
     text: str, fields: JSONObject, *, model: str | None, status: int | None = None
 ) -> MochiError:
-    kind = str(fields.get("type"))
-    if any(known in text or known == kind for known in OVERFLOW_TEXTS):
+    if died := RUNNER_DIED.match(text):
+        logger.info("Ollama says: %s", text)
+        text = f"{died[0]}. The log of Ollama says why."
+        return OllamaError(text, details={k: v for k, v in fields.items() if k in OURS})
+    if _is_overflow(text, fields, status):
         return ContextOverflow(text, details={"model": model, **fields})
     if (status == HTTPStatus.NOT_FOUND and "model" in text) or text == "invalid model name":
         return ModelNotFound(text, details={"model": model, **fields})
@@ -121,7 +137,20 @@ def _failure(
     return OllamaError(text, details=fields)
 
 
+def _is_overflow(text: str, fields: JSONObject, status: int | None) -> bool:
+    """Whether the prompt was too long: never when the server failed, whatever its text quotes."""
+    if status is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return False
+    begins = status == HTTPStatus.BAD_REQUEST and OVERFLOW_TEXT.match(text) is not None
+    return begins or fields.get("type") == OVERFLOW_TYPE
+
+
 def _refused(text: str, fields: JSONObject) -> OllamaError:
+    if text.startswith(CLOUD_DISABLED):
+        text = (
+            f"{text}. Choose a model that runs on this machine, or start Ollama without"
+            " OLLAMA_NO_CLOUD and without `disable_ollama_cloud` in its server.json."
+        )
     if "signin_url" in fields or fields["status"] == HTTPStatus.UNAUTHORIZED:
         text = f"{text} (Ollama is not signed in to its cloud: run `ollama signin` there)"
     return OllamaError(text, details=fields)

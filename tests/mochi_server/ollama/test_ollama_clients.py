@@ -118,7 +118,7 @@ async def test_a_streamed_reply(ollama, make):
         ("err_busy", "PROVIDER_BUSY", "server busy"),
         ("err_no_route", "OLLAMA_ERROR", "404 page not found"),
         ("err_forbidden_host", "OLLAMA_UNREACHABLE", "host name (403)"),
-        ("mid_error", "OLLAMA_ERROR", "unexpected EOF"),
+        ("mid_error", "OLLAMA_ERROR", "The log of Ollama says why"),
         ("drop_mid_line", "OLLAMA_ERROR", "the connection was lost"),
         ("invalid_json_line", "OLLAMA_ERROR", "does not answer as Ollama does"),
         ("non_object_line", "OLLAMA_ERROR", "does not answer as Ollama does"),

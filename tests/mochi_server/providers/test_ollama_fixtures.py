@@ -109,7 +109,10 @@ ERRORS = {
 """Before the first chunk."""
 
 BROKEN = {
-    "mid_error": ([T("The"), T(" capital")], "running the model: unexpected EOF"),
+    "mid_error": (
+        [T("The"), T(" capital")],
+        "running the model. The log of Ollama says why.",
+    ),
     "mid_error_tool_parse": ([H("I will write the file.")], "failed to parse JSON"),
     "drop_mid_line": ([T("The")], "the connection was lost"),
     "drop_between_lines": ([T("The"), T(" capital")], "the connection was lost"),
