@@ -87,11 +87,11 @@ async def available_models(request: HttpRequest) -> HttpResponse:
     openapi_extra=documented(example=CHECK),
 )
 async def check_models(request: HttpRequest) -> HttpResponse:
-    """Every provider, asked side by side; the same minute and the same three seconds.
+    """Every provider, asked anew and side by side; one that hangs is waited for three seconds.
 
     `/api/models/check` is the same.
     """
-    survey = await survey_of(get_runtime()).read()
+    survey = await survey_of(get_runtime()).read(anew=True)
     return json_response(
         {
             "providers": {alias: checked(one) for alias, one in survey.providers.items()},

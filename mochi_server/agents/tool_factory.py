@@ -83,6 +83,8 @@ class AgentTool(Tool):
 
     def _agent(self, given: object) -> str:
         name = given.strip() if isinstance(given, str) else given
+        if not name and len(self._names) == 1:  # small models leave it out: which one is clear
+            return self._names[0]
         if not isinstance(name, str) or name not in self._names:
             raise InvalidArguments(f"there is no agent {name!r}; choose {_choice(self._names)}.")
         return name

@@ -88,7 +88,18 @@ async def test_both_routes_answer_below_both_paths(api, ollama, place):
     assert (one["configured"], one["reachable"], one["problem"]) == (True, True, None)
     assert one["models"] == len(available["providers"]["ollama"])
     assert 0 < one["latency_ms"] < LIMIT_SECONDS * 1000
-    assert available["checked_at"] == check["checked_at"]
+    assert available["checked_at"] < check["checked_at"]
+    again = (await api.client.get(f"{place}/available")).json()
+    assert again["checked_at"] == check["checked_at"]
+
+
+async def test_the_check_sees_at_once_that_a_provider_has_gone(api, ollama):
+    before = (await api.client.get("/api/v1/models/check")).json()["providers"]["ollama"]
+    ollama.play("err_runner_gone", path="/api/version")
+    ollama.play("err_runner_gone", path="/api/tags")
+    after = (await api.client.get("/api/v1/models/check")).json()["providers"]["ollama"]
+    assert (before["reachable"], after["reachable"]) == (True, False)
+    assert after["problem"]["code"] == "OLLAMA_ERROR"
 
 
 @pytest.mark.parametrize("name", ["available", "check"])

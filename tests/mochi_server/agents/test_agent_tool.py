@@ -241,6 +241,15 @@ async def test_a_call_hands_on_what_the_runner_says(bench):
     assert caller is who
 
 
+@pytest.mark.parametrize("left_out", [{}, {"agent": None}, {"agent": " "}])
+async def test_the_only_agent_is_meant_where_the_model_leaves_its_name_out(bench, left_out):
+    tool = await bench.tool("coder")
+    found = await tool.validate({**left_out, "instruction": "Write."})
+    assert found == {"agent": "coder", "instruction": "Write.", "session_id": None}
+    with pytest.raises(InvalidArguments, match="there is no agent 'writer'"):
+        await tool.validate({"agent": "writer", "instruction": "Write."})
+
+
 async def test_an_agent_that_is_left_is_closed(bench):
     tool = await bench.tool("coder")
     async with aclosing(tool.run({"agent": "coder", "instruction": "x"}, context())) as steps:
