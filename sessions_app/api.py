@@ -121,14 +121,15 @@ async def list_sessions(
 async def create_session(request: HttpRequest, payload: SessionCreate) -> HttpResponse:
     """The model must exist. Tools and agents need not: they may appear later."""
     runtime = get_runtime()
+    tools, agents = tools_of(payload.tool_settings), agents_of(payload.agent_settings)
     await runtime.providers.show_model(payload.model)
     source = payload.system_prompt_source_file
     session = await runtime.sessions.create(
         payload.model,
         system_prompt=await prompt_text(runtime.prompts, payload.system_prompt, source),
         source_file=source,
-        tool_settings=tools_of(payload.tool_settings),
-        agent_settings=agents_of(payload.agent_settings),
+        tool_settings=tools,
+        agent_settings=agents,
         labels=payload.labels(),
     )
     return json_response(head_of(session), status=201)

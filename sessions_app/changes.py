@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from ninja.errors import ValidationError
+from pydantic import BaseModel
+
+from mochi_server.errors import JSONObject
 from mochi_server.messages import now
 from mochi_server.services.context_window import HISTORY_LENGTH
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.types import (
+    TOOL_POLICIES,
     AgentSettings,
     ContextWindowConfig,
     SessionMetadata,
+    ToolExecutionPolicy,
     ToolSettings,
 )
 
-from .schemas import ContextWindowPatch, SessionPatch, StrictAgentSettings, StrictToolSettings
+from .schemas import AgentSettingsBody, ContextWindowPatch, SessionPatch, ToolSettingsBody
+
+KNOWN = [policy.value for policy in ToolExecutionPolicy]
+POLICIES = f"Must be one of {', '.join(KNOWN)}."
 
 
 async def prompt_text(
@@ -30,26 +41,91 @@ async def prompt_text(
     return content
 
 
-def tools_of(given: StrictToolSettings | None) -> ToolSettings | None:
-    """The settings as they are stored."""
-    return None if given is None else ToolSettings(**given.model_dump())
+def tools_of(
+    given: ToolSettingsBody | None, stored: ToolSettings | None = None
+) -> ToolSettings | None:
+    """The settings as they are stored.
+
+    Keys and policies that are not known here are taken where the session has them already, so that
+    a client can send back what it got.
+
+    Raises:
+        ValidationError: the session does not have them; most likely they are misspelt.
+    """
+    if given is None:
+        return None
+    old = {} if stored is None else stored.model_dump(mode="json")
+    _refuse("tool_settings", [*_unknown_keys(given, old), *_unknown_policies(given, old)])
+    absent = set() if TOOL_POLICIES in given.model_fields_set else {TOOL_POLICIES}
+    return ToolSettings(**given.model_dump(exclude=absent))
 
 
-def agents_of(given: StrictAgentSettings | None) -> AgentSettings | None:
-    """The settings as they are stored."""
-    return None if given is None else AgentSettings(**given.model_dump())
+def agents_of(
+    given: AgentSettingsBody | None, stored: AgentSettings | None = None
+) -> AgentSettings | None:
+    """The settings as they are stored.
+
+    Raises:
+        ValidationError: a key is unknown, and the session does not have it already.
+    """
+    if given is None:
+        return None
+    old = {} if stored is None else stored.model_dump()
+    _refuse("agent_settings", list(_unknown_keys(given, old)))
+    return AgentSettings(**given.model_dump())
+
+
+Wrong = tuple[tuple[str, ...], str, str]
+"""Where in the settings, the type of the error as pydantic has it, and what is wrong."""
+
+
+def _unknown_keys(given: BaseModel, old: JSONObject) -> Iterator[Wrong]:
+    for key in given.model_extra or {}:
+        if key not in old:
+            yield (key,), "extra_forbidden", "unknown field"
+
+
+def _unknown_policies(given: ToolSettingsBody, old: JSONObject) -> Iterator[Wrong]:
+    if given.execution_policy not in KNOWN and given.execution_policy != old.get(
+        "execution_policy"
+    ):
+        yield ("execution_policy",), "enum", POLICIES
+    policies, old_policies = given.tool_policies, old.get(TOOL_POLICIES)
+    if policies is None or policies == old_policies:
+        return
+    if not isinstance(policies, dict):
+        yield (TOOL_POLICIES,), "dict_type", "Must be an object with a policy for each name."
+        return
+    known = old_policies if isinstance(old_policies, dict) else {}
+    for tool, policy in policies.items():
+        if policy not in KNOWN and not (tool in known and policy == known[tool]):
+            yield (TOOL_POLICIES, tool), "enum", POLICIES
+
+
+def _refuse(place: str, wrong: Sequence[Wrong]) -> None:
+    if wrong:
+        raise ValidationError(
+            [
+                {"loc": ("body", "payload", place, *path), "type": kind, "msg": message}
+                for path, kind, message in wrong
+            ]
+        )
 
 
 def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
-    """Change what the patch names."""
+    """Change what the patch names.
+
+    Raises:
+        ValidationError: it has keys or policies that neither we nor the session know.
+    """
     named = patch.model_fields_set
     if patch.model:
         metadata.model = patch.model
     metadata.label(**patch.labels())
     if "tool_settings" in named:
-        metadata.tool_settings = tools_of(patch.tool_settings)
+        metadata.tool_settings = tools_of(patch.tool_settings, metadata.tool_settings)
     if "agent_settings" in named:
-        metadata.agent_settings = agents_of(patch.agent_settings)
+        metadata.agent_settings = agents_of(patch.agent_settings, metadata.agent_settings)
     if "summary_model" in named:
         metadata.summary_model = patch.summary_model
     if patch.context_window is not None:

@@ -97,16 +97,22 @@ DETAIL: JSONObject = {
 }
 
 
-class StrictToolSettings(ToolSettings):
-    """Tools of a session; a misspelt key is refused."""
+class ToolSettingsBody(ToolSettings):
+    """Tools of a session; `changes.py` refuses a misspelt key."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": TOOLS})
+    model_config = ConfigDict(json_schema_extra={"example": TOOLS})
+
+    tool_policies: JsonValue = Field(
+        default=None,
+        description="Policies of single tools by name; the stricter one counts.",
+        json_schema_extra={"type": "object", "additionalProperties": {"type": "string"}},
+    )
 
 
-class StrictAgentSettings(AgentSettings):
-    """Agents of a session; a misspelt key is refused."""
+class AgentSettingsBody(AgentSettings):
+    """Agents of a session; `changes.py` refuses a misspelt key."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": AGENTS})
+    model_config = ConfigDict(json_schema_extra={"example": AGENTS})
 
 
 class SessionCreate(LabelsBody):
@@ -119,8 +125,8 @@ class SessionCreate(LabelsBody):
     system_prompt_source_file: str | None = Field(
         default=None, description="Where the text came from; alone, this file is loaded."
     )
-    tool_settings: StrictToolSettings | None = None
-    agent_settings: StrictAgentSettings | None = None
+    tool_settings: ToolSettingsBody | None = None
+    agent_settings: AgentSettingsBody | None = None
 
 
 class ContextWindowPatch(BaseModel):
@@ -168,8 +174,8 @@ class SessionPatch(LabelsBody):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": PATCH})
 
     model: ModelName = ""
-    tool_settings: StrictToolSettings | None = None
-    agent_settings: StrictAgentSettings | None = None
+    tool_settings: ToolSettingsBody | None = None
+    agent_settings: AgentSettingsBody | None = None
     context_window: ContextWindowPatch | None = None
     summary_model: ModelName | None = Field(
         default=None, description="Writes summaries where the session's model cannot."

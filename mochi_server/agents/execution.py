@@ -134,7 +134,7 @@ class AgentExecutionService:
                 execution=self._execution,
                 asker=asker,
                 tools={tool.name: tool for tool in tools},
-                policy=context.policy,
+                settings=context.settings,
                 depth=context.depth + 1,
             ),
             planning=self._prompts.planning(tools),

@@ -9,7 +9,7 @@ from ..errors import InvalidRequest, JSONObject, ToolNotFound
 from ..providers.base import Think
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
-from ..sessions.types import SessionMetadata, ToolExecutionPolicy, ToolSettings
+from ..sessions.types import SessionMetadata, ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolFailed
 from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
@@ -23,8 +23,6 @@ from .turn import Turn
 from .turn_log import TurnLog
 from .turns import TurnRegistry
 from .whole_reply import WholeReply
-
-ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM
 
 
 class ChatService:
@@ -104,14 +102,13 @@ class ChatService:
                     add_question(session, message)
 
             session = await self._sessions.update(session_id, change)
-            settings = metadata.tool_settings
             calls = ToolCalls(
                 session_id=session_id,
                 model=full_name,
                 execution=self._execution,
                 asker=Asker(broker=self._approvals, session_id=session_id, wait=wait),
                 tools=tools,
-                policy=settings.execution_policy if settings else ALWAYS,
+                settings=metadata.tool_settings or ToolSettings(),
             )
             return Turn(
                 conversation=self._conversations.open(

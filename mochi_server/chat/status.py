@@ -67,7 +67,7 @@ class StatusService:
             "unknown_tools": [name for name in selection.unknown if name not in missing],
             "unknown_tool_group": selection.unknown_group,
             "missing_tools": missing,
-            "execution_policy": tools.execution_policy.value if tools else None,
+            "execution_policy": tools.policy_in_force.value if tools else None,
             "agents_enabled": bool(agents.enabled),
             "enabled_agents": list(agents.enabled),
             "unknown_agents": list(agents.unknown),

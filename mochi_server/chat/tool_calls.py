@@ -19,7 +19,7 @@ from ..aio import merge
 from ..errors import InvalidRequest, JSONObject, ToolNotFound
 from ..events import Event, ToolCallStarted, ToolResultReady
 from ..messages import ToolCall, ToolMessage
-from ..sessions.types import ToolExecutionPolicy
+from ..sessions.types import ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed
 from ..tools.execution import ToolExecutionResult, ToolExecutionService
 from ..tools.policy import needs_confirmation
@@ -39,7 +39,8 @@ class CallContext(ToolContext):
 
     model: str
     """Full name of the model that calls."""
-    policy: ToolExecutionPolicy
+    settings: ToolSettings
+    """Of the person's conversation: its policies hold for the tools of agents, too."""
     asker: Asker
     """Asks on the stream of the person's conversation."""
     depth: int
@@ -73,7 +74,8 @@ class ToolCalls:
     asker: Asker
     tools: Mapping[str, Tool] = field(default_factory=dict)
     """What is offered, by name."""
-    policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
+    settings: ToolSettings = field(default_factory=ToolSettings)
+    """Whose policies say when a person is asked."""
     depth: int = 0
 
     def schemas(self) -> list[JSONObject]:
@@ -127,7 +129,7 @@ class ToolCalls:
             for plan in planned
             if plan.refusal is None
             and plan.tool is not None
-            and needs_confirmation(self.policy, plan.tool)
+            and self._needs_confirmation(plan.tool)
         ]
         for position, (plan, tool) in enumerate(queue, start=1):
             question = Question(
@@ -148,6 +150,11 @@ class ToolCalls:
                 start = [] if plan.asked else [_started(plan)]
                 yield [*start, _refuse(plan, results)]
 
+    def _needs_confirmation(self, tool: Tool) -> bool:
+        """Whether a person is asked: the strictest policy counts."""
+        policies = self.settings.policies_of(tool.name)
+        return any(needs_confirmation(policy, tool) for policy in policies)
+
     async def _follow(self, plan: PlannedCall, tool: Tool, verdict: Verdict) -> None:
         if not verdict.approved:
             plan.refusal = _refused(plan.call, verdict.reason, verdict.code)
@@ -164,7 +171,7 @@ class ToolCalls:
             session_id=self.session_id,
             tool_call_id=plan.call.id,
             model=self.model,
-            policy=self.policy,
+            settings=self.settings,
             asker=self.asker,
             depth=self.depth,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -24,6 +24,10 @@ class ToolExecutionPolicy(str, Enum):
     CONFIRM_DESTRUCTIVE = "confirm_destructive"
 
 
+ALWAYS_CONFIRM = ToolExecutionPolicy.ALWAYS_CONFIRM
+TOOL_POLICIES = "tool_policies"
+
+
 class ToolSettings(BaseModel):
     """Which tools a session offers to its model."""
 
@@ -31,7 +35,31 @@ class ToolSettings(BaseModel):
 
     tools: list[str] = Field(default_factory=list)
     tool_group: str | None = None
-    execution_policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
+    execution_policy: Annotated[ToolExecutionPolicy | str, Field(union_mode="left_to_right")] = (
+        ALWAYS_CONFIRM
+    )
+    """A text is a policy of another program: it is kept, and asks about every call."""
+
+    @property
+    def policy_in_force(self) -> ToolExecutionPolicy:
+        """The policy of the session, as far as single tools have no stricter one."""
+        policy = self.execution_policy
+        return policy if isinstance(policy, ToolExecutionPolicy) else ALWAYS_CONFIRM
+
+    def policies_of(self, tool: str) -> list[JsonValue]:
+        """Every policy that holds for a tool of this name; any of them may want a confirmation.
+
+        ``tool_policies`` is a key of format 1.4, ``{name: policy}``, which is in a file only where
+        somebody has set it.
+        """
+        match (self.model_extra or {}).get(TOOL_POLICIES):
+            case None:
+                return [self.execution_policy]
+            case dict() as policies:
+                own = [policies[tool]] if tool in policies else []
+                return [self.execution_policy, *own]
+            case unknown:
+                return [self.execution_policy, unknown]
 
 
 class AgentSettings(BaseModel):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+
 from ..sessions.types import ToolExecutionPolicy
 from .base import Tool
 
 
-def needs_confirmation(policy: ToolExecutionPolicy, tool: Tool) -> bool:
+def needs_confirmation(policy: JsonValue, tool: Tool) -> bool:
     """Whether a call waits for a person's decision.
 
     ``confirm_destructive`` asks unless the tool is known to be harmless: where nobody says so, it
-    counts as destructive.
+    counts as destructive. A policy that is not known here asks as well.
     """
-    if policy is ToolExecutionPolicy.CONFIRM_DESTRUCTIVE:
+    if policy == ToolExecutionPolicy.CONFIRM_DESTRUCTIVE:
         return tool.destructive is not False
-    return policy is ToolExecutionPolicy.ALWAYS_CONFIRM
+    return policy != ToolExecutionPolicy.NEVER_CONFIRM

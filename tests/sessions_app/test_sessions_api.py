@@ -181,6 +181,70 @@ async def test_a_patch_changes_what_it_names_and_nothing_else(api):
     assert removed.json()["tool_settings"] is None
 
 
+async def test_settings_are_taken_back_as_they_were_handed_out(api, mochi):
+    """Also keys and policies of another program, which the session has already."""
+    session_id = await api.new_session(tool_settings=TOOLS, agent_settings={})
+    others = {
+        "tool_settings": {
+            "tools": ["add"],
+            "tool_group": None,
+            "execution_policy": "by_vote",
+            "tool_policies": {"add": "always_confirm", "wipe": "twice", "see": None},
+            "sandbox": {"network": False},
+        },
+        "agent_settings": {
+            "enabled_agents": ["coder"],
+            "selection_metadata": None,
+            "max_depth": 2,
+        },
+    }
+    file = mochi.sessions_path / f"{session_id}.json"
+    stored = orjson.loads(file.read_bytes())
+    stored["metadata"] |= others
+    file.write_bytes(orjson.dumps(stored))
+    handed_out = (await api.get(f"/sessions/{session_id}")).json()
+    back = {name: handed_out[name] for name in others}
+    assert back == others
+    response = await api.patch(f"/sessions/{session_id}", back)
+    assert response.status_code == 200, response.content
+    assert {name: response.json()[name] for name in others} == others
+    assert (await api.get(f"/sessions/{session_id}")).json()["tool_settings"] == back[
+        "tool_settings"
+    ]
+    status = (await api.get(f"/sessions/{session_id}/status")).json()
+    assert status["execution_policy"] == "always_confirm"
+
+
+async def test_policies_of_single_tools_are_set_and_taken_away(api):
+    policies = {"wipe": "always_confirm"}
+    session_id = await api.new_session(tool_settings={**TOOLS, "tool_policies": policies})
+    made = (await api.get(f"/sessions/{session_id}")).json()
+    assert made["tool_settings"] == {**TOOLS, "tool_policies": policies}
+    changed = await api.patch(f"/sessions/{session_id}", {"tool_settings": TOOLS})
+    assert changed.json()["tool_settings"] == TOOLS
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"tool_policies": {"add": "sometimes"}}, "tool_settings.tool_policies.add"),
+        ({"tool_policies": {"add": None}}, "tool_settings.tool_policies.add"),
+        ({"tool_policies": ["add"]}, "tool_settings.tool_policies"),
+        ({"execution_policy": "by_vote"}, "tool_settings.execution_policy"),
+        ({"tool_polices": {"add": "always_confirm"}}, "tool_settings.tool_polices"),
+    ],
+)
+async def test_a_policy_or_key_that_is_new_and_unknown_is_refused(api, wrong, field):
+    session_id = await api.new_session(tool_settings=TOOLS)
+    for response in (
+        await api.patch(f"/sessions/{session_id}", {"tool_settings": wrong}),
+        await api.post("/sessions", {"model": "qwen3:14b", "tool_settings": wrong}),
+    ):
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+        assert response.json()["error"]["details"]["errors"][0]["field"] == field
+    assert (await api.get(f"/sessions/{session_id}")).json()["tool_settings"] == TOOLS
+
+
 async def test_an_empty_patch_changes_nothing(api):
     session_id = await api.new_session()
     before = (await api.get(f"/sessions/{session_id}")).json()

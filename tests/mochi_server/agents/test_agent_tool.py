@@ -16,7 +16,7 @@ from mochi_server.chat.approvals import LocalApprovals
 from mochi_server.chat.asking import Asker
 from mochi_server.chat.tool_calls import CallContext
 from mochi_server.events import Event
-from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy
+from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
 from mochi_server.tools.policy import needs_confirmation
 from mochi_server.tools.threads import ThreadLoader
@@ -91,7 +91,7 @@ def context(depth: int = 0) -> CallContext:
         session_id="a1b2c3d4e5",
         tool_call_id="call_1",
         model="qwen3:14b",
-        policy=ToolExecutionPolicy.NEVER_CONFIRM,
+        settings=ToolSettings(execution_policy=ToolExecutionPolicy.NEVER_CONFIRM),
         asker=Asker(broker=LocalApprovals(timeout=5), session_id="a1b2c3d4e5"),
         depth=depth,
     )

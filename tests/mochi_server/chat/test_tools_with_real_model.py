@@ -14,7 +14,7 @@ from mochi_server.chat.tool_calls import Results, ToolCalls
 from mochi_server.messages import ToolCall
 from mochi_server.providers.base import ModelRequest
 from mochi_server.providers.local import LocalProvider
-from mochi_server.sessions.types import ToolExecutionPolicy
+from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.directory import DirectorySource
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.processes import ProcessLoader
@@ -62,7 +62,7 @@ async def test_a_call_that_the_real_model_wrote_under_a_grammar_runs(tmp_path: P
                 execution=ToolExecutionService(),
                 asker=Asker(broker=LocalApprovals(), session_id="a1b2c3d4e5"),
                 tools={tool.name: tool for tool in await source.tools()},
-                policy=ToolExecutionPolicy.NEVER_CONFIRM,
+                settings=ToolSettings(execution_policy=ToolExecutionPolicy.NEVER_CONFIRM),
             )
             call = ToolCall(id="call_1", name=written.name, arguments=dict(written.arguments))
             results: Results = [None]

@@ -311,6 +311,36 @@ async def test_only_what_the_session_enables_is_offered_and_runs(
     assert of_kind(events, "tool_result")[0]["code"] == "TOOL_NOT_FOUND"
 
 
+async def test_a_tool_whose_own_policy_is_stricter_waits_for_a_person(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """The tool beside it runs unasked, as the session says."""
+    ollama.reply(tool_calls=[call("add", a=1), call("greet")])
+    ollama.reply(["Hello."])
+    settings = ToolSettings(
+        tools=ALL, execution_policy="never_confirm", tool_policies={"greet": "always_confirm"}
+    )
+    session = await threads.session(tool_settings=settings)
+    events = await threads.turn(session, wait=False)
+    results = {result["tool_name"]: result for result in of_kind(events, "tool_result")}
+    assert results["add"]["result"] == "4"
+    assert results["greet"]["code"] == "TOOL_EXECUTION_DENIED"
+
+
+async def test_a_session_with_a_policy_of_another_program_asks_about_every_call(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """Its file is read, and the policy is still in it after the turn."""
+    ollama.reply(tool_calls=[call("add", a=1)])
+    ollama.reply(["No."])
+    session = await threads.session(**offer("never_confirm", "add"))
+    file = threads.settings.sessions_path / f"{session}.json"
+    file.write_text(file.read_text().replace("never_confirm", "confirm_by_vote"))
+    events = await threads.turn(session, wait=False)
+    assert of_kind(events, "tool_result")[0]["code"] == "TOOL_EXECUTION_DENIED"
+    assert "confirm_by_vote" in file.read_text()
+
+
 async def test_without_tool_settings_no_tools_are_sent(threads: Bench, ollama: FakeOllama) -> None:
     """Tools are opted into."""
     ollama.reply(["Hi."])
