@@ -76,7 +76,7 @@ def files(folder: Path) -> Iterator[Path]:
         if path.is_dir():
             if path.name == ".ci" or not (path.name.startswith(".") or path.name in NOT_OURS):
                 yield from files(path)
-        elif path.suffix in TEXT and not path.name.startswith((".env", GIT_FILE)):
+        elif path.suffix in TEXT and not (path.name == GIT_FILE or path.name.startswith(".env")):
             yield path
 
 
