@@ -7,6 +7,8 @@ import errno
 import http.client
 import json
 import os
+import re
+import shlex
 import socket
 import tempfile
 import time
@@ -37,6 +39,10 @@ REDIS_SECONDS = 3.0
 
 MODELS_SECONDS = 15.0
 """Longest wait for the list of models."""
+
+
+_PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
+"""Names that mean nothing but themselves in a shell."""
 
 
 class CannotStart(Exception):
@@ -264,12 +270,12 @@ class Announcement:
             yield "No model yet. For the small built-in one:  mochi-server pull"
             yield "Or, with Ollama (https://ollama.com):  ollama pull qwen3:8b"
             return
-        api = f"{self.url}/api/v1"
+        # A model server names its models; a name that a shell could take for more is not printed.
+        name = next((model["name"] for model in models if _PLAIN.fullmatch(model["name"])), "MODEL")
         token = ' -H "Authorization: Bearer $MOCHI_API_TOKEN"' if self.settings.api_token else ""
-        body = json.dumps({"model": models[0]["name"]})
-        new = f"curl -s{token} {api}/sessions -d '{body}' | cut -d'\"' -f4"
+        body = shlex.quote(json.dumps({"model": name, "message": "Hello!"}))
         yield "Try:"
-        yield f'  curl -N{token} {api}/chat/$({new})/stream -d \'{{"message": "Hello!"}}\''
+        yield f"  curl -N{token} {self.url}/api/v1/chat/stream -d {body}"
 
 
 def provider_lines(

@@ -136,6 +136,20 @@ async def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path: P
     assert ollama.chats[0]["think"] is True
 
 
+async def test_the_commands_of_the_pages_show_an_error_instead_of_taking_it_for_an_id(
+    tmp_path: Path,
+) -> None:
+    (first, *_), (create, *more) = [
+        [commands for commands, _ in curl_steps(page)] for page in (README, TUTORIAL)
+    ]
+    again = next(text for text in more if "id=$(" in text)
+    async with running_server(data_dir=tmp_path) as server:
+        for commands in (first, create, again.partition("curl -N")[0]):
+            output = await run(f"id=\n{commands}\nprintf 'id: <%s>' $id", server, tmp_path)
+            assert '"error": {"code": ' in output
+            assert output.endswith("id: <>")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def common(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("common")

@@ -4,6 +4,7 @@ import asyncio
 import re
 import signal
 import socket
+import subprocess
 import sys
 
 import anyio
@@ -142,14 +143,42 @@ async def test_the_start_tells_where_what_and_how_and_sigterm_ends_it_in_order(
         assert "WARNING" not in log
         command = next(line for line in log.splitlines() if "curl" in line)
         assert '"model": "lorem' in command
-        process = await asyncio.create_subprocess_shell(
-            command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-        )
-        with anyio.fail_after(60):
-            out, _ = await process.communicate()
+        out = await in_shell(command, tmp_path)
         assert await server.stop(signal.SIGTERM) == 0
-    assert b"event: done" in out
+    assert '"finished":true' in out
     assert "Traceback" not in server.log
+
+
+async def in_shell(command, folder):
+    """What a command prints that somebody has copied."""
+    with anyio.fail_after(60):
+        done = await anyio.run_process(
+            ["bash", "-c", command], cwd=folder, stderr=subprocess.DEVNULL, check=False
+        )
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("names", "told", "answer"),
+    [
+        (["x'; touch ran; '", "y$(touch ran)", "z:1b"], "z:1b", '"finished":true'),
+        (["x'; touch ran; '", "y\x1b]0;title\x07"], "MODEL", "MODEL_NOT_FOUND"),
+    ],
+)
+async def test_a_name_of_a_model_runs_nothing_in_the_shell_of_who_copies_the_command(  # noqa: PLR0917
+    tmp_path, ollama, server_of, names, told, answer
+):
+    ollama.models.clear()
+    for name in names:
+        ollama.add_model(name)
+    ollama.reply(["Hello"])
+    async with server_of(ollama=ollama) as server:
+        await server.saw("/stream")
+        command = next(line for line in server.log.splitlines() if "curl" in line)
+        assert f'"model": "{told}"' in command
+        assert answer in await in_shell(command, tmp_path)
+    assert not (tmp_path / "ran").exists()
+    assert "\x1b" not in server.log
 
 
 async def test_without_any_model_the_start_says_what_to_run_and_sigint_ends_it_in_order(server_of):
