@@ -28,6 +28,9 @@ class ToolCall(BaseModel):
     id: str
     name: str
     arguments: dict[str, JsonValue]
+    """Where the model wrote no JSON object: its text, under ``input``."""
+    problem: str | None = None
+    """Why the call cannot run, in words for the model: its arguments cannot be read."""
 
     def as_stored(self) -> JSONObject:
         """The shape in the session file: ``{"function": {"name", "arguments"}, "id"}``."""

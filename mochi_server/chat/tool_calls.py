@@ -107,6 +107,9 @@ class ToolCalls:
         if tool is None:
             reason = f"there is no tool named {call.name!r}."
             plan.refusal = _refused(call, reason, ToolNotFound.code)
+        elif call.problem is not None:
+            reason = f"invalid arguments: {call.problem}."
+            plan.refusal = _refused(call, reason, InvalidRequest.code)
         else:
             await self._validate(plan, tool, call.arguments)
         return plan

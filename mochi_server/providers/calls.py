@@ -18,6 +18,9 @@ _MOST: Final = 2**53
 _CUT: Final = frozenset({"length", "content_filter", "refusal"})
 """Ends of replies that may lie within a call."""
 
+TOO_DEEP: Final = f"they are nested more than {CALL_LEVELS} levels deep"
+"""What is wrong with the arguments of such a call."""
+
 
 def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The calls of a stored message that are objects."""
@@ -44,31 +47,32 @@ class Fragments:
             self.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
     def whole(self, reason: str | None = None) -> ToolCall:
-        """The call; ``reason`` is why the reply ended.
+        """Return the call; one whose arguments cannot be read says so in its ``problem``.
+
+        Args:
+            reason: why the reply ended.
 
         Raises:
-            ProviderError: its arguments are not a JSON object, or the reply was cut before they
-                came: a call without any would be another one.
+            ProviderError: the reply was cut within the call, perhaps before its arguments came:
+                without any it would be another call.
         """
         text = self.arguments.strip()
         arguments = {} if text in {"", "null"} else parsed(text)
-        if (
-            not isinstance(arguments, dict)
-            or is_too_deep(arguments, CALL_LEVELS)
-            or (not text and reason in _CUT)
-        ):
+        problem = _problem_of(arguments, text)
+        if reason in _CUT and (problem or not text):
             raise ProviderError(
                 self._fault(reason),
                 details={"arguments": plain_text(self.arguments[:1000]), "finish_reason": reason},
             )
-        return ToolCall(id=self.id or new_call_id(), name=self.name, arguments=arguments)
+        if problem:
+            arguments = {"input": plain_text(self.arguments)}
+        call_id = self.id or new_call_id()
+        return ToolCall(id=call_id, name=self.name, arguments=arguments, problem=problem)
 
     def _fault(self, reason: str | None) -> str:
         if reason == "length":
             return f"The model's reply reached its limit within a call of {self.name!r}."
-        if reason in _CUT:
-            return f"The model's reply ended with {reason!r} within a call of {self.name!r}."
-        return f"The model called {self.name!r} with arguments that are not a JSON object."
+        return f"The model's reply ended with {reason!r} within a call of {self.name!r}."
 
 
 class CallAssembly:
@@ -104,6 +108,21 @@ def _begins(last: Fragments, call_id: str | None, name: str | None) -> bool:
     if call_id and last.id:
         return call_id != last.id
     return bool(last.arguments) and isinstance(parsed(last.arguments), dict)
+
+
+def _problem_of(arguments: object, text: str) -> str | None:
+    """Say what is wrong with the arguments that were made of a text."""
+    if isinstance(arguments, dict):
+        return TOO_DEEP if is_too_deep(arguments, CALL_LEVELS) else None
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        return TOO_DEEP
+    except ValueError as error:
+        return f"they are not JSON ({error})"
+    if isinstance(value, dict):  # what Python reads and JSON does not know
+        return "they have a number that is not finite"
+    return "they are not a JSON object"
 
 
 def plain_text(text: object) -> str:

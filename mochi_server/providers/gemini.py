@@ -5,11 +5,13 @@ The SDK is imported at first use, in a thread: it takes more than a second.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Iterator
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +20,7 @@ from pydantic import SecretStr
 from ..errors import MochiError, ModelNotFound, ProviderError
 from .answers import words_of
 from .base import Chunk, ModelInfo, ModelRequest
+from .calls import parsed
 from .failures import Failure, seconds_of, wait_of
 from .gemini_wire import (
     LEGAL_NAME,
@@ -42,6 +45,12 @@ THINKING_TOKENS: Final = 24576
 
 NO_IDS: Final = 'Unknown name "id" at \'contents['
 """Vertex's words, which is behind some gateways: ids of calls are not of its protocol."""
+
+LAST_BYTES: Final = "mochi_last_bytes"
+"""Among an answer's extensions: what came last."""
+
+KEPT_BYTES: Final = 16_384
+_END_WORDS: Final = re.compile(r'"finishMessage":\s*("(?:[^"\\]|\\.)*")')
 
 _taken: ContextVar[list[Any]] = ContextVar("_taken")
 """The HTTP responses of the stream that is being opened."""
@@ -172,7 +181,7 @@ class GeminiProvider(VendorProvider["Client"]):
                     await response.aclose()
                 if answers is not None:
                     await answers.aclose()
-            for chunk in assembly.finish():
+            for chunk in assembly.finish(_end_words(responses[-1])):
                 yield chunk
 
     async def _known_of(self, name: str) -> tuple[ModelInfo | None, int | None]:
@@ -236,6 +245,22 @@ async def _opened(asked: Awaitable[Any], responses: list[Any]) -> tuple[Any, Any
 async def _take(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
     if (responses := _taken.get(None)) is not None:
         responses.append(response)
+        response.aiter_bytes = partial(_bytes_of, response, response.aiter_bytes)
+
+
+async def _bytes_of(response: Any, read: Any) -> AsyncGenerator[bytes, None]:  # noqa: ANN401
+    """Yield what comes of an answer, and keep its last bytes."""
+    last = b""
+    async with aclosing(read()) as pieces:
+        async for data in pieces:
+            last = response.extensions[LAST_BYTES] = (last + data)[-KEPT_BYTES:]
+            yield data
+
+
+def _end_words(response: Any) -> str:  # noqa: ANN401 - the HTTP library's
+    """Return what the service says of the end; the SDK passes it on for Vertex AI only."""
+    found = _END_WORDS.findall(response.extensions.get(LAST_BYTES, b"").decode("utf-8", "replace"))
+    return str(parsed(found[-1])) if found else ""
 
 
 def _short(name: str) -> str:

@@ -9,14 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from ..errors import JSONObject, ProviderError
 from ..ids import new_call_id
 from ..messages import ToolCall
-from ..nesting import CALL_LEVELS, is_too_deep
 from .base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, ThinkingDelta
-from .calls import count_of, parsed, plain_text
+from .calls import Fragments, count_of
 from .outline import Outline, cut
 from .parameters import parameters_of
 from .steps import NO_RESULT, Answer, Call, Names, Question, steps_of, system_of
@@ -27,9 +24,15 @@ if TYPE_CHECKING:
 FORM: Final = "gemini"
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 REASONS: Final = {"STOP": "stop", "MAX_TOKENS": "length"}
-BROKEN: Final = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
+MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
+"""The end of a reply whose call stands in the words of the end, and nowhere else."""
+
+BROKEN: Final = frozenset({MALFORMED_CALL, "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
 BUDGETS: Final[dict[Think, int]] = {"low": 1024, "medium": 8192, "high": 24576, "max": -1}
 """Tokens of thinking for models that count them; -1 lets the model choose."""
+
+LONGEST_WORDS: Final = 500
+"""Characters of what the service says of a call that it could not read."""
 
 LEVELS: Final[dict[Think, str]] = {"low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH"}
 _COUNTED: Final = re.compile(r"gemini-2\.")
@@ -188,7 +191,6 @@ class Assembly:
     _signed: bool = False
     """Whether the last part is closed by a signature."""
     _reason: str | None = None
-    _words: str | None = None
     _prompt: int | None = None
     _generated: int | None = None
 
@@ -211,7 +213,6 @@ class Assembly:
                     yield from self._add_part(part)
             if candidate.finish_reason:
                 self._reason = _name(candidate.finish_reason)
-                self._words = candidate.finish_message
 
     def _count(self, answer: GenerateContentResponse) -> None:
         usage = answer.usage_metadata
@@ -240,20 +241,22 @@ class Assembly:
         if text:
             yield ThinkingDelta(text) if thought else ContentDelta(text)
 
-    def finish(self) -> Iterator[Chunk]:
-        """The calls and the end of the reply.
+    def finish(self, words: str = "") -> Iterator[Chunk]:
+        """Yield the calls and the end of the reply.
+
+        Args:
+            words: What the service says of the end.
 
         Raises:
-            ProviderError: the stream ended without saying that it is finished, or the model called
-                tools in a way that cannot be read.
+            ProviderError: the stream ended without saying that it is finished, or its end says
+                that it cannot be used.
         """
         if self._reason is None:
             raise ProviderError("The model's reply broke off before its end.")
-        if self._reason in BROKEN:
-            raise ProviderError(
-                f"The model's reply cannot be used: {self._words or self._reason}",
-                details={"finish_reason": self._reason},
-            )
+        if self._reason == MALFORMED_CALL:
+            self._add_malformed_call(words)
+        elif self._reason in BROKEN:
+            raise self._unusable(words)
         yield from self._calls
         reason = REASONS.get(self._reason, self._reason.lower())
         yield Finish(
@@ -263,21 +266,39 @@ class Assembly:
             provider_data=self._outline.as_stored(FORM, self.model),
         )
 
+    def _add_malformed_call(self, words: str) -> None:
+        """Make the call that the service could not read one that cannot run.
+
+        Raises:
+            ProviderError: nothing says which tool was called.
+        """
+        if (name := self.names.find_in(words)) is None:
+            raise self._unusable(words)
+        self._calls.append(
+            ToolCall(
+                id=new_call_id(),
+                name=name,
+                arguments={"input": words},
+                problem=f"they cannot be read ({words[:LONGEST_WORDS]})",
+            )
+        )
+        self._outline.add("call")
+        self._reason = "STOP"
+
+    def _unusable(self, words: str) -> ProviderError:
+        return ProviderError(
+            f"The model's reply cannot be used: {words or self._reason}",
+            details={"finish_reason": self._reason},
+        )
+
 
 def _name(value: Any) -> str:  # noqa: ANN401 - an enum, or a word that it does not know
     return str(getattr(value, "value", value))
 
 
 def _whole(call: FunctionCall, names: Names) -> ToolCall:
-    """The call; Gemini streams none in fragments.
-
-    Raises:
-        ProviderError: its arguments cannot be stored.
-    """
-    arguments = parsed(
-        orjson.dumps(call.args or {}, option=orjson.OPT_PASSTHROUGH_SUBCLASS).decode()
-    )
-    if not isinstance(arguments, dict) or is_too_deep(arguments, CALL_LEVELS):
-        raise ProviderError(f"The model called {call.name!r} with arguments that cannot be stored.")
-    name = names.ours(plain_text(call.name or ""))
-    return ToolCall(id=plain_text(call.id or new_call_id()), name=name, arguments=arguments)
+    """The call; Gemini streams none in fragments."""
+    fragments = Fragments()
+    fragments.add(call.id, call.name, call.args)
+    fragments.name = names.ours(fragments.name)
+    return fragments.whole()

@@ -91,6 +91,15 @@ class Names:
         """The name of a tool that the model calls."""
         return self._ours.get(name, name)
 
+    def find_in(self, text: str) -> str | None:
+        """Return the first tool, by our name, whose name as the vendor takes it is in a text."""
+        found = (
+            (match.start(), -len(theirs), ours)
+            for theirs, ours in self._ours.items()
+            if (match := re.search(rf"(?<!\w){re.escape(theirs)}(?!\w)", text))
+        )
+        return min(found, default=(0, 0, None))[2]
+
 
 def _plain(name: str) -> str:
     plain = _ODD.sub("_", name)[:_LONGEST]

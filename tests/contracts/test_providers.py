@@ -38,6 +38,7 @@ SERVICES: dict[str, type[Service]] = {
 NOT_TOLD = "nobody tells a real model what to say, and this one neither thinks nor calls"
 NOT_BROKEN = "nobody tells a real model to fail; test_local.py kills its process"
 NEVER_BUSY = "llama.cpp lets requests wait and refuses none"
+REFUSED_BY_OLLAMA = "Ollama answers a call that it cannot read with an error of its own"
 EVERY_NAME = "in test mode every name is a model"
 
 
@@ -206,6 +207,26 @@ async def test_what_a_vendor_wants_back_goes_back_from_the_file(talk: Talk, echo
     for question in ("Add.", "Thanks."):
         assert kinds(await talk.turn(question, think=True))[-1] == "done"
         assert echo in json.dumps(talk.service.last_request(), ensure_ascii=False)
+
+
+@each_service(local=NOT_TOLD, fake_ollama=fails(REFUSED_BY_OLLAMA))
+@pytest.mark.parametrize("arguments", ['{"x": 1, "y"', "[1, 2]", "{'x': 1}"])
+async def test_arguments_that_are_no_json_object_are_a_failed_call(
+    talk: Talk, arguments: str
+) -> None:
+    talk.service.writes_badly("add", arguments)
+    talk.service.says([], ["I try ", "again."], [("add", {"x": 1, "y": 2})])
+    talk.service.says([], ["3."])
+    events = await talk.turn("Add.")
+    if error := [event.payload() for event in events if event.type == "error"]:
+        pytest.fail(str(error))
+    failed, result = (event.payload() for event in events if event.type == "tool_result")
+    assert (failed["success"], failed["code"]) == (False, "VALIDATION_ERROR")
+    assert failed["error_message"].startswith("invalid arguments: ")
+    assert (result["success"], result["result"]) == (True, "3")
+    assert text_of(events) == "I try again.3."
+    told = [message["content"] for message in talk.stored() if message["role"] == "tool"]
+    assert told == [f"Error: {failed['error_message']}", "3"]
 
 
 @each_service(local=NOT_BROKEN)

@@ -117,11 +117,15 @@ def signature(name: str = "a") -> str:
     return base64.b64encode(f"sig:{name}".encode()).decode()
 
 
-def piece(*parts: dict[str, Any], reason: str | None = None, **usage: int) -> bytes:
+def piece(
+    *parts: dict[str, Any], reason: str | None = None, words: str | None = None, **usage: int
+) -> bytes:
     """One answer of the stream."""
     candidate: dict[str, Any] = {"index": 0, "content": {"role": "model", "parts": list(parts)}}
     if reason:
         candidate["finishReason"] = reason
+    if words:
+        candidate["finishMessage"] = words
     counts = {"promptTokenCount": usage.get("prompt", 7)}
     if "generated" in usage:
         counts["candidatesTokenCount"] = usage["generated"]

@@ -60,6 +60,10 @@ class Service(ABC):
         """Queue a whole reply."""
 
     @abstractmethod
+    def writes_badly(self, name: str, arguments: str) -> None:
+        """Queue a reply with a call whose arguments are this text."""
+
+    @abstractmethod
     def breaks(self, text: str, error: str | None) -> None:
         """Queue a reply with an error in mid-stream, or with a cut connection."""
 
@@ -78,6 +82,9 @@ class Ollama(Service):
     def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
         found = [{"name": name, "arguments": arguments} for name, arguments in calls]
         self.fake.reply(text, thinking=thinking, tool_calls=found)
+
+    def writes_badly(self, name: str, arguments: str) -> None:
+        self.fake.reply([], tool_calls=[{"name": name, "arguments": arguments}])
 
     def breaks(self, text: str, error: str | None) -> None:
         if error:
@@ -126,6 +133,10 @@ class OpenAI(Service):
         end = fake_openai.finished("tool_calls" if calls else "stop")
         self.fake.answers.append(fake_openai.stream(*chunks, end, fake_openai.usage(7, 5)))
 
+    def writes_badly(self, name: str, arguments: str) -> None:
+        call = fake_openai.call_delta(0, id="c0", name=name, arguments=arguments)
+        self.fake.answers.append(fake_openai.stream(call, fake_openai.finished("tool_calls")))
+
     def breaks(self, text: str, error: str | None) -> None:
         chunks = [fake_openai.delta(content=text)]
         if error:
@@ -164,6 +175,11 @@ class Anthropic(Service):
         pieces = [fake_anthropic.start(), *(piece for part in parts for piece in part)]
         self.fake.scripts.append(Script(pieces=pieces))
 
+    def writes_badly(self, name: str, arguments: str) -> None:
+        call = fake_anthropic.call(0, "toolu_0", name, arguments)
+        pieces = [fake_anthropic.start(), *call, *fake_anthropic.end("tool_use")]
+        self.fake.scripts.append(Script(pieces=pieces))
+
     def breaks(self, text: str, error: str | None) -> None:
         pieces = [fake_anthropic.start(), *fake_anthropic.text(0, text)]
         if error:
@@ -200,6 +216,12 @@ class Gemini(Service):
             signed = {}
         pieces.append(fake_gemini.piece(reason="STOP", generated=5))
         self.fake.scripts.append(Script(pieces=pieces))
+
+    def writes_badly(self, name: str, arguments: str) -> None:
+        """End the reply as Gemini does: the call is in the words of the end only."""
+        words = f"Malformed function call: print(default_api.{name}({arguments}"
+        end = fake_gemini.piece(reason="MALFORMED_FUNCTION_CALL", words=words)
+        self.fake.scripts.append(Script(pieces=[end]))
 
     def breaks(self, text: str, error: str | None) -> None:
         pieces = [fake_gemini.piece({"text": text})]

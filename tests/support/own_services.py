@@ -54,6 +54,9 @@ class TestMode(Service):
         reply = [blocks.text(exactly="".join(text), reasoning="".join(thinking))] if text else []
         self._replies.append([*reply, blocks.calls(*calls)] if calls else reply)
 
+    def writes_badly(self, name: str, arguments: str) -> None:
+        self._replies.append([blocks.malformed_call(name, arguments)])
+
     def breaks(self, text: str, error: str | None) -> None:
         end = blocks.error(500, message=error) if error else blocks.cut("disconnect")
         self._replies.append([blocks.text(exactly=text), end])
@@ -93,6 +96,9 @@ class BuiltIn(Service):
         """It says what it likes, and neither thinks nor calls."""
         assert not thinking, "the model does not think"
         assert not calls, "the model has no tools"
+
+    def writes_badly(self, name: str, arguments: str) -> None:
+        raise NotImplementedError
 
     def breaks(self, text: str, error: str | None) -> None:
         raise NotImplementedError

@@ -335,7 +335,6 @@ OVERLOADED = event({"type": "error", "error": {"type": "overloaded_error", "mess
         (said(text(0, "a"), [OVERLOADED]), ProviderBusy, "Full"),
         (said(text(0, "a")), ProviderError, "broke off"),
         (said(text(0, "a"), then="cut"), ProviderUnreachable, "reached"),
-        (said(call(0, "t", "add", "[1"), end("tool_use")), ProviderError, "'add'"),
         (said([b"event: message_delta\ndata: {oops\n\n"]), ProviderError, "anthropic"),
     ],
 )

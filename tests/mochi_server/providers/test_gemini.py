@@ -224,6 +224,18 @@ async def test_whatever_comes_can_be_stored(provider, fake):
     assert orjson.dumps(made.as_stored())
 
 
+async def test_a_call_that_the_service_cannot_read_goes_back_with_its_words(provider, fake):
+    words = "Malformed function call: print(default_api.add(x=1, y="
+    end = piece(reason="MALFORMED_FUNCTION_CALL", words=words)
+    fake.scripts = [Script(pieces=[A, end]), Script(pieces=[A, END])]
+    text, made, finish = await reply(provider, tools=[ADD])
+    assert isinstance(made, ToolCall)
+    assert (text, made.name, made.arguments) == (ContentDelta("a"), "add", {"input": words})
+    assert words in str(made.problem)
+    assert isinstance(finish, Finish)
+    assert finish.reason == "tool_calls"
+
+
 ODD_HISTORIES: list[list[dict[str, Any]]] = [
     [{"role": "assistant", "content": "Hi."}, *HELLO],
     [*HELLO, {"role": "assistant", "content": ""}, *HELLO],

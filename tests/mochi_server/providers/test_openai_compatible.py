@@ -124,10 +124,17 @@ async def test_a_call_without_id_gets_one(provider, fake):
     assert call.id.startswith("call_")
 
 
-async def test_arguments_that_are_no_object_are_an_error(provider, fake):
-    fake.answers = [stream(call_delta(0, id="a", name="add", arguments="[1"), finished())]
-    with pytest.raises(ProviderError, match="'add'"):
-        await reply(provider)
+@pytest.mark.parametrize(
+    ("arguments", "words"), [("[1", "not JSON"), ("[1]", "not a JSON object"), ("7", "object")]
+)
+async def test_a_call_whose_arguments_are_no_object_says_what_is_wrong(
+    provider, fake, arguments, words
+):
+    fake.answers = [stream(call_delta(0, id="a", name="add", arguments=arguments), finished())]
+    call, _ = await reply(provider)
+    assert isinstance(call, ToolCall)
+    assert words in str(call.problem)
+    assert call.as_stored()["function"] == {"name": "add", "arguments": {"input": arguments}}
 
 
 async def test_arguments_can_be_stored_and_sent_again(provider, fake):
@@ -140,12 +147,23 @@ async def test_arguments_can_be_stored_and_sent_again(provider, fake):
     assert orjson.loads(orjson.dumps(call.arguments)) == call.arguments
 
 
-@pytest.mark.parametrize("odd", ['{"a": NaN}', '{"a": 1e999}', f'{{"a": {"[" * 300 + "]" * 300}}}',
-                                 f'{{"a": {"[" * 100_000 + "]" * 100_000}}}'])  # fmt: skip
-async def test_arguments_that_cannot_be_stored_are_an_error(provider, fake, odd):
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ('{"a": NaN}', "not finite"),
+        ('{"a": 1e999}', "not finite"),
+        (f'{{"a": {"[" * 300 + "]" * 300}}}', "100 levels"),
+        (f'{{"a": {"[" * 100_000 + "]" * 100_000}}}', "100 levels"),
+    ],
+)
+async def test_a_call_whose_arguments_cannot_be_stored_says_what_is_wrong(
+    provider, fake, odd, words
+):
     fake.answers = [stream(call_delta(0, id="a", name="add", arguments=odd), finished())]
-    with pytest.raises(ProviderError, match="'add'"):
-        await reply(provider)
+    call, _ = await reply(provider)
+    assert isinstance(call, ToolCall)
+    assert words in str(call.problem)
+    assert orjson.dumps(call.as_stored())
 
 
 async def test_a_schema_always_comes_with_a_limit(provider, fake):

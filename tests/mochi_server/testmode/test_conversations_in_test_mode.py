@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.initialise import run_init
-from mochi_server.testing import call, calls, cut, error, instructions, malformed_call, stall, text
+from mochi_server.testing import call, calls, cut, error, instructions, stall, text
 from tests.support.conversations import named, said, turn, words_of
 from tests.support.server import Server, running_server
 
@@ -172,7 +172,6 @@ FAILURES = [
     (error(404), "MODEL_NOT_FOUND"),
     (error(400, code="context_length_exceeded"), "CONTEXT_OVERFLOW"),
     (cut("disconnect"), "PROVIDER_UNREACHABLE"),
-    (malformed_call("calculate", "{"), "PROVIDER_ERROR"),
     ({"text_message": {"length": -1}}, "PROVIDER_ERROR"),
 ]
 
