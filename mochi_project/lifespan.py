@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from mochi_server.files import raise_file_limit
+from mochi_server.processes import stop_with_supervisor
 from mochi_server.runtime import Runtime
 
 from .gate import Receive, Send
@@ -51,6 +52,7 @@ class Lifespan:
         if problems := shared_problems():
             await send({"type": "lifespan.startup.failed", "message": "\n".join(problems)})
             return
+        stop_with_supervisor()
         self.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()

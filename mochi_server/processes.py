@@ -1,7 +1,11 @@
-"""Why the processes of one server could not work together, where that is known beforehand."""
+"""The processes of one server: why they could not work together, and how they end together."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 from importlib.util import find_spec
 
 from .config import MochiServerSettings
@@ -28,3 +32,20 @@ def redis_package_problem(settings: MochiServerSettings) -> str | None:
         "MOCHI_REDIS_URL is set, and the package channels-redis is missing: "
         'pip install "mochi-server[redis]"'
     )
+
+
+def stop_with_supervisor() -> None:
+    """Stop this process in order when the one that started it as a worker is gone.
+
+    A supervisor that is killed can tell its workers nothing, and they would keep the port. The
+    kernel closes its end of a pipe, whose other end `multiprocessing` has given to the worker.
+    """
+    supervisor = multiprocessing.parent_process()
+    if supervisor is None:
+        return
+
+    def wait_and_stop() -> None:
+        supervisor.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait_and_stop, name="watch the supervisor", daemon=True).start()
