@@ -159,4 +159,8 @@ def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
         return ThreadLoader()
     from .tools.processes import ProcessLoader  # noqa: PLC0415
 
-    return ProcessLoader(workers=settings.tool_workers, memory_mb=settings.tool_memory_mb)
+    return ProcessLoader(
+        workers=settings.tool_workers,
+        memory_mb=settings.tool_memory_mb,
+        working_dir=settings.tool_working_path,
+    )

@@ -169,6 +169,9 @@ class MochiServerSettings(BaseSettings):
     tool_result_characters: int = Field(
         default=100_000, ge=100, description="Longest result of a tool; the rest is cut."
     )
+    tool_working_dir: Path = Field(
+        default=Path(), description="Working directory of tools and agents."
+    )
     max_agent_rounds: int = Field(default=25, ge=1, description="Execution steps of an agent.")
 
     # Summaries
@@ -255,6 +258,11 @@ class MochiServerSettings(BaseSettings):
     def tools_path(self) -> Path:
         """Absolute folder of the tools."""
         return self.within_data(self.tools_dir)
+
+    @property
+    def tool_working_path(self) -> Path:
+        """Absolute working directory of tools and agents: the data folder, unless set."""
+        return self.within_data(self.tool_working_dir)
 
     @property
     def agents_path(self) -> Path:

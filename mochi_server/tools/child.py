@@ -46,12 +46,14 @@ class ChildGone(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a process may use."""
+    """What a process may use, and where it works."""
 
     memory: int
     """Bytes on top of what an idle one needs."""
     start_seconds: float
     """Longest start, with the imports of the tools."""
+    working_dir: Path
+    """Where imports and calls run."""
 
 
 class Child:

@@ -240,6 +240,7 @@ async def load_into(child: Child, spec: FolderSpec, generation: str, limits: Lim
                 subfolders=spec.subfolders,
                 taken=sorted(spec.taken),
                 generation=generation,
+                working_dir=str(limits.working_dir),
             )
             outcome = Outcome(**answer)
     except ChildGone as error:

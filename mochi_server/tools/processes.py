@@ -7,6 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import cast
 
 from ..aio import BackgroundTasks, in_thread
@@ -71,6 +72,7 @@ class ProcessLoader(ToolLoader):
         memory_mb: Most memory of one process, in 10**6 bytes.
         start_seconds: Longest start of a process, with the imports of the tools.
         idle_seconds: After that long without a call all processes of a folder but one end.
+        working_dir: Where imports and calls run; made if it is not there. None: this process's.
     """
 
     def __init__(
@@ -80,8 +82,13 @@ class ProcessLoader(ToolLoader):
         memory_mb: float = 1024,
         start_seconds: float = 30,
         idle_seconds: float = 60,
+        working_dir: Path | None = None,
     ) -> None:
-        self._limits = Limits(memory=int(memory_mb * 1_000_000), start_seconds=start_seconds)
+        self._limits = Limits(
+            memory=int(memory_mb * 1_000_000),
+            start_seconds=start_seconds,
+            working_dir=(working_dir or Path()).absolute(),
+        )
         self._options = PoolOptions(workers=workers, idle_seconds=idle_seconds, limits=self._limits)
         self._tasks = BackgroundTasks()
         self._generations = itertools.count(1)

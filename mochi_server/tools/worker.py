@@ -149,7 +149,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._package: LoadedPackage | None = None
-        self._folder: Path | None = None
+        self._working_dir: Path | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._at_start = taken()
         self._sink = os.dup(2)
@@ -187,10 +187,10 @@ class Worker:
     def _load(self, request: dict[str, Any]) -> Outcome:
         from .packages import load_package  # noqa: PLC0415 - imported with care before
 
-        self._folder = Path(request["path"])
+        self._working_dir = Path(request["working_dir"])
         self._tidy()
         spec = FolderSpec(
-            path=self._folder,
+            path=Path(request["path"]),
             subfolders=request["subfolders"],
             taken=frozenset(request["taken"]),
         )
@@ -204,9 +204,8 @@ class Worker:
     def _tidy(self) -> None:
         """Undo what an earlier call may have left: another folder, closed output."""
         _open_output(self._sink)
-        if self._folder is not None:
-            with contextlib.suppress(OSError):  # it was deleted
-                os.chdir(self._folder)
+        if self._working_dir is not None:
+            _enter(self._working_dir)
 
     def _tool(self, name: str) -> Any:  # noqa: ANN401 - a PythonTool
         tool = self._package.functions.get(name) if self._package is not None else None
@@ -231,6 +230,24 @@ class Worker:
 
             self._loop = asyncio.new_event_loop()
         return self._loop
+
+
+def _enter(folder: Path) -> None:
+    """Make it the working directory; make it if it is not there.
+
+    Raises:
+        ToolFailed: that cannot be. A path of the tool's would mean another file elsewhere.
+    """
+    try:
+        try:
+            os.chdir(folder)
+        except FileNotFoundError:
+            folder.mkdir(parents=True, exist_ok=True)
+            os.chdir(folder)
+    except OSError as error:
+        raise ToolFailed(
+            f"The working directory {folder} of the tools cannot be entered: {error.strerror}."
+        ) from error
 
 
 def _open_output(sink: int) -> None:

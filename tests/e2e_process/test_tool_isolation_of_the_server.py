@@ -342,7 +342,7 @@ async def test_whatever_a_tool_does_hurts_its_own_call_only(
     async with hostile_server(tmp_path, mark, ollama=ollama) as server:
         assert (await server.get("/tools"))[1]["problems"] == []
         [result] = await results_of(server, ollama, [("fine", {"number": 0})])
-        assert result["result"] == "fine 0, tools"
+        assert result["result"] == f"fine 0, {tmp_path.name}"
         before = open_files(server.pid)
         over = asyncio.Event()
         talking = asyncio.ensure_future(others_talk(server, ollama, over))
@@ -352,11 +352,11 @@ async def test_whatever_a_tool_does_hurts_its_own_call_only(
             one, result, two = await results_of(server, ollama, calls)
             wrong += complaints(name, result)
             texts = [one["result"], two["result"]]
-            if texts != ["fine 1, tools", "fine 2, tools"]:
+            if texts != [f"fine 1, {tmp_path.name}", f"fine 2, {tmp_path.name}"]:
                 wrong.append(f"{name} hurt a call beside it: {one} {two}")
             for number in range(3):
                 [after] = await results_of(server, ollama, [("fine", {"number": number})])
-                if after["result"] != f"fine {number}, tools":
+                if after["result"] != f"fine {number}, {tmp_path.name}":
                     wrong.append(f"{name} hurt call {number} after it: {after}")
             for task in (talking, healthy):
                 if task.done():
@@ -383,7 +383,7 @@ class Picky(BaseModel):
     @classmethod
     def check(cls, number: int) -> int:
         while number == 0:
-            open("../hanging", "w").close()
+            open("hanging", "w").close()
             time.sleep(0.1)
         if number == 1:
             os._exit(4)
@@ -434,7 +434,7 @@ async def test_arguments_that_are_never_checked_hold_up_no_other_conversation(
         hanging = [asyncio.ensure_future(pick(0)) for _ in range(3)]
         await until((tmp_path / "hanging").exists)
         [result] = await results_of(server, ollama, [("fine", {"number": 1})])
-        assert result["result"] == "fine 1, tools"
+        assert result["result"] == f"fine 1, {tmp_path.name}"
         assert not any(task.done() for task in hanging)
         for result in await asyncio.gather(*hanging):
             assert "took too long" in result["error_message"]
@@ -457,7 +457,7 @@ async def test_a_tool_that_deletes_its_folder_is_gone_and_may_come_back(
             assert result["code"] == "TOOL_NOT_FOUND"
             write_tools(tmp_path / "tools", init=code)
             [result] = await results_of(server, ollama, [("fine", {"number": 1})], session)
-            assert result["result"] == "fine 1, tools"
+            assert result["result"] == f"fine 1, {tmp_path.name}"
 
 
 # Lines of a file, and the problem that is then told, if any.
@@ -490,7 +490,7 @@ async def test_what_a_file_does_when_it_is_imported_hurts_no_server(
             assert [event.event async for event in server.stream(path, body)][-1] == "done", line
             shutil.rmtree(bad)
             [result] = await results_of(server, ollama, [("fine", {"number": 1})])
-            assert result["result"] == "fine 1, tools", line
+            assert result["result"] == f"fine 1, {tmp_path.name}", line
 
 
 async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
@@ -520,7 +520,7 @@ async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
             assert time.monotonic() - begun < LONGEST_ANSWER  # it is not tried again
         write_tools(tmp_path / "tools", init=HEAD + FINE + "__all__ = ['fine']\n")
         [result] = await results_of(server, ollama, [("fine", {"number": 1})])
-        assert result["result"] == "fine 1, tools"
+        assert result["result"] == f"fine 1, {tmp_path.name}"
 
 
 async def test_a_server_stops_in_time_while_hostile_tools_run(

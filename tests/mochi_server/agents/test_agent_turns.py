@@ -313,3 +313,43 @@ async def test_models_that_count_their_calls_mix_up_no_agents_that_work_side_by_
         said = " ".join(str(told.get("content")) for told in runs)
         assert f"plans {task}" in said
         assert other not in said
+
+
+SAVER = '''
+from pathlib import Path
+
+__all__ = ["save"]
+__destructive__ = ["save"]
+
+
+def save(path: str, text: str) -> str:
+    """Write a file."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text)
+    return str(Path(path).absolute())
+'''
+
+
+@pytest.mark.parametrize(("setting", "place"), [({}, "."), ({"tool_working_dir": "work"}, "work")])
+async def test_tools_and_agents_work_in_one_folder_which_is_that_of_the_data(
+    tmp_path: Path, ollama: FakeOllama, setting: dict[str, Any], place: str
+) -> None:
+    """What an agent writes to a relative path does not replace its own code."""
+    write_agent(tmp_path, "coder", code=SAVER)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").write_text(SAVER)
+    ollama.reply(tool_calls=[call("save", path="notes/tool.txt", text="from the tool")])
+    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="Write.")])
+    ollama.reply(["A plan."])
+    ollama.reply(tool_calls=[call("save", path="coder.py", text="from the agent")])
+    for text in ("Written.", "It is done."):
+        ollama.reply([text])
+    async with bench(tmp_path, ollama, **setting) as engine:
+        session = await engine.session(
+            agent_settings=AgentSettings(enabled_agents=["coder"]),
+            tool_settings=ToolSettings(tools=["save"], execution_policy="never_confirm"),
+        )
+        await engine.turn(session)
+    assert (tmp_path / place / "notes" / "tool.txt").read_text() == "from the tool"
+    assert (tmp_path / place / "coder.py").read_text() == "from the agent"
+    assert (tmp_path / "agents" / "coder" / "coder.py").read_text() == SAVER

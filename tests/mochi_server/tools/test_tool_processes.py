@@ -482,11 +482,30 @@ async def test_keys_and_tokens_are_not_handed_on_but_the_rest_is(
     assert '"MY_TOOLS_SETTING": "shown"' in environment
 
 
-async def test_every_call_begins_in_the_folder(folder: LoadedFolder):
-    mine = str(Path(folder.description.folder).resolve())
+async def test_every_call_begins_in_the_working_directory(tmp_path: Path):
+    """It is made where it is not there, also when a tool has deleted it."""
+    here = tmp_path / "deep" / "work"
+    loader = ProcessLoader(workers=1, working_dir=here)
+    code = textwrap.dedent(TOOLS) + "Path('imported').touch()\n"
+    [folder] = await loader.load([tool_folder(tmp_path / "mine", code)])
 
-    assert await folder.call("cwd", {"change": "/"}) == mine
-    assert await folder.call("cwd", {"change": "/"}) == mine
+    assert await folder.call("cwd", {"change": "/"}) == str(here)
+    assert await folder.call("cwd", {"change": "/"}) == str(here)
+    (here / "imported").unlink()
+    here.rmdir()
+    assert await folder.call("cwd", {"change": "/"}) == str(here)
+    await loader.aclose()
+
+
+async def test_where_the_working_directory_cannot_be_entered_nothing_runs(tmp_path: Path):
+    """A relative path would mean another file elsewhere."""
+    (tmp_path / "file").write_text("no folder")
+    loader = ProcessLoader(working_dir=tmp_path / "file" / "work")
+    [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
+
+    assert folder.description.tools == ()
+    assert "cannot be entered: Not a directory" in folder.description.problems[0].reason
+    await loader.aclose()
 
 
 async def test_a_timer_that_was_left_running_hurts_no_later_call(folder: LoadedFolder):
