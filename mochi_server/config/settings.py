@@ -209,18 +209,6 @@ class MochiServerSettings(BaseSettings):
         description="Redis that carries confirmations between processes; unset: the data folder.",
     )
 
-    # Later parts
-    enable_conversation_compression: bool = Field(
-        default=False,
-        validation_alias=_bare("ENABLE_CONVERSATION_COMPRESSION"),
-        description="Compress stored conversations.",
-    )
-    workspace_enabled: bool = Field(default=False, description="Offer the workspace MCP server.")
-    workspace_dir: Path = Field(default=Path("workspace"), description="Its folder.")
-    sandbox: Literal["docker", "bubblewrap", "process"] = Field(
-        default="process", description="How the workspace is isolated."
-    )
-
     # Test mode
     test_words_per_second: float = Field(
         default=50, ge=0, description="Pace of test mode; 0 for none."
