@@ -6,7 +6,8 @@ FORMAT_VERSION: Final = "1.3"
 """The version of the session file that we write (docs/reference/session-file.md)."""
 
 PREVIEW_CHARACTERS: Final = 100
-"""Longest preview of a session in the list, without the "..." of a cut one."""
+"""Characters of a session's preview at most, with the "..." of a cut one. The preview of a system
+prompt has its "..." behind so many."""
 
 TITLE_CHARACTERS: Final = 80
 """Longest title that is taken from a summary."""

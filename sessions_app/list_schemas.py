@@ -60,7 +60,9 @@ class SessionLine(LabelsShown):
     updated_at: str
     message_count: int
     summary: ConversationSummary | None
-    preview: str = Field(description="First user message, cut to 100 characters and '...'.")
+    preview: str = Field(
+        description="First user message; a longer one is cut to 100 characters, with its '...'."
+    )
     score: float = Field(default=0.0, description="Only with `query`; larger is better.")
     found_in: Literal["title", "tags", "summary", "user", "assistant", "tool"] | None = Field(
         default=None, description="Only with `query`: where the snippet is from."

@@ -271,4 +271,4 @@ def preview_of(message: JSONObject | None) -> str:
         return ""
     if len(content) <= PREVIEW_CHARACTERS:
         return content
-    return content[:PREVIEW_CHARACTERS] + "..."
+    return content[: PREVIEW_CHARACTERS - 3] + "..."

@@ -104,7 +104,7 @@ async def test_the_list_shows_the_one_changed_last_first(api):
     await with_messages(first, UserMessage(content="x" * 150))
     listed = (await api.get("/sessions")).json()
     assert [entry["session_id"] for entry in listed["sessions"]] == [first, second]
-    assert listed["sessions"][0]["preview"] == "x" * 100 + "..."
+    assert listed["sessions"][0]["preview"] == "x" * 97 + "..."
     assert listed["sessions"][1]["preview"] == ""
     assert listed["problems"] == []
 

@@ -152,7 +152,7 @@ def test_the_system_prompt_is_always_first_and_there_is_one():
 
 @pytest.mark.parametrize(
     ("content", "preview"),
-    [("x" * 100, "x" * 100), ("x" * 101, "x" * 100 + "..."), ("", ""), (None, ""), (7, "")],
+    [("x" * 100, "x" * 100), ("x" * 101, "x" * 97 + "..."), ("", ""), (None, ""), (7, "")],
 )
 def test_the_preview_is_the_first_user_message_cut(content: object, preview: str):
     first = {"role": "user", "content": content}

@@ -347,7 +347,7 @@ async def test_a_long_first_message_and_a_long_head_are_listed(tmp_path: Path):
         for each in (await SessionManager(sessions_dir=tmp_path).list()).entries
     }
     assert found["one"]["preview"] == "behind the prompt"
-    assert found["two"]["preview"] == "u" * 100 + "..."
+    assert found["two"]["preview"] == "u" * 97 + "..."
     assert found["two"]["message_count"] == 5
 
 
