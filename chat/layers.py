@@ -27,6 +27,7 @@ from channels.exceptions import ChannelFull
 from channels.layers import BaseChannelLayer
 
 from mochi_server.aio import finish_in_thread
+from mochi_server.files import make_folder
 
 OWNER = "owner"
 SUFFIX = ".json"
@@ -205,7 +206,7 @@ def _open(path: Path, made: list[_Owned]) -> None:
 
 def _make(path: Path) -> int:
     """Make the folder of a channel, and its lock before it has its name: none is seen without."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent, private=True)
     new = path.with_name(f"{NEW}{path.name}")
     shutil.rmtree(new, ignore_errors=True)  # of an attempt that failed
     new.mkdir(mode=0o700)

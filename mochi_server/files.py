@@ -17,6 +17,12 @@ PLAIN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 NOT_PLAIN = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 """What ``open`` with ``PLAIN`` says when there is nothing, a link, a folder or a socket."""
 
+PRIVATE_FILE = 0o600
+"""The mode of a new file that holds what somebody said."""
+
+PRIVATE_FOLDER = 0o700
+"""The mode of a new folder for such files."""
+
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 """What file systems answer that cannot flush a folder; they have nothing better to offer."""
 
@@ -75,27 +81,32 @@ def check_plain(path: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "not a plain file", os.fspath(path))
 
 
-def replace_file(path: Path, parts: Iterable[bytes], *, new: bool = False) -> os.stat_result:
+def replace_file(
+    path: Path, parts: Iterable[bytes], *, new: bool = False, private: bool = False
+) -> os.stat_result:
     """Put the content at the path in one step, durably; its status. The folder is made if needed.
 
     A file that was there hands on its mode and, where the system allows it, its owner and group; a
-    new one follows the umask. A crash at any instant leaves the old or the new content, and perhaps
-    ``.{stem}.{16 hexadecimal digits}.tmp`` beside it.
+    new one follows the umask, and if it is private only its owner may read it. A crash at any
+    instant leaves the old or the new content, and perhaps ``.{stem}.{16 hexadecimal digits}.tmp``
+    beside it.
 
     Args:
         path: where.
         parts: the content.
         new: only where nothing is.
+        private: whether a file and a folder that are made are for their owner alone.
 
     Raises:
         FileExistsError: something is there, and it had to be new.
         OSError: the disk refused; what was there still is.
     """
     temporary = path.parent / f".{path.stem}.{random.getrandbits(64):016x}.tmp"
-    make_folder(path.parent)
+    make_folder(path.parent, private=private)
     old = None if new else _plain_status(path)
     try:
-        status = _write(temporary, parts, old)
+        mode = PRIVATE_FILE if private else 0o666
+        status = _write(temporary, parts, old, mode)
         if new:
             _enter(temporary, path)
         else:
@@ -125,8 +136,10 @@ def _enter(temporary: Path, path: Path) -> None:
         raise
 
 
-def _write(path: Path, parts: Iterable[bytes], old: os.stat_result | None) -> os.stat_result:
-    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
+def _write(
+    path: Path, parts: Iterable[bytes], old: os.stat_result | None, mode: int
+) -> os.stat_result:
+    mode = mode if old is None else stat.S_IMODE(old.st_mode)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor
         if old is None:
@@ -191,17 +204,20 @@ def _is_new(status: os.stat_result) -> bool:
     return status.st_uid == 0 and status.st_size == 0 and status.st_nlink == 1
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, *, private: bool = False) -> None:
     """The folder and those above it, durably, each for the owner of the one around it.
+
+    Those that are there keep their modes; private ones that are made are closed to everybody else.
 
     Raises:
         OSError: it cannot be made.
     """
+    mode = PRIVATE_FOLDER if private else 0o777
     try:
-        path.mkdir()
+        path.mkdir(mode)
     except FileNotFoundError:
-        make_folder(path.parent)
-        path.mkdir(exist_ok=True)
+        make_folder(path.parent, private=private)
+        path.mkdir(mode, exist_ok=True)
     except FileExistsError:
         if not path.is_dir():
             raise

@@ -135,7 +135,7 @@ def prepare_folder(settings: MochiServerSettings) -> None:
         return
     folder = settings.sessions_path
     try:
-        make_folder(folder)
+        make_folder(folder, private=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:

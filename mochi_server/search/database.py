@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import hand_over, make_folder
+from ..files import PRIVATE_FILE, hand_over, make_folder
 from .contents import Contents
 from .query import Query
 from .tables import (
@@ -93,10 +93,10 @@ class SearchFile:
 
     def _make_empty(self, path: Path) -> None:
         """An empty file that nobody else may read; SQLite gives its helpers the same mode."""
-        make_folder(path.parent)
+        make_folder(path.parent, private=True)
         for name in (path, *(path.with_name(path.name + tail) for tail in ("-wal", "-shm"))):
             name.unlink(missing_ok=True)
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)
         hand_over(path, handle)
         os.close(handle)
 

@@ -216,7 +216,7 @@ class Indexer:
 
 def _take(path: Path) -> int | None:
     try:
-        make_folder(path.parent)
+        make_folder(path.parent, private=True)
         return take(path)
     except OSError as error:
         reason = error.strerror or str(error)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import StorageError
-from ..files import hand_over, make_folder
+from ..files import PRIVATE_FILE, hand_over, make_folder
 from .storage.base import SESSION_ID, check_session_id
 from .storage.locks import remove, take
 
@@ -106,7 +106,7 @@ class FileMarks(Marks):
     def set(self, name: str) -> None:
         """See the base class."""
         path = self._path(name)
-        self._in_folder(path.touch)
+        self._in_folder(partial(path.touch, PRIVATE_FILE))
         hand_over(path)
 
     def take(self, name: str) -> Held | None:
@@ -120,7 +120,7 @@ class FileMarks(Marks):
             try:
                 return step()
             except FileNotFoundError:
-                make_folder(self._folder)
+                make_folder(self._folder, private=True)
                 return step()
         except OSError as error:
             text = f"The folder {self._folder} cannot be used: {error.strerror}"

@@ -56,7 +56,7 @@ def write_stamp(stamp: Path) -> None:
     Raises:
         OSError: the disk refused.
     """
-    replace_file(stamp, [b"%d\n" % time.time_ns()])
+    replace_file(stamp, [b"%d\n" % time.time_ns()], private=True)
 
 
 def _line(path: str, status: os.stat_result | None) -> bytes:

@@ -95,7 +95,7 @@ class Export:
 
     async def _write(self, session_id: str, path: Path) -> None:
         content = await export_session(self._sessions, session_id, self._to)
-        await in_thread(replace_file, path, [content], new=not self._force)
+        await in_thread(replace_file, path, [content], new=not self._force, private=True)
 
 
 def check_place(output: Path, sessions: SessionManager) -> None:

@@ -99,7 +99,7 @@ def _head_or_error(folder: str, session_id: str, size: int) -> bytes | MochiErro
 def write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
     """Replace or create, atomically and durably; the new signature."""
     try:
-        return signature_of(replace_file(path, parts))
+        return signature_of(replace_file(path, parts, private=True))
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(session_id=session_id, reason=reason) from error
@@ -154,7 +154,7 @@ def _take_at(lock: Path) -> int | None:
     try:
         return take(lock)
     except FileNotFoundError:
-        make_folder(lock.parent)
+        make_folder(lock.parent, private=True)
         return take(lock)
 
 

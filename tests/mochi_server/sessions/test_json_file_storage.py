@@ -147,14 +147,23 @@ async def test_a_look_whether_a_claim_is_idle_refuses_no_turn(tmp_path: Path):
         assert signature is not None
 
 
-async def test_a_new_session_follows_the_umask(tmp_path: Path):
-    storage = JSONFileStorage(tmp_path)
-    before = os.umask(0o027)
+@pytest.mark.parametrize("umask", [0, 0o022, 0o027])
+async def test_a_new_session_and_its_folder_are_for_their_owner_alone(tmp_path: Path, umask: int):
+    storage = JSONFileStorage(tmp_path / "new" / "sessions")
+    before = os.umask(umask)
     try:
         await storage.create("one", [b"new"])
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "one.json").stat().st_mode) == 0o640
+    assert stat.S_IMODE((storage.folder / "one.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(storage.folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+
+
+async def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path):
+    tmp_path.chmod(0o775)
+    await JSONFileStorage(tmp_path).create("one", [b"new"])
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o775
 
 
 async def test_a_refused_write_leaves_the_old_content_and_no_litter(tmp_path: Path):
