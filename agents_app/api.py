@@ -116,7 +116,7 @@ async def reload_agents(request: HttpRequest) -> HttpResponse:
         parameters={"limit": 50, "cursor": "LTE3MzY5Mzc"},
     ),
 )
-async def list_chats(
+async def list_agent_chats(
     request: HttpRequest,
     limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
@@ -137,7 +137,7 @@ async def list_chats(
         parameters={"session_id": "b80fa657b0"},
     ),
 )
-async def read_chat(request: HttpRequest, session_id: str) -> HttpResponse:
+async def read_agent_chat(request: HttpRequest, session_id: str) -> HttpResponse:
     """Every key of the file's metadata, and `messages` as they are stored."""
     session = await get_runtime().agent_sessions.get(session_id)
     head = orjson.dumps(session.metadata.model_dump(mode="json"))

@@ -6,7 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mochi_project.schemas import Messages, SessionProblem
 from mochi_server.errors import JSONObject
+from mochi_server.sessions.types import ConversationSummary
 
 LINE: JSONObject = {
     "name": "coder",
@@ -162,7 +164,7 @@ class AgentChatLine(BaseModel):
     created_at: str
     updated_at: str
     message_count: int
-    summary: dict[str, Any] | None
+    summary: ConversationSummary | None
     preview: str = Field(description="First instruction, cut to 100 characters and '...'.")
 
 
@@ -172,7 +174,7 @@ class AgentChatList(BaseModel):
     model_config = ConfigDict(json_schema_extra={"example": CHATS})
 
     sessions: list[AgentChatLine]
-    problems: list[dict[str, Any]] = Field(description="Files that cannot be read, and why.")
+    problems: list[SessionProblem] = Field(description="Files that cannot be read, and why.")
     next_cursor: str | None = Field(
         default=None,
         description="With `limit`: the `cursor` of the next page, null on the last. "
@@ -190,4 +192,4 @@ class AgentChat(BaseModel):
     created_at: str
     updated_at: str
     message_count: int
-    messages: list[dict[str, Any]]
+    messages: Messages

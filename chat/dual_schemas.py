@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
+from mochi_project.openapi import reference
 from mochi_server.errors import JSONObject
 from mochi_server.events import ErrorEvent
 from mochi_server.sessions.storage.base import SESSION_ID
 from sessions_app.schemas import ModelName
 
 from .schemas import EVENTS
-from .stream_schemas import data_of, event_stream, frames
+from .stream_schemas import event_stream, frames, reference_to, schema_name
 from .wire.chunks import BATCH, PASSED_ON, failure, whole_answer
 
 SESSION = "0b6a8a5e-3f0c-4b1e-9d55-6f1c2a7e8d90"
@@ -124,19 +125,61 @@ _COUNT = {"type": ["integer", "null"]}
 _FLAG = {"type": "boolean"}
 _CALL_SHAPE = _object(
     id=_TEXT,
-    type={"const": "function"},
+    type={**_TEXT, "const": "function"},
     function=_object(name=_TEXT, arguments={**_TEXT, "contentMediaType": "application/json"}),
 )
 _USAGE = _object(prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens={"type": "integer"})
 _REPLY: dict[str, Any] = {
-    "role": {"const": "assistant"},
+    "role": {**_TEXT, "const": "assistant"},
     "content": _TEXT_OR_NULL,
     "tool_calls": {"anyOf": [{"type": "array", "items": _CALL_SHAPE}, {"type": "null"}]},
     "finish_reason": _TEXT_OR_NULL,
     "usage": {"anyOf": [_USAGE, {"type": "null"}]},
 }
-_MORE: dict[str, Any] = {"session_id": _TEXT, "model": _TEXT, "finished": {"const": False}}
-_LAST: dict[str, Any] = {**_MORE, "finished": {"const": True}}
+_MORE: dict[str, Any] = {
+    "session_id": _TEXT,
+    "model": _TEXT,
+    "finished": {**_FLAG, "const": False},
+}
+_LAST: dict[str, Any] = {
+    **_MORE,
+    "response": _TEXT,
+    "metadata": reference("BatchMetadata"),
+    "finished": {**_FLAG, "const": True},
+}
+
+
+@cache
+def event_schemas() -> dict[str, Any]:
+    """The schemas of the data of the events that only this stream has, by name."""
+    return {
+        "ChunkEvent": {
+            "description": "A piece of the answer's text; the last one is finished and empty.",
+            **_object(content=_TEXT, session_id=_TEXT, finished=_FLAG),
+        },
+        "MessageEvent": {
+            "description": "A whole message.",
+            "oneOf": [reference(name) for name in ("CallingMessage", "ResultMessage", "Answer")],
+        },
+        "CallingMessage": {
+            "description": "A reply that calls tools, or what was said before an error.",
+            **_object({"interrupted": _FLAG}, **_REPLY, status=_TEXT_OR_NULL, **_MORE),
+        },
+        "ResultMessage": {
+            "description": "The result of a call.",
+            **_object(
+                role={**_TEXT, "const": "tool"},
+                content=_TEXT,
+                tool_call_id=_TEXT,
+                name=_TEXT,
+                **_MORE,
+            ),
+        },
+        "Answer": {
+            "description": "The last message.",
+            **_object({"tool_rounds_exhausted": _FLAG}, **_REPLY, **_LAST),
+        },
+    }
 
 
 @cache
@@ -146,27 +189,8 @@ def stream() -> dict[str, Any]:
         "Without tools `chunk`, with tools `message` and questions to a person. The last one is "
         "finished, or it is an `error`.",
         {
-            "chunk": _object(content=_TEXT, session_id=_TEXT, finished=_FLAG),
-            "message": {
-                "oneOf": [
-                    _object({"interrupted": _FLAG}, **_REPLY, status=_TEXT_OR_NULL, **_MORE),
-                    _object(
-                        role={"const": "tool"},
-                        content=_TEXT,
-                        tool_call_id=_TEXT,
-                        name=_TEXT,
-                        **_MORE,
-                    ),
-                    _object(
-                        {"tool_rounds_exhausted": _FLAG},
-                        **_REPLY,
-                        response=_TEXT,
-                        metadata={"$ref": "#/components/schemas/BatchMetadata"},
-                        **_LAST,
-                    ),
-                ]
-            },
-            **{kind.type: data_of(kind) for kind in (*PASSED_ON, ErrorEvent)},
+            **{name: reference(schema_name(name)) for name in ("chunk", "message")},
+            **{kind.type: reference_to(kind) for kind in (*PASSED_ON, ErrorEvent)},
         },
         {
             "without_tools": frames(

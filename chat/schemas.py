@@ -28,6 +28,7 @@ from mochi_server.events import (
     ToolContinuationStart,
     ToolResultReady,
 )
+from mochi_server.messages import AssistantMessage
 
 ASK: JSONObject = {"message": "What is the capital of France?", "think": False}
 WINDOW: JSONObject = {
@@ -82,12 +83,40 @@ class ChatRequest(BaseModel):
         "and that one is answered again.",
     )
     think: StrictBool | Literal["low", "medium", "high", "max"] = Field(
-        default=False, description="Let the model think first."
+        default=False, description="Let the model think first; false by default."
     )
     confirmations: Literal["wait", "deny"] | None = Field(
         default=None,
         description="Whether calls that a person must confirm are waited for, or denied at once. "
         "Absent: a stream waits, a reply in one piece denies.",
+    )
+
+
+class UsedWindow(BaseModel):
+    """The context window that an answer was made with."""
+
+    current_window: int | None = Field(description="Tokens; null when it is not known.")
+    usage_tokens: int = Field(description="Tokens of prompt and reply together.")
+    reason: str = Field(description="Why it is so large.")
+    dropped_messages: int = Field(description="Messages that did not fit and were not sent.")
+
+
+class ExecutedToolCall(BaseModel):
+    """A call of the turn, and what became of it."""
+
+    tool_name: str
+    arguments: dict[str, Any] = Field(description="What ran: as the model or a person has them.")
+    call_index: int = Field(description="Position in the model's reply, from 0.")
+    tool_call_id: str
+    success: bool
+    result: str | None
+    error_message: str | None
+    code: str | None = Field(default=None, description="Only where the failure has a name.")
+    confirmation_id: str | None = Field(default=None, description="Only if a person was asked.")
+    approved: bool | None = Field(default=None, description="Only if a person was asked.")
+    edited: bool | None = Field(default=None, description="Only if a person was asked.")
+    agent_events: list[dict[str, Any]] = Field(
+        default=[], description="Only of the tool `agent`: what it did, a `ChatEvent` each."
     )
 
 
@@ -97,10 +126,13 @@ class ChatReply(BaseModel):
     model_config = ConfigDict(extra="allow", json_schema_extra={"example": REPLY})
 
     session_id: str
-    message: dict[str, Any]
-    tool_calls_executed: list[dict[str, Any]]
-    context_window: dict[str, Any] | None
+    message: AssistantMessage
+    tool_calls_executed: list[ExecutedToolCall]
+    context_window: UsedWindow
     finish_reason: str | None = Field(description="`stop`, `length`, … as the provider says it.")
+    tool_rounds_exhausted: bool = Field(
+        default=False, description="Only when true: the limit of tool rounds forced this answer."
+    )
 
 
 class Model(BaseModel):

@@ -1,4 +1,4 @@
-"""Server-sent events in the OpenAPI document: what each kind carries, and whole streams to see."""
+"""Streams in the OpenAPI document: what each kind of event carries, and whole streams to see."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, get_args
 import orjson
 from pydantic import TypeAdapter
 
+from mochi_project.openapi import reference
 from mochi_server.errors import JSONObject
 from mochi_server.events import Event
 
@@ -33,17 +34,19 @@ def event_stream(
         events: the JSON Schema of the data of each kind.
         examples: whole streams by name.
     """
-    schema = {  # of each event: so are streams described before OpenAPI 3.2
+    event = {
         "type": "object",
-        "description": f"One of the server-sent events. {description} Comments (`: ping`) in "
-        "silence.",
         "required": ["id", "event", "data"],
         "properties": {"id": {"type": "string", "description": "Grows within the stream."}},
         "oneOf": [_event(name, data) for name, data in events.items()],
     }
     return {
         "text/event-stream": {
-            "schema": schema,
+            "schema": {
+                "type": "string",
+                "description": f"Server-sent events. {description} Comments (`: ping`) in silence.",
+            },
+            "x-itemSchema": event,  # OpenAPI 3.2 calls it itemSchema
             "examples": {name: {"value": text} for name, text in examples.items()},
         }
     }
@@ -63,18 +66,63 @@ def _event(name: str, data: Mapping[str, Any]) -> JSONObject:
     }
 
 
+def schema_name(event: str) -> str:
+    """The name of the schema of an event's data: ``ContentDeltaEvent`` of ``content_delta``."""
+    return "".join(word.title() for word in event.split("_")) + "Event"
+
+
+def reference_to(kind: type[Event]) -> dict[str, Any]:
+    """A reference to the schema of an event's data."""
+    return reference(schema_name(kind.type))
+
+
 @cache
-def data_of(kind: type[Event]) -> dict[str, Any]:
+def event_schemas() -> dict[str, Any]:
+    """The schema of the data of every event, by name, and ``ChatEvent``: any of them."""
+    kinds: tuple[type[Event], ...] = get_args(Event)
+    return {
+        **{schema_name(kind.type): _data_of(kind) for kind in kinds},
+        "ChatEvent": {
+            "description": "An event with its data.",
+            "oneOf": [_with_data(kind) for kind in kinds],
+        },
+    }
+
+
+def _with_data(kind: type[Event]) -> JSONObject:
+    return {
+        "title": f"Streamed{schema_name(kind.type)}",
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {
+            "event": {"type": "string", "const": kind.type},
+            "data": reference_to(kind),
+        },
+    }
+
+
+def _data_of(kind: type[Event]) -> dict[str, Any]:
     """The JSON Schema of an event's data: its fields, and what its payload says beside them."""
-    fields = TypeAdapter(kind).json_schema(ref_template="#/components/schemas/{model}")
+    fields = TypeAdapter(kind).json_schema(ref_template=reference("{model}")["$ref"])
     example = EVENTS[kind.type]
     known = {
         name: field
         for name, field in fields["properties"].items()
         if name in example or "default" in field
     }
-    fixed = {name: {"const": value} for name, value in example.items() if name not in known}
-    return {"type": "object", "required": list(example), "properties": {**known, **fixed}}
+    if "context_window" in known:
+        known["context_window"] = reference("UsedWindow")
+    fixed = {
+        name: {"type": "string", "const": value}
+        for name, value in example.items()
+        if name not in known
+    }
+    return {
+        "description": (kind.__doc__ or "").strip().splitlines()[0],
+        "type": "object",
+        "required": list(example),
+        "properties": {**known, **fixed},
+    }
 
 
 def _of(*names: str) -> str:
@@ -90,7 +138,7 @@ def stream() -> dict[str, Any]:
     """What ``/chat/{session_id}/stream`` answers; made with the document, which few ask for."""
     return event_stream(
         "Exactly one `done`, always last, also after `error`.",
-        {kind.type: data_of(kind) for kind in get_args(Event)},
+        {kind.type: reference_to(kind) for kind in get_args(Event)},
         {
             "reply": _of(*_END),
             "thinking": _of("thinking_delta", *_END),

@@ -9,6 +9,7 @@ import orjson
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
+from ninja.operation import Operation
 from ninja.parser import Parser
 from pydantic import BaseModel, Field
 
@@ -17,6 +18,8 @@ from chat.api.chat import router as chat_router
 from chat.api.confirmations import router as confirmations_router
 from chat.api.dual_mode import router as dual_mode_router
 from chat.api.models import router as models_router
+from chat.dual_schemas import event_schemas as simple_event_schemas
+from chat.stream_schemas import event_schemas
 from mochi_server import __version__
 from mochi_server.errors import InvalidRequest
 from mochi_server.nesting import REQUEST_LEVELS, is_too_deep, may_be_too_deep
@@ -80,8 +83,13 @@ class MochiAPI(NinjaAPI):
     ) -> OpenAPISchema:
         """The OpenAPI document, with every route's errors and examples."""
         document = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
-        finish(document)
+        finish(document, {**event_schemas(), **simple_event_schemas()})
         return document
+
+    def get_openapi_operation_id(self, operation: Operation) -> str:
+        """The view's name as generated clients have it: ``createSession``."""
+        first, *others = operation.view_func.__name__.split("_")
+        return "".join([first, *map(str.title, others)])
 
 
 class ProviderState(BaseModel):
@@ -110,10 +118,7 @@ api = MochiAPI(
     docs=OfflineSwagger(),
     urls_namespace="api",
     parser=ORJSONParser(),
-    openapi_extra={
-        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "security": [{}, {"token": []}],
-    },
+    openapi_extra={"security": [{}, {"token": []}]},
 )
 install(api)
 
@@ -123,7 +128,8 @@ install(api)
     response=Health,
     tags=["health"],
     summary="Whether the server and its providers answer",
-    openapi_extra=documented(
+    openapi_extra={"security": []}
+    | documented(
         example={
             "status": "ok",
             "ollama_connected": True,
@@ -138,7 +144,7 @@ install(api)
         }
     ),
 )
-async def health(request: HttpRequest) -> HttpResponse:
+async def read_health(request: HttpRequest) -> HttpResponse:
     """Answers within about a second, also when a provider hangs; needs no token."""
     runtime = get_runtime()
     reachable = await health_of(runtime).read()

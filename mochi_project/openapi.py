@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mochi_server.errors import (
@@ -153,7 +153,7 @@ def _error_responses(errors: tuple[type[MochiError], ...]) -> dict[int, Any]:
                 "description": "",
                 "content": {
                     "application/json": {
-                        "schema": {"$ref": "#/components/schemas/Error"},
+                        "schema": reference("Error"),
                         "examples": {},
                     }
                 },
@@ -168,9 +168,25 @@ def _error_responses(errors: tuple[type[MochiError], ...]) -> dict[int, Any]:
     return found
 
 
-def finish(document: dict[str, Any]) -> dict[str, Any]:
-    """Put examples and contents in their places, and what all operations share."""
-    document["components"]["schemas"]["Error"] = ERROR_SCHEMA
+def reference(schema: str) -> dict[str, Any]:
+    """A reference to a schema of the document by its name."""
+    return {"$ref": f"#/components/schemas/{schema}"}
+
+
+def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """Put examples and contents in their places, and what all operations share.
+
+    Args:
+        document: as django-ninja has made it.
+        schemas: those that no operation's body or answer is made of, by name.
+    """
+    components = document["components"]
+    components["schemas"] |= {**schemas, "Error": ERROR_SCHEMA}
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for schema in components["schemas"].values():
+        # A generator of clients would send a default, or require a key that has one.
+        for field in schema.get("properties", {}).values():
+            field.pop("default", None)
     for path in document["paths"].values():
         for operation in path.values():
             examples = operation.pop("x-parameter-examples", {})

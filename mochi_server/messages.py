@@ -9,7 +9,16 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    TypeAdapter,
+    WithJsonSchema,
+)
 
 from .errors import JSONObject
 from .ids import new_message_id
@@ -37,10 +46,38 @@ class ToolCall(BaseModel):
         return {"function": {"name": self.name, "arguments": self.arguments}, "id": self.id}
 
 
+_TOOL_CALLS_SCHEMA: JSONObject = {
+    "anyOf": [
+        {
+            "type": "array",
+            "items": {
+                "title": "StoredToolCall",
+                "type": "object",
+                "required": ["function"],
+                "properties": {
+                    "function": {
+                        "title": "StoredFunction",
+                        "type": "object",
+                        "required": ["name", "arguments"],
+                        "properties": {
+                            "name": {"type": "string"},
+                            "arguments": {"type": "object", "additionalProperties": True},
+                        },
+                    },
+                    "id": {"type": "string"},
+                },
+            },
+        },
+        {"type": "null"},
+    ]
+}
+
+
 class _Stored(BaseModel):
     """How a message becomes JSON: optional keys only where they say something."""
 
-    model_config = ConfigDict(extra="allow")
+    # Files of old writers lack any other key.
+    model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["role"]})
 
     optional: ClassVar[frozenset[str]] = frozenset()
     """Keys left out when they are null and were not in the file."""
@@ -95,7 +132,7 @@ class AssistantMessage(_Stored):
     eval_count: int | None = None
     prompt_eval_count: int | None = None
     thinking: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: Annotated[list[dict[str, Any]] | None, WithJsonSchema(_TOOL_CALLS_SCHEMA)] = None
     """``[{"function": {"name", "arguments"}, "id"}]``; files of old writers have no ids."""
     interrupted: bool | None = None
     """True when the reply was cut off; absent on whole replies."""
@@ -116,14 +153,19 @@ class ToolMessage(_Stored):
     timestamp: str | None = Field(default_factory=now)
 
 
+_ROLES = ("user", "system", "assistant", "tool")
+
+
 class UnknownMessage(_Stored):
     """A role of another writer: kept, shown, and not sent to models."""
+
+    role: str = Field(json_schema_extra={"not": {"enum": [*_ROLES]}})
 
 
 def _role(value: object) -> str:
     """The tag of the union: the role, or ``unknown``."""
     role = value.get("role") if isinstance(value, dict) else getattr(value, "role", None)
-    return role if role in {"user", "system", "assistant", "tool"} else "unknown"
+    return role if role in _ROLES else "unknown"
 
 
 Message: TypeAlias = Annotated[

@@ -270,6 +270,6 @@ async def remove_system_prompt(request: HttpRequest, session_id: str) -> HttpRes
     summary="What the session's next turn works with",
     openapi_extra=documented(*READING, example=STATUS, parameters=ONE),
 )
-async def session_status(request: HttpRequest, session_id: str) -> HttpResponse:
+async def read_session_status(request: HttpRequest, session_id: str) -> HttpResponse:
     """Context window, tools, agents, system prompt, summary."""
     return json_response(await get_runtime().status.of(session_id))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mochi_project.schemas import SessionProblem
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.types import ConversationSummary
 
@@ -85,7 +86,7 @@ class SessionList(BaseModel):
     model_config = ConfigDict(json_schema_extra={"example": LIST})
 
     sessions: list[SessionLine]
-    problems: list[dict[str, Any]] = Field(description="Files that cannot be read, and why.")
+    problems: list[SessionProblem] = Field(description="Files that cannot be read, and why.")
     next_cursor: str | None = Field(
         default=None,
         description="With `limit` or `query`: the `cursor` of the next page, null on the last. "

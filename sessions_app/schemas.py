@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     BaseModel,
@@ -14,10 +14,13 @@ from pydantic import (
     model_validator,
 )
 
+from mochi_project.schemas import Messages
 from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.types import (
     AgentSettings,
+    ContextWindowConfig,
+    ConversationSummary,
     ToolSettings,
 )
 
@@ -129,6 +132,9 @@ class SessionCreate(LabelsBody):
     agent_settings: AgentSettingsBody | None = None
 
 
+_NULL: JSONObject = {"type": "null"}
+
+
 class ContextWindowPatch(BaseModel):
     """Fix the context window of a session, or give it back."""
 
@@ -136,13 +142,9 @@ class ContextWindowPatch(BaseModel):
         extra="forbid",
         json_schema_extra={
             "example": {"manual_override": True, "current_window": 16384},
-            "anyOf": [
-                {"properties": {"manual_override": {"const": False}}},
-                {
-                    "required": ["current_window"],
-                    "properties": {"current_window": {"type": "integer"}},
-                },
-            ],
+            "not": {
+                "properties": {"manual_override": {"const": True}, "current_window": _NULL},
+            },
         },
     )
 
@@ -199,10 +201,7 @@ class SystemPromptSet(BaseModel):
         extra="forbid",
         json_schema_extra={
             "example": {"source_file": "helpful.md"},
-            "anyOf": [
-                {"required": ["content"], "properties": {"content": {"type": "string"}}},
-                {"required": ["source_file"], "properties": {"source_file": {"type": "string"}}},
-            ],
+            "not": {"properties": {"content": _NULL, "source_file": _NULL}},
         },
     )
 
@@ -232,17 +231,16 @@ class SessionHead(LabelsShown):
     agent_settings: AgentSettings | None
 
 
-class SessionDetail(LabelsShown):
+class SessionDetail(SessionHead):
     """A session with its messages: every key of the file's metadata, labels, ``messages``."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"example": DETAIL})
 
-    session_id: str
-    model: str
-    created_at: str
-    updated_at: str
-    message_count: int
-    messages: list[dict[str, Any]]
+    summary: ConversationSummary | None
+    summary_model: str | None
+    format_version: str
+    context_window_config: ContextWindowConfig | None
+    messages: Messages
 
 
 class MessageList(BaseModel):
@@ -260,4 +258,4 @@ class MessageList(BaseModel):
 
     session_id: str
     message_count: int
-    messages: list[dict[str, Any]]
+    messages: Messages

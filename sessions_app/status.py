@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.errors import JSONObject
@@ -15,6 +13,7 @@ STATUS: JSONObject = {
     "session_id": "a1b2c3d4e5",
     "model": "qwen3:14b",
     "message_count": 12,
+    "turn_running": False,
     "context_window": {
         "dynamic_enabled": True,
         "current_window": 8192,
@@ -38,6 +37,16 @@ STATUS: JSONObject = {
 }
 
 
+class WindowStatus(BaseModel):
+    """The context window of a session."""
+
+    dynamic_enabled: bool
+    current_window: int | None = Field(description="Tokens; null before the first turn.")
+    model_max_context: int | None = Field(description="Null when the provider does not say it now.")
+    last_adjustment_reason: str | None
+    manual_override: bool
+
+
 class SessionStatus(BaseModel):
     """What a session's next turn would work with."""
 
@@ -46,7 +55,8 @@ class SessionStatus(BaseModel):
     session_id: str
     model: str
     message_count: int
-    context_window: dict[str, Any]
+    turn_running: bool = Field(description="In the process that answers.")
+    context_window: WindowStatus
     tools_enabled: bool
     active_tools: list[str]
     unknown_tools: list[str] = Field(description="Enabled names that nothing has.")

@@ -83,7 +83,7 @@ def shown(summary: ConversationSummary | None) -> JSONObject:
         parameters=ONE,
     ),
 )
-async def summarize(
+async def summarize_session(
     request: HttpRequest, session_id: str, payload: SummaryWish | None = None
 ) -> HttpResponse:
     """What is new is added to the summary; where nothing is new, it is written anew.
@@ -102,7 +102,7 @@ async def summarize(
         SessionNotFound, SessionUnreadable, StorageError, example=WRITTEN, parameters=ONE
     ),
 )
-async def read_summary(request: HttpRequest, session_id: str) -> HttpResponse:
+async def read_session_summary(request: HttpRequest, session_id: str) -> HttpResponse:
     """Nulls where there is none; `model_used` is also null of a summary by another program."""
     session = await get_runtime().sessions.get(session_id)
     return json_response(shown(session.metadata.summary))

@@ -98,7 +98,7 @@ async def list_tools(request: HttpRequest) -> HttpResponse:
     summary="How tools have run",
     openapi_extra=documented(example=STATS),
 )
-async def tool_stats(request: HttpRequest) -> HttpResponse:
+async def read_tool_stats(request: HttpRequest) -> HttpResponse:
     """In this process since its start."""
     service = get_runtime().tool_execution
     return json_response({"statistics": service.statistics(), "history": service.history()})

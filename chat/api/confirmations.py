@@ -71,7 +71,7 @@ async def confirm_tool(
         parameters=ONE,
     ),
 )
-async def confirmations(request: HttpRequest, session_id: str) -> HttpResponse:
+async def list_confirmations(request: HttpRequest, session_id: str) -> HttpResponse:
     """Oldest first; whichever process runs the turn that asks."""
     runtime = get_runtime()
     await runtime.sessions.check_exists(session_id)  # no session is not the same as no question

@@ -141,7 +141,9 @@ async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> HttpR
         body=ASK_WITH_TOOLS,
     ),
 )
-async def simple_stream(request: HttpRequest, payload: SimpleChatRequest) -> EventStreamResponse:
+async def stream_simple_chat(
+    request: HttpRequest, payload: SimpleChatRequest
+) -> EventStreamResponse:
     """Without tools pieces of text (`chunk`), with `selected_tools` whole messages (`message`).
 
     What can fail before the first byte is answered as JSON with its status, later as an `error`

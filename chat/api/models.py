@@ -59,7 +59,7 @@ async def list_models(request: HttpRequest) -> HttpResponse:
     summary="List the models of each configured provider",
     openapi_extra=documented(example=AVAILABLE),
 )
-async def available_models(request: HttpRequest) -> HttpResponse:
+async def list_available_models(request: HttpRequest) -> HttpResponse:
     """Of at most a minute ago. A provider that hangs is waited for three seconds.
 
     `/api/models/available` is the same.

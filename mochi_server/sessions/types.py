@@ -16,6 +16,10 @@ LABELS = ("title", "tags", "pinned", "archived")
 _SENTENCE_END = re.compile("[.!?]+(?=\\s+[^\\sa-z]|\\s*$)|[\u3002\uff01\uff1f]")
 
 
+_METADATA = ConfigDict(extra="allow", json_schema_serialization_defaults_required=True)
+"""Unknown keys are kept; every known one is in what is written."""
+
+
 class ToolExecutionPolicy(str, Enum):
     """When a person is asked before a tool runs."""
 
@@ -31,7 +35,7 @@ TOOL_POLICIES = "tool_policies"
 class ToolSettings(BaseModel):
     """Which tools a session offers to its model."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = _METADATA
 
     tools: list[str] = Field(default_factory=list)
     tool_group: str | None = None
@@ -65,7 +69,7 @@ class ToolSettings(BaseModel):
 class AgentSettings(BaseModel):
     """Which agents a session may call."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = _METADATA
 
     enabled_agents: list[str] = Field(default_factory=list)
     selection_metadata: dict[str, Any] | None = None
@@ -74,7 +78,7 @@ class AgentSettings(BaseModel):
 class ConversationSummary(BaseModel):
     """What a conversation was about."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = _METADATA
 
     summary: str
     """Two to five sentences."""
@@ -94,7 +98,7 @@ class ConversationSummary(BaseModel):
 class ContextWindowConfig(BaseModel):
     """The context window of a session, and how it came about."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = _METADATA
 
     dynamic_enabled: bool = True
     current_window: int | None = None

@@ -49,7 +49,7 @@ def described(document, route):
     stream = content["text/event-stream"]
     schemas = {
         one["properties"]["event"]["const"]: one["properties"]["data"]["contentSchema"]
-        for one in stream["schema"]["oneOf"]
+        for one in stream["x-itemSchema"]["oneOf"]
     }
     shown = [example["value"].split("\n\n") for example in stream["examples"].values()]
     return schemas, [event for frames in shown for each in frames if (event := parse(each))]

@@ -120,7 +120,7 @@ async def test_every_event_of_a_stream_has_the_documented_shape(tmp_path: Path) 
     async with FakeOllama() as ollama:
         document, text = await real_stream(ollama, tmp_path)
     media = document["paths"][STREAM]["post"]["responses"]["200"]["content"]["text/event-stream"]
-    schema = media["schema"]
+    schema = media["x-itemSchema"]
     parts = {"components": document["components"]}  # which the schemas refer to
     frame = jsonschema_rs.validator_for(schema | parts)
     data = {

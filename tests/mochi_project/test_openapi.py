@@ -4,48 +4,49 @@ import json
 import re
 from urllib.parse import urljoin
 
+import jsonschema_rs
 import pytest
 
 METHODS = {"get", "post", "put", "patch", "delete"}
 
 ROUTES = {
-    "GET /api/v1/health",
-    "GET /api/v1/models",
-    "GET /api/v1/models/available",
-    "GET /api/v1/models/check",
-    "GET /api/v1/models/{model_name}",
-    "GET /api/v1/sessions",
-    "POST /api/v1/sessions",
-    "GET /api/v1/sessions/{session_id}",
-    "DELETE /api/v1/sessions/{session_id}",
-    "PATCH /api/v1/sessions/{session_id}",
-    "GET /api/v1/sessions/{session_id}/messages",
-    "PUT /api/v1/sessions/{session_id}/messages/{message_index}",
-    "PUT /api/v1/sessions/{session_id}/system-prompt",
-    "DELETE /api/v1/sessions/{session_id}/system-prompt",
-    "GET /api/v1/sessions/{session_id}/status",
-    "POST /api/v1/sessions/{session_id}/summarize",
-    "GET /api/v1/sessions/{session_id}/summary",
-    "POST /api/v1/chat",
-    "POST /api/v1/chat/stream",
-    "POST /api/v1/chat/{session_id}",
-    "POST /api/v1/chat/{session_id}/stream",
-    "POST /api/v1/chat/{session_id}/confirm-tool",
-    "GET /api/v1/chat/{session_id}/confirmations",
-    "GET /api/v1/tools",
-    "GET /api/v1/tools/stats",
-    "POST /api/v1/tools/reload",
-    "GET /api/v1/tools/{tool_name}",
-    "GET /api/v1/agents",
-    "POST /api/v1/agents/reload",
-    "GET /api/v1/agents/chats",
-    "GET /api/v1/agents/chats/{session_id}",
-    "GET /api/v1/agents/{agent_name}",
-    "GET /api/v1/system-prompts",
-    "POST /api/v1/system-prompts",
-    "GET /api/v1/system-prompts/{filename}",
-    "PUT /api/v1/system-prompts/{filename}",
-    "DELETE /api/v1/system-prompts/{filename}",
+    "GET /api/v1/health": "readHealth",
+    "GET /api/v1/models": "listModels",
+    "GET /api/v1/models/available": "listAvailableModels",
+    "GET /api/v1/models/check": "checkModels",
+    "GET /api/v1/models/{model_name}": "readModel",
+    "GET /api/v1/sessions": "listSessions",
+    "POST /api/v1/sessions": "createSession",
+    "GET /api/v1/sessions/{session_id}": "readSession",
+    "DELETE /api/v1/sessions/{session_id}": "deleteSession",
+    "PATCH /api/v1/sessions/{session_id}": "patchSession",
+    "GET /api/v1/sessions/{session_id}/messages": "listMessages",
+    "PUT /api/v1/sessions/{session_id}/messages/{message_index}": "editMessage",
+    "PUT /api/v1/sessions/{session_id}/system-prompt": "setSystemPrompt",
+    "DELETE /api/v1/sessions/{session_id}/system-prompt": "removeSystemPrompt",
+    "GET /api/v1/sessions/{session_id}/status": "readSessionStatus",
+    "POST /api/v1/sessions/{session_id}/summarize": "summarizeSession",
+    "GET /api/v1/sessions/{session_id}/summary": "readSessionSummary",
+    "POST /api/v1/chat": "simpleChat",
+    "POST /api/v1/chat/stream": "streamSimpleChat",
+    "POST /api/v1/chat/{session_id}": "chat",
+    "POST /api/v1/chat/{session_id}/stream": "streamChat",
+    "POST /api/v1/chat/{session_id}/confirm-tool": "confirmTool",
+    "GET /api/v1/chat/{session_id}/confirmations": "listConfirmations",
+    "GET /api/v1/tools": "listTools",
+    "GET /api/v1/tools/stats": "readToolStats",
+    "POST /api/v1/tools/reload": "reloadTools",
+    "GET /api/v1/tools/{tool_name}": "readTool",
+    "GET /api/v1/agents": "listAgents",
+    "POST /api/v1/agents/reload": "reloadAgents",
+    "GET /api/v1/agents/chats": "listAgentChats",
+    "GET /api/v1/agents/chats/{session_id}": "readAgentChat",
+    "GET /api/v1/agents/{agent_name}": "readAgent",
+    "GET /api/v1/system-prompts": "listPrompts",
+    "POST /api/v1/system-prompts": "createPrompt",
+    "GET /api/v1/system-prompts/{filename}": "readPrompt",
+    "PUT /api/v1/system-prompts/{filename}": "updatePrompt",
+    "DELETE /api/v1/system-prompts/{filename}": "deletePrompt",
 }
 
 
@@ -64,7 +65,67 @@ def operations(document):
 
 
 async def test_every_route_is_documented_and_no_other(document):
-    assert {name for name, _ in operations(document)} == ROUTES
+    assert {name for name, _ in operations(document)} == set(ROUTES)
+
+
+async def test_operations_have_names_that_a_client_would_give_them(document):
+    found = {name: operation["operationId"] for name, operation in operations(document)}
+    assert found == ROUTES
+
+
+async def test_the_document_says_how_to_authorize(document):
+    assert document["components"]["securitySchemes"] == {
+        "token": {"type": "http", "scheme": "bearer"}
+    }
+    assert document["security"] == [{}, {"token": []}]
+    assert document["paths"]["/api/v1/health"]["get"]["security"] == []
+
+
+async def test_no_key_has_a_default_that_a_generated_client_would_send_or_require(document):
+    for name, schema in document["components"]["schemas"].items():
+        for key, field in schema.get("properties", {}).items():
+            assert "default" not in field, f"{name}.{key}"
+
+
+async def test_messages_and_events_have_names(document):
+    schemas = document["components"]["schemas"]
+    assert {each["$ref"].rpartition("/")[2] for each in schemas["Message"]["oneOf"]} == {
+        "UserMessage",
+        "SystemMessage",
+        "AssistantMessage",
+        "ToolMessage",
+    }
+    events = {
+        each["properties"]["event"]["const"]: each["properties"]["data"]["$ref"]
+        for each in schemas["ChatEvent"]["oneOf"]
+    }
+    assert len(events) == 16
+    assert events["content_delta"] == "#/components/schemas/ContentDeltaEvent"
+    assert {"ChunkEvent", "MessageEvent"} <= set(schemas)
+    for holder in ("SessionDetail", "MessageList", "AgentChat"):
+        items = schemas[holder]["properties"]["messages"]["items"]["anyOf"]
+        assert items[0] == {"$ref": "#/components/schemas/Message"}, holder
+    assert schemas["ChatReply"]["properties"]["message"] == {
+        "$ref": "#/components/schemas/AssistantMessage"
+    }
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"function": {"name": "add", "arguments": {}}}]},
+        {"role": "developer", "content": "Be brief."},
+        {"role": "tool", "content": "5", "tool_name": "add", "somebody": "else's"},
+    ],
+)  # fmt: skip
+async def test_a_stored_message_fits_one_kind_of_the_document(document, message):
+    messages = document["components"]["schemas"]["MessageList"]["properties"]["messages"]
+    kinds = [*document["components"]["schemas"]["Message"]["oneOf"], messages["items"]["anyOf"][1]]
+    parts = {"components": document["components"]}
+    fits = [jsonschema_rs.validator_for(kind | parts).is_valid(message) for kind in kinds]
+    assert fits.count(True) == 1
 
 
 async def test_every_answer_has_an_example_and_every_error_its_body(document):
