@@ -23,7 +23,7 @@ ASK: JSONObject = {"message": "What is 2 + 3?", "session_id": SESSION, "model": 
 ASK_WITH_TOOLS: JSONObject = {**ASK, "selected_tools": ["add"]}
 ANSWER = whole_answer("2 + 3 is 5.", SESSION, MODEL)
 
-_OF: JSONObject = {"session_id": SESSION, "model": MODEL}
+_OF: JSONObject = {"session_id": SESSION, "model": MODEL, "metadata": dict(BATCH)}
 CALL: JSONObject = {
     "role": "assistant",
     "content": None,
@@ -37,6 +37,7 @@ CALL: JSONObject = {
     "finish_reason": "tool_calls",
     "usage": {"prompt_tokens": 120, "completion_tokens": 20, "total_tokens": 140},
     "status": "Using tools: add...",
+    "response": "Using tools: add...",
     **_OF,
     "finished": False,
 }
@@ -45,6 +46,7 @@ RESULT: JSONObject = {
     "content": "5",
     "tool_call_id": "call_1",
     "name": "add",
+    "response": "5",
     **_OF,
     "finished": False,
 }
@@ -56,7 +58,6 @@ FINAL: JSONObject = {
     "usage": {"prompt_tokens": 160, "completion_tokens": 9, "total_tokens": 169},
     "response": "2 + 3 is 5.",
     **_OF,
-    "metadata": dict(BATCH),
     "finished": True,
 }
 _ERROR: dict[str, Any] = EVENTS["error"]
@@ -136,17 +137,14 @@ _REPLY: dict[str, Any] = {
     "finish_reason": _TEXT_OR_NULL,
     "usage": {"anyOf": [_USAGE, {"type": "null"}]},
 }
-_MORE: dict[str, Any] = {
+_COMMON: dict[str, Any] = {
+    "response": _TEXT,
     "session_id": _TEXT,
     "model": _TEXT,
-    "finished": {**_FLAG, "const": False},
-}
-_LAST: dict[str, Any] = {
-    **_MORE,
-    "response": _TEXT,
     "metadata": reference("BatchMetadata"),
-    "finished": {**_FLAG, "const": True},
 }
+_MORE: dict[str, Any] = {**_COMMON, "finished": {**_FLAG, "const": False}}
+_LAST: dict[str, Any] = {**_COMMON, "finished": {**_FLAG, "const": True}}
 
 
 @cache

@@ -96,7 +96,7 @@ class Iterations:
 
     def __init__(self, session_id: str, model: str, notes: Notes) -> None:
         self._session_id = session_id
-        self._of: JSONObject = {"session_id": session_id, "model": model}
+        self._of: JSONObject = {"session_id": session_id, "model": model, "metadata": dict(BATCH)}
         self._notes = notes
         self._final: JSONObject | None = None
         self._number = 0
@@ -134,10 +134,12 @@ class Iterations:
 
     def _message(self, message: AssistantMessage | ToolMessage) -> bytes:
         if isinstance(message, ToolMessage):
-            data = tool_message(message)
+            data = {**tool_message(message), "response": message.text}
         else:
             reply = LlmResponse.of(message)
-            data = {"role": "assistant", **reply.as_json(), "status": reply.get_status_text()}
+            status = reply.get_status_text()
+            data = {"role": "assistant", **reply.as_json(), "status": status}
+            data["response"] = status or ""
             if message.interrupted:
                 data["interrupted"] = True
         return self._frame("message", {**data, **self._of, "finished": False})
@@ -151,7 +153,6 @@ class Iterations:
             **reply.as_json(),
             "response": reply.content or "",
             **self._of,
-            "metadata": dict(BATCH),
             "finished": True,
         }
         if event.tool_rounds_exhausted:

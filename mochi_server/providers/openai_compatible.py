@@ -235,6 +235,7 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         }
         if request.tools:
             payload["tools"] = tools_of(request.tools, names)
+            payload["tool_choice"] = "auto"
         if request.temperature is not None:
             payload["temperature"] = request.temperature
         if isinstance(request.think, str):

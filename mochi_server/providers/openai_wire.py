@@ -68,6 +68,7 @@ def to_wire(request: ModelRequest, names: Names) -> list[JSONObject]:
                     {
                         "role": "tool",
                         "tool_call_id": call.id,
+                        "name": call.name,
                         "content": NO_RESULT if text is None else text,
                     }
                     for call, text in step.results

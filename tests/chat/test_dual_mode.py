@@ -158,7 +158,7 @@ async def test_parallel_calls_come_as_whole_messages_in_the_generic_format(
     fake.reply(["5 and ", "7."], eval_count=9, prompt_eval_count=160)
     body = {"message": "2+3, 9-2?", "session_id": session_id, "model": MODEL}
     found = await stream(server, {**body, "selected_tools": ["add", "subtract"]})
-    of = {"session_id": session_id, "model": MODEL}
+    of = {"session_id": session_id, "model": MODEL, "metadata": BATCH}
     assert [event.event for event in found] == ["message"] * 4
     assert [event.id for event in found] == ["1", "2", "3", "4"]
     said, first, second, final = (event.data for event in found)
@@ -181,6 +181,7 @@ async def test_parallel_calls_come_as_whole_messages_in_the_generic_format(
         "finish_reason": "tool_calls",
         "usage": {"prompt_tokens": 120, "completion_tokens": 20, "total_tokens": 140},
         "status": "Using tools: add, subtract...",
+        "response": "Using tools: add, subtract...",
         **of,
         "finished": False,
     }
@@ -189,6 +190,7 @@ async def test_parallel_calls_come_as_whole_messages_in_the_generic_format(
         "content": "5",
         "tool_call_id": "call_a",
         "name": "add",
+        "response": "5",
         **of,
         "finished": False,
     }
@@ -201,7 +203,6 @@ async def test_parallel_calls_come_as_whole_messages_in_the_generic_format(
         "usage": {"prompt_tokens": 160, "completion_tokens": 9, "total_tokens": 169},
         "response": "5 and 7.",
         **of,
-        "metadata": BATCH,
         "finished": True,
     }
 
@@ -281,7 +282,7 @@ async def test_an_error_after_the_first_byte_is_an_event_and_the_last_one(server
     fake.reply(["Half"], error="out of memory")
     found = await stream(server, {**body, "selected_tools": ["add"]})
     assert [event.event for event in found] == ["message", "error"]
-    assert (found[0].data["content"], found[0].data["interrupted"]) == ("Half", True)
+    assert (found[0].data["response"], found[0].data["interrupted"]) == ("Half", True)
     assert int(found[1].id) > int(found[0].id)
 
 

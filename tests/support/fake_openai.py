@@ -151,6 +151,7 @@ class FakeOpenAI:
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NINE = re.compile(r"[a-zA-Z0-9]{9}")
 _KEYS = {"role", "content", "tool_calls", "tool_call_id"}
+_OF_RESULTS = {"name"}
 _ECHOED = {"reasoning_content", "reasoning", "reasoning_details"}
 
 
@@ -168,7 +169,8 @@ def _check_tools(body: dict[str, Any]) -> None:
 def _check_messages(messages: list[dict[str, Any]]) -> None:
     waiting: list[str] = []
     for number, message in enumerate(messages):
-        if extra := message.keys() - _KEYS - _ECHOED:
+        known = _KEYS | (_OF_RESULTS if message["role"] == "tool" else _ECHOED)
+        if extra := message.keys() - known:
             raise Refused(f"Unrecognized request argument supplied: messages[{number}].{extra}")
         if message["role"] == "tool":
             if message["tool_call_id"] not in waiting:

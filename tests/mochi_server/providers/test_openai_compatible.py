@@ -176,6 +176,7 @@ async def test_a_schema_always_comes_with_a_limit(provider, fake):
     }
     assert body["max_tokens"] > 0
     assert body["tools"] == [{"type": "function"}]
+    assert body["tool_choice"] == "auto"
     assert body["reasoning_effort"] == "low"
 
 
@@ -214,6 +215,7 @@ async def test_a_stored_conversation_is_sent_with_matching_call_ids(provider, fa
     assert add["tool_call_id"] == calls["tool_calls"][0]["id"]
     assert now["tool_call_id"] == calls["tool_calls"][1]["id"]
     assert second["tool_calls"][0]["id"] == result["tool_call_id"] == "call_7"
+    assert [each["name"] for each in (add, now, result)] == ["add", "now", "now"]
 
 
 @pytest.mark.parametrize(
