@@ -34,6 +34,16 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     return await loop.run_in_executor(_files, partial(function, *args, **kwargs))
 
 
+async def in_thread_if(
+    condition: bool,  # noqa: FBT001 - as in_thread, which takes what the function takes
+    function: Callable[P, T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Run it in a thread where the condition holds, since it may take long, and else at once."""
+    return await in_thread(function, *args, **kwargs) if condition else function(*args, **kwargs)
+
+
 async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run what may hang for ever in a thread that neither a cancellation nor an exit waits for.
 

@@ -68,6 +68,10 @@ class ModelInfo:
     """Where the text goes when the model runs elsewhere."""
 
 
+LONG_REQUEST = 200
+"""Messages; one of more takes milliseconds to be written in a vendor's words."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """What a provider needs for one reply."""
@@ -86,3 +90,8 @@ class ModelRequest:
     temperature: float | None = None
     schema: dict[str, JsonValue] | None = None
     """JSON schema that the reply must obey."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether to make the vendor's body of it takes so long that the loop should go on."""
+        return len(self.messages) > LONG_REQUEST

@@ -101,6 +101,7 @@ class Runtime:
         )
         self.tool_execution = ToolExecutionService(
             result_characters=settings.tool_result_characters,
+            max_calls_per_reply=settings.max_calls_per_reply,
             in_order=settings.environment == "test",
         )
         self.approvals = (

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from ..aio import finish
+from ..aio import finish, in_thread_if
 from ..errors import ContextOverflow, ProviderError
 from ..events import Event
 from ..messages import AssistantMessage, ToolMessage
@@ -20,10 +20,14 @@ from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService, learn_window
 from ..sessions import ChatSession, SessionManager
+from ..sessions.session import encode_messages
 from .model import ChatModel
 from .reply import Reply
 from .requests import NOTHING, Beside, Limits, RequestBuilder
 from .tool_calls import Results, ToolCalls, interrupted
+
+MANY_MESSAGES = 200
+"""More of them are encoded in a thread."""
 
 Notes = deque[AssistantMessage | ToolMessage]
 """What a turn has stored, for a reader who wants whole messages and takes them out."""
@@ -124,8 +128,11 @@ class Conversation:
             await self.store(message, *interrupted(reply.calls, [None] * len(reply.calls)))
 
     async def _append(self, messages: tuple[AssistantMessage | ToolMessage, ...]) -> None:
+        # A reply may have thousands of calls, each with its result.
+        lines = await in_thread_if(len(messages) > MANY_MESSAGES, encode_messages, messages)
+
         def change(session: ChatSession) -> None:
-            session.append(*messages)
+            session.extend(lines)
             self.requests.note_window(session)
 
         await self.sessions.update(self.session_id, change)

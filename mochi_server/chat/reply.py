@@ -41,12 +41,13 @@ class Text:
 class Reply:
     """Collects what a model says until it ends, or is cut off."""
 
-    __slots__ = ("_text", "_thinking", "calls", "finish")
+    __slots__ = ("_by_id", "_text", "_thinking", "calls", "finish")
 
     def __init__(self) -> None:
         self._text = Text()
         self._thinking = Text()
         self.calls: list[ToolCall] = []
+        self._by_id: dict[str, ToolCall] = {}
         self.finish: Finish | None = None
 
     def add(self, chunks: Sequence[Chunk]) -> list[Event]:
@@ -70,10 +71,11 @@ class Reply:
 
     def _add_call(self, call: ToolCall) -> None:
         """One call once: a repeated one is dropped, another one of the same id gets its own."""
-        if call in self.calls:
-            return
-        if any(call.id == other.id for other in self.calls):
+        if (other := self._by_id.get(call.id)) is not None:
+            if call == other:
+                return
             call = call.model_copy(update={"id": new_call_id()})
+        self._by_id[call.id] = call
         self.calls.append(call)
 
     @property

@@ -16,7 +16,7 @@ import orjson
 
 from ..agent_events import AgentStart
 from ..aio import merge
-from ..errors import InvalidRequest, JSONObject, ToolNotFound
+from ..errors import InvalidRequest, JSONObject, ToolExecutionDenied, ToolNotFound
 from ..events import Event, ToolCallStarted, ToolResultReady
 from ..messages import ToolCall, ToolMessage
 from ..sessions.types import ToolSettings
@@ -28,6 +28,9 @@ from .asking import Asker, Question, Verdict
 INTERRUPTED = "Error: the call was interrupted before it had a result."
 
 EDITED = "(The user changed the arguments of this call to {}.)\n{}"
+
+REFUSED_AT_ONCE = 50
+"""Calls beyond the limit that are refused before others have their turn on the loop."""
 
 Results = list[ToolMessage | None]
 """One place for each call of a reply, in call order."""
@@ -86,12 +89,16 @@ class ToolCalls:
         self, calls: Sequence[ToolCall], results: Results
     ) -> AsyncGenerator[list[Event], None]:
         """Handle the calls as events; the message for the model is in ``results`` first."""
+        most = self.execution.max_calls_per_reply
         planned = await asyncio.gather(
-            *(self._plan(call, index) for index, call in enumerate(calls))
+            *(self._plan(call, index) for index, call in enumerate(calls[:most]))
         )
         if refused := [plan for plan in planned if plan.refusal is not None]:
             yield [_started(plan) for plan in refused]
             yield [_refuse(plan, results) for plan in refused]
+        for first in range(most, len(calls), REFUSED_AT_ONCE):
+            yield self._refuse_all(calls, first, results)
+            await asyncio.sleep(0)  # others have their turn: a reply may have thousands
         async with aclosing(self._ask(planned, results)) as questions:
             async for events in questions:
                 yield events
@@ -99,6 +106,21 @@ class ToolCalls:
             async with aclosing(merge([self._run(plan, results) for plan in batch])) as running:
                 async for events in running:
                     yield events
+
+    def _refuse_all(self, calls: Sequence[ToolCall], first: int, results: Results) -> list[Event]:
+        """Refuse some calls from this one on, which are more than a reply may have."""
+        most = self.execution.max_calls_per_reply
+        reason = (
+            f"a reply may have {most} calls at most, and this one had {len(calls)}. Call again for "
+            "what is left."
+        )
+        events: list[Event] = []
+        for index in range(first, min(first + REFUSED_AT_ONCE, len(calls))):
+            call = calls[index]
+            plan = PlannedCall(call, index, self.tools.get(call.name), call.arguments)
+            plan.refusal = _refused(call, reason, ToolExecutionDenied.code)
+            events += [_started(plan), _refuse(plan, results)]
+        return events
 
     async def _plan(self, call: ToolCall, index: int) -> PlannedCall:
         """Look at a call without doing anything."""

@@ -166,6 +166,9 @@ class MochiServerSettings(BaseSettings):
     tool_memory_mb: Megabytes = Field(
         default=1024, description="Most memory of such a process (10**6 bytes)."
     )
+    max_calls_per_reply: int = Field(
+        default=100, ge=1, description="Most tool calls of one reply that may run."
+    )
     tool_result_characters: int = Field(
         default=100_000, ge=100, description="Longest result of a tool; the rest is cut."
     )

@@ -17,8 +17,8 @@ from ..messages import ToolCall
 from ..nesting import CALL_LEVELS, is_too_deep
 from .failures import failure_of_line, incomplete, not_json
 
-LONGEST_LINE = 64 * 2**20
-"""Bytes; a line is a whole tool call at most, so beyond this something is wrong."""
+LONGEST_LINE = 4 * 2**20
+"""Bytes; a line is the calls of a reply at most, and its parser holds the event loop."""
 
 
 class LineSplitter:
@@ -101,6 +101,11 @@ class ReplyReader:
         if self._lines.pending > LONGEST_LINE:
             self.error = incomplete(f"has a line of more than {LONGEST_LINE} bytes")
         return chunks
+
+    @property
+    def pending(self) -> int:
+        """Bytes of the line that is not complete."""
+        return self._lines.pending
 
     def close(self) -> list[Chunk]:
         """The stream is over: the chunks of a last line that has no line end."""

@@ -6,16 +6,20 @@ Between the socket and the consumer there is one loop: no task, no queue, no tim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from http import HTTPStatus
 
 import aiohttp
 
+from ..aio import in_thread
 from ..completions import Chunk
 from ..errors import MochiError, OllamaUnreachable
 from .failures import incomplete
 from .reply import ReplyReader
 from .transport import Transport
+
+LONG_READ = 32_768
+"""Bytes; reading more takes milliseconds."""
 
 
 class _Silence(Exception):
@@ -48,16 +52,18 @@ class _Watch:
 
 
 async def stream_chat(
-    transport: Transport, body: bytes, *, model: str
+    transport: Transport, body: Callable[[], Awaitable[bytes]], *, model: str
 ) -> AsyncGenerator[list[Chunk], None]:
     """Send one ``/api/chat`` request and yield what comes together; closing it hangs up.
+
+    What is long is read in a thread: one line may hold thousands of calls.
 
     Raises:
         ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
         OllamaUnreachable: before the first chunk, or after some; ``details["incomplete"]`` is
             true for a reply that had begun.
     """
-    response = await transport.post("/api/chat", body)
+    response = await transport.post("/api/chat", await body())
     del body  # it may be long, and a stream lives long
     watch = _Watch(response, transport.limits.idle)
     try:
@@ -69,7 +75,11 @@ async def stream_chat(
             watch.since = clock()
             data = await read()
             watch.since = None
-            if chunks := reader.feed(data) if data else reader.close():
+            if reader.pending + len(data) > LONG_READ:
+                chunks = await in_thread(reader.feed, data) if data else reader.close()
+            else:
+                chunks = reader.feed(data) if data else reader.close()
+            if chunks:
                 yield chunks
             if reader.finished:
                 return

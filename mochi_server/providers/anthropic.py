@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from pydantic import SecretStr
 
+from ..aio import in_thread_if
 from ..errors import MochiError, ModelNotFound, ProviderError
 from .answers import Overheard, words_of
 from .anthropic_requests import Traits, is_forced, payload_of
@@ -148,8 +149,14 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         traits = await self._traits(request.model)
         names = Names(request.tools, LEGAL_NAME)
         with self._translated(request.model):
-            payload = payload_of(
-                request, traits, names, most=self._max_output, strict=self._sdk.transform_schema
+            payload = await in_thread_if(
+                request.is_long,
+                payload_of,
+                request,
+                traits,
+                names,
+                most=self._max_output,
+                strict=self._sdk.transform_schema,
             )
             assembly = Assembly(request.model, names, forced=is_forced(payload))
             response = await client.messages.create(**payload)

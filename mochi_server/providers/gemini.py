@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
+from ..aio import in_thread_if
 from ..errors import MochiError, ModelNotFound, ProviderError
 from .answers import words_of
 from .base import Chunk, ModelInfo, ModelRequest
@@ -161,7 +162,9 @@ class GeminiProvider(VendorProvider["Client"]):
         config: Any = config_of(request, info, names)
         config["max_output_tokens"] = self._limit(request, info, most)
         assembly = Assembly(request.model, names)
-        contents = contents_of(request.messages, request.model, names)
+        contents = await in_thread_if(
+            request.is_long, contents_of, request.messages, request.model, names
+        )
         responses: list[Any] = []
         answers: Any = None
         with self._translated(request.model):

@@ -6,13 +6,14 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from pydantic import BaseModel, JsonValue
 
-from ..aio import in_thread
+from ..aio import in_thread, in_thread_if
 from ..errors import JSONObject, MochiError, ModelNotFound
 from ..ollama.at_once import for_each
 from ..ollama.requests import chat_body
@@ -156,7 +157,8 @@ class OllamaProvider(Provider):
             ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
             OllamaUnreachable: ``details["incomplete"]`` is true for a reply that had begun.
         """
-        body = chat_body(request, keep_alive=self._keep_alive)
+        encode = partial(chat_body, request, keep_alive=self._keep_alive)
+        body = partial(in_thread_if, request.is_long, encode)
         return stream_chat(self._transport, body, model=request.model)
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:

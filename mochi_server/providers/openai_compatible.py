@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
+from ..aio import in_thread_if
 from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
 from .answers import Overheard, words_of
 from .attempts import ATTEMPTS
@@ -177,7 +178,8 @@ class OpenAICompatibleProvider(VendorProvider["AsyncOpenAI"]):
         names = Names(request.tools, LEGAL_NAME)
         assembly = Assembly(request.model, names)
         with self._translated(request.model):
-            response = await self._send(client, self._payload(request, names))
+            payload = await in_thread_if(request.is_long, self._payload, request, names)
+            response = await self._send(client, payload)
             heard, is_stream = Overheard(response.response), False
             try:
                 async for piece in response:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -161,8 +162,10 @@ class _Walk:
     names: Names
     legal_id: LegalId
     steps: list[Step] = field(default_factory=list)
-    _open: list[tuple[str, str, Call]] = field(default_factory=list)
-    """Stored id and name of the calls that have no result yet."""
+    _open: dict[str, tuple[str, Call]] = field(default_factory=dict)
+    """The calls that have no result yet and their stored names, by the id that is sent."""
+    _sent_ids: dict[str, deque[str]] = field(default_factory=dict)
+    """Of the calls of one stored id, the ids that are sent."""
     _results: list[tuple[Call, str | None]] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
 
@@ -187,8 +190,9 @@ class _Walk:
             function = call.get("function") or {}
             call_id, name = str(call.get("id") or ""), str(function.get("name") or "")
             made = Call(self._new_id(call_id, own=own), self.names.theirs(name), _object(function))
-            self._open.append((call_id, name, made))
-        self.steps.append(Answer(message, [made for *_, made in self._open]))
+            self._open[made.id] = name, made
+            self._sent_ids.setdefault(call_id, deque()).append(made.id)
+        self.steps.append(Answer(message, [made for _, made in self._open.values()]))
 
     def _new_id(self, stored: str, *, own: bool) -> str:
         number = len(self._ids)
@@ -202,20 +206,24 @@ class _Walk:
     def add_result(self, message: Mapping[str, Any]) -> None:
         """The result of its call: by the id, else by the name, else of the first open one."""
         given, name = message.get("tool_call_id"), message.get("tool_name")
+        found: str | None = None
         if given:
-            found = [entry for entry in self._open if entry[0] == str(given)]
+            ids = self._sent_ids.get(str(given))
+            while ids and found not in self._open:
+                found = ids.popleft()
         else:
-            found = [entry for entry in self._open if entry[1] == name] or self._open
-        if found:  # else its call is not there, and the vendor would refuse the whole request
-            self._open.remove(entry := found[0])
-            self._results.append((entry[2], str(message.get("content") or "")))
+            of_name = (call_id for call_id, (its, _) in self._open.items() if its == name)
+            found = next(of_name, next(iter(self._open), None))
+        if found in self._open:  # else its call is not there; the vendor would refuse everything
+            _, call = self._open.pop(found)
+            self._results.append((call, str(message.get("content") or "")))
 
     def close_calls(self) -> None:
-        results = [*self._results, *((call, None) for *_, call in self._open)]
-        self._open, self._results = [], []
+        results = [*self._results, *((call, None) for _, call in self._open.values())]
+        self._open, self._sent_ids, self._results = {}, {}, []
         if results and isinstance(last := self.steps[-1], Answer):
-            order = [call.id for call in last.calls]
-            self.steps.append(Results(sorted(results, key=lambda one: order.index(one[0].id))))
+            order = {call.id: place for place, call in enumerate(last.calls)}
+            self.steps.append(Results(sorted(results, key=lambda one: order[one[0].id])))
 
 
 def _object(function: Mapping[str, Any]) -> dict[str, Any]:

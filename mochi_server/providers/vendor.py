@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
@@ -17,6 +18,7 @@ from pydantic import SecretStr
 
 from ..aio import in_thread
 from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
+from ..messages import ToolCall
 from .answers import Overheard, words_of
 from .attempts import ATTEMPTS, WholeCharacters, patiently
 from .base import Chunk, ModelRequest, Provider
@@ -40,6 +42,9 @@ KEPT_CONNECTIONS: Final = 100
 
 NO_ROUTE: Final = frozenset({404, 405, 501})
 """Statuses of a service that has no list of models."""
+
+CALLS_AT_ONCE: Final = 100
+"""Calls of a reply after which others have their turn on the loop."""
 
 EVERYTHING: Final = ("completion", "tools", "thinking")
 """Abilities of a model of which nothing is known; it says so itself where it lacks one."""
@@ -187,9 +192,14 @@ class VendorProvider(Provider, Generic[ClientT]):
         tries = patiently(lambda: self._stream(request), attempts=self._attempts)
         characters = WholeCharacters()
         async with aclosing(tries) as chunks:
+            calls = 0
             async for chunk in chunks:
                 for whole in characters.add(chunk):
                     yield whole
+                if isinstance(chunk, ToolCall):  # those of a reply come all at its end
+                    calls += 1
+                    if calls % CALLS_AT_ONCE == 0:
+                        await asyncio.sleep(0)
 
     @abstractmethod
     def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:

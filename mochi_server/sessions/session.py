@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, overload
 
 import orjson
@@ -73,6 +73,11 @@ def _parse(line: bytes) -> Message:
         if key not in message.model_fields_set:
             setattr(message, key, None)
     return message
+
+
+def encode_messages(messages: Iterable[Message]) -> list[bytes]:
+    """Encode messages as the session's file has them."""
+    return [encode(message.as_stored()) for message in messages]
 
 
 class ChatSession:
@@ -151,7 +156,11 @@ class ChatSession:
 
     def append(self, *messages: Message) -> None:
         """Add messages at the end."""
-        self._lines += [encode(message.as_stored()) for message in messages]
+        self.extend(encode_messages(messages))
+
+    def extend(self, lines: Iterable[bytes]) -> None:
+        """Add messages at the end, as ``encode_messages`` has encoded them."""
+        self._lines += lines
         self._changed_messages()
 
     def edit_user_message(self, index: int, content: str) -> None:

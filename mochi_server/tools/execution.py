@@ -88,9 +88,17 @@ class _Count:
 class ToolExecutionService:
     """Executes calls one at a time or side by side; never raises because of a tool."""
 
-    def __init__(self, *, result_characters: int = 100_000, in_order: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        result_characters: int = 100_000,
+        max_calls_per_reply: int = 100,
+        in_order: bool = False,
+    ) -> None:
         self.result_characters = result_characters
         """Longest result; the rest is cut."""
+        self.max_calls_per_reply = max_calls_per_reply
+        """Most calls of one reply that may run; the rest is refused."""
         self._is_in_order = in_order
         """Whether results of a session come in the order of its calls, as in test mode."""
         self._latest: dict[str, asyncio.Event] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -607,6 +608,53 @@ def test_a_call_that_a_provider_repeats_is_one_call() -> None:
     reply.add([first, first.model_copy(), ToolCall(id="call_0", name="add", arguments={"a": 2})])
     assert [made.arguments for made in reply.calls] == [{"a": 1}, {"a": 2}]
     assert reply.calls[0].id == "call_0" != reply.calls[1].id
+
+
+async def test_calls_beyond_the_limit_are_refused_and_say_so(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    write_tools(tmp_path)
+    ollama.reply(tool_calls=[call("add", a=number) for number in range(4)])
+    ollama.reply(["Done."])
+    async with bench(tmp_path, ollama, max_calls_per_reply=2) as engine:
+        session = await engine.session(**offer())
+        events = await engine.turn(session)
+        results = sorted(of_kind(events, "tool_result"), key=lambda result: result["call_index"])
+        assert [(result["success"], result.get("code")) for result in results] == [
+            (True, None),
+            (True, None),
+            (False, "TOOL_EXECUTION_DENIED"),
+            (False, "TOOL_EXECUTION_DENIED"),
+        ]
+        told = [message["content"] for message in ollama.chats[1]["messages"][-4:]]
+    assert told[:2] == ["3", "4"]
+    assert set(told[2:]) == {
+        "Error: a reply may have 2 calls at most, and this one had 4. Call again for what is left."
+    }
+
+
+async def test_a_reply_of_thousands_of_calls_leaves_time_for_others(
+    threads: Bench, ollama: FakeOllama
+) -> None:
+    """The model's side runs in this loop as well, so the limit is wider than the server's own."""
+    ollama.reply(tool_calls=[call("add", a=number) for number in range(3000)])
+    ollama.reply(["Done."])
+    session = await threads.session(**offer())
+    await threads.runtime.tools.all()
+    holds: list[float] = []
+    began = time.thread_time()
+
+    def tick() -> None:
+        nonlocal began, timer
+        now = time.thread_time()
+        holds.append(now - began)
+        began, timer = now, asyncio.get_running_loop().call_later(0.001, tick)
+
+    timer = asyncio.get_running_loop().call_later(0.001, tick)
+    events = await threads.turn(session)
+    timer.cancel()
+    assert len(of_kind(events, "tool_result")) == 3000
+    assert max(holds) < 1
 
 
 async def test_a_long_result_is_cut_and_says_so(tmp_path: Path, ollama: FakeOllama) -> None:
