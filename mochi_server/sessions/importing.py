@@ -20,10 +20,12 @@ from ..messages import (
 )
 from .codec import Document, NotASession, assemble, disassemble, encode, is_bottomless
 from .manager import SessionManager
-from .migration import NotMetadata, read_metadata, version_of
+from .migration import LEGACY_FLAG, NotMetadata, read_metadata, version_of
 from .session import ChatSession
 from .storage.base import SESSION_ID
-from .types import ContextWindowConfig, SessionMetadata
+from .types import TOOL_POLICIES, ContextWindowConfig, SessionMetadata, ToolExecutionPolicy
+
+ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM.value
 
 
 class CannotImport(ValueError):
@@ -38,6 +40,8 @@ class Imported:
     version: str | None
     """Of the file's format; None for lines of messages."""
     message_count: int
+    policies_changed: bool = False
+    """Whether the file had policies that do not ask about every tool call; the session has not."""
 
 
 async def import_session(
@@ -50,7 +54,8 @@ async def import_session(
     """Store it as a session of its own; nothing that is there is ever overwritten.
 
     A session file is stored as it is, in its own version: the first change brings it into the
-    present shape, as with every old file. It keeps its id if that is free.
+    present shape, as with every old file. It keeps its id if that is free. Only its policies for
+    tools become ``always_confirm``: who wrote the file is not the person who is to be asked here.
 
     Args:
         sessions: where to.
@@ -86,12 +91,34 @@ async def _import_file(sessions: SessionManager, content: bytes, *, new_id: bool
         metadata = read_metadata(head, str(head.get("session_id") or ""))
     except (NotASession, NotMetadata) as error:
         raise CannotImport(str(error)) from error
-    session_id = metadata.session_id
+    session_id, parts = metadata.session_id, [content]
+    if changed := _ask_always(head):
+        document = Document(encode(head), document.lines, document.rest)
+        parts = [*assemble(document)]
     if not new_id and SESSION_ID.fullmatch(session_id):
-        await sessions.storage.create(session_id, [content])
+        await sessions.storage.create(session_id, parts)
     else:
         session_id = await _create(sessions, document)
-    return Imported(session_id, version_of(head), len(document.lines))
+    return Imported(session_id, version_of(head), len(document.lines), changed)
+
+
+def _ask_always(head: dict[str, Any]) -> bool:
+    """Set every policy in the metadata of any version to ``always_confirm``; whether one was not.
+
+    Agents of the session follow its policy, so it holds for their tools as well.
+    """
+    settings = head.get("tool_settings")
+    if not isinstance(settings, dict):
+        return False
+    before = orjson.dumps(settings)
+    if settings.get("execution_policy") is not None:
+        settings["execution_policy"] = ALWAYS
+    if settings.get(LEGACY_FLAG) is not None:
+        settings[LEGACY_FLAG] = True
+    policies = settings.get(TOOL_POLICIES)
+    if isinstance(policies, dict):  # what is none asks anyway
+        settings[TOOL_POLICIES] = dict.fromkeys(policies, ALWAYS)
+    return orjson.dumps(settings) != before
 
 
 async def _create(sessions: SessionManager, document: Document) -> str:

@@ -14,6 +14,9 @@ from .types import SessionMetadata
 
 Head = dict[str, Any]
 
+LEGACY_FLAG = "confirmation_necessary"
+"""The key of ``tool_settings`` in format 1.1: true asks about every call, false about none."""
+
 
 def migrate(head: Head) -> Head:
     """The metadata of any version as 1.3; ``head`` is left alone.
@@ -106,8 +109,8 @@ def _without_nulls(values: Head, keys: set[str]) -> Head:
 
 
 def _policy(settings: Head) -> Head:
-    """The legacy flag ``confirmation_necessary``, unless the policy is there as well."""
-    necessary = settings.pop("confirmation_necessary", None)
+    """The policy that the legacy flag means, unless the policy is there as well."""
+    necessary = settings.pop(LEGACY_FLAG, None)
     if necessary is not None and "execution_policy" not in settings:
         settings["execution_policy"] = "always_confirm" if necessary else "never_confirm"
     return settings

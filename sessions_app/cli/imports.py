@@ -16,6 +16,10 @@ from mochi_server.sessions.manager import SessionManager
 from .action import Action, Console, Options, add_json
 
 COLUMNS = ("FILE", "SESSION", "MESSAGES", "VERSION")
+ASKS = (
+    "asks before every tool call: the policies in its file were not taken over. "
+    "PATCH /sessions/{session_id} changes them."
+)
 STDIN = "-"
 READ_BYTES = 1_000_000
 
@@ -103,6 +107,7 @@ def report(
                 "session_id": each.session_id,
                 "message_count": each.message_count,
                 "format_version": each.version,
+                "policies_changed": each.policies_changed,
             }
             for name, each in done
         ]
@@ -111,6 +116,9 @@ def report(
         return
     rows = [(name, each.session_id, each.message_count, each.version) for name, each in done]
     console.out.write(table(rows, COLUMNS) if rows else "Nothing was imported.")
+    for _, each in done:
+        if each.policies_changed:
+            console.out.write(f"{each.session_id} {ASKS}")
     for name, reason in problems:
         console.problem(name, reason)
 

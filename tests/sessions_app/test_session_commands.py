@@ -216,15 +216,32 @@ def test_files_are_imported_and_nothing_is_overwritten(three, tmp_path):
         "sessions", "import", str(OLD), str(three / "said.json"), str(lines), "/nowhere",
         "--model", "m",
     )  # fmt: skip
-    head, first, second = (line.split() for line in out.splitlines())
+    head, first, second, *_ = (line.split() for line in out.splitlines())
     assert head == ["FILE", "SESSION", "MESSAGES", "VERSION"]
     assert first == [str(OLD), "bc62e321bf", "10", "1.1"]
     assert (second[0], second[2:]) == (str(lines), ["1", "-"])
-    assert (three / "bc62e321bf.json").read_bytes() == OLD.read_bytes()
+    found = json.loads((three / "bc62e321bf.json").read_bytes())
+    assert found["messages"] == json.loads(OLD.read_bytes())["messages"]
     assert "exists already. Nothing was overwritten (see --new-id)" in err
     assert "problem: /nowhere: No such file" in err
     assert code == 1
     assert (three / "said.json").read_bytes() == mine
+
+
+def test_an_import_says_which_sessions_ask_again(three):
+    lax, strict = three / "empty.json", three / "said.json"
+    content = json.loads(lax.read_bytes())
+    content["metadata"]["tool_settings"] = {"tools": [], "execution_policy": "never_confirm"}
+    lax.write_text(json.dumps(content))
+    command = ("sessions", "import", "--new-id", str(lax), str(strict))
+    out, _, code = run(*command)
+    first, second = (line.split()[1] for line in out.splitlines()[1:3])
+    assert code == 0
+    [said] = out.splitlines()[3:]
+    assert said.startswith(f"{first} asks before every tool call: the policies in its file were")
+    assert second not in said
+    imported = json.loads(run(*command, "--json")[0])["imported"]
+    assert [each["policies_changed"] for each in imported] == [True, False]
 
 
 def test_an_import_under_another_id_is_told_as_json(three):
@@ -240,7 +257,8 @@ def test_what_is_too_large_is_not_imported_and_not_read_to_its_end(mochi, tmp_pa
     larger = tmp_path / "larger.json"
     larger.write_bytes(OLD.read_bytes() + b"\n")
     out, err, code = run("sessions", "import", "/dev/zero", str(larger), str(OLD))
-    assert [line.split()[0] for line in out.splitlines()] == ["FILE", str(OLD)]
+    assert [line.split()[0] for line in out.splitlines()[:2]] == ["FILE", str(OLD)]
+    assert "problem" not in out
     words = "it is larger than 0.003449 MB; MOCHI_MAX_IMPORT_MB allows more"
     assert err.splitlines() == [f"problem: {name}: {words}" for name in ("/dev/zero", larger)]
     assert code == 1

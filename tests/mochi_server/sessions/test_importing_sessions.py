@@ -13,6 +13,7 @@ from mochi_server.sessions import SessionManager
 from mochi_server.sessions.exporting import ExportFormat, export_session
 from mochi_server.sessions.importing import CannotImport, import_session
 
+ALWAYS = "always_confirm"
 OLD = sorted(Path("tests/data/sessions").rglob("*.json"))
 
 
@@ -25,14 +26,69 @@ def stored(sessions, session_id):
     return json.loads((sessions.storage.folder / f"{session_id}.json").read_bytes())
 
 
+def asking(content):
+    """The session of a file, with policies that ask about every call."""
+    session = json.loads(content)
+    settings = session["metadata"].get("tool_settings") or {}
+    for key, asks in (("execution_policy", ALWAYS), ("confirmation_necessary", True)):
+        if key in settings:
+            settings[key] = asks
+    if "tool_policies" in settings:
+        settings["tool_policies"] = dict.fromkeys(settings["tool_policies"], ALWAYS)
+    return session
+
+
 @pytest.mark.parametrize("path", OLD, ids=lambda path: "/".join(path.parts[-3:]))
-async def test_a_session_file_is_stored_as_it_is(sessions, path):
+async def test_a_session_file_is_stored_as_it_is_but_for_its_policies(sessions, path):
     content = path.read_bytes()
     done = await import_session(sessions, content)
     assert done.session_id == json.loads(content)["metadata"]["session_id"]
-    assert (sessions.storage.folder / f"{done.session_id}.json").read_bytes() == content
+    assert stored(sessions, done.session_id) == asking(content)
+    assert done.policies_changed is (asking(content) != json.loads(content))
+    if not done.policies_changed:
+        assert (sessions.storage.folder / f"{done.session_id}.json").read_bytes() == content
     assert len((await sessions.get(done.session_id)).messages) == done.message_count
     assert done.version == json.loads(content)["metadata"].get("format_version", "1.0")
+
+
+@pytest.mark.parametrize("new_id", [False, True])
+@pytest.mark.parametrize(
+    ("version", "settings"),
+    [
+        ("1.1", {"tools": ["work"], "confirmation_necessary": False}),
+        ("1.2", {"tools": ["work"], "execution_policy": "never_confirm"}),
+        ("1.3", {"tools": ["work"], "execution_policy": "confirm_destructive"}),
+        ("1.3", {"tools": ["work"], "execution_policy": "a policy of tomorrow"}),
+        ("1.4", {"execution_policy": "never_confirm", "tool_policies": {"work": "never_confirm"}}),
+        ("1.4", {"tool_policies": {"work": "confirm_destructive", "play": ALWAYS}}),
+    ],
+)
+async def test_an_imported_session_asks_about_every_call(sessions, version, settings, new_id):
+    head = {"session_id": "one", "model": "m", "format_version": version, "later": 1}
+    content = json.dumps({"metadata": {**head, "tool_settings": settings}, "more": [2]}).encode()
+    done = await import_session(sessions, content, new_id=new_id)
+    assert done.policies_changed
+    found = (await sessions.get(done.session_id)).metadata.tool_settings
+    assert {*found.policies_of("work"), *found.policies_of("play")} == {ALWAYS}
+    written = stored(sessions, done.session_id)
+    assert written == asking(content) | {"messages": []} | {
+        "metadata": asking(content)["metadata"] | {"session_id": done.session_id}
+    }
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        None,
+        {"tools": ["work"]},
+        {"tools": [], "execution_policy": ALWAYS, "tool_policies": {"work": ALWAYS}},
+        {"execution_policy": None, "confirmation_necessary": None, "tool_policies": ["odd"]},
+    ],
+)
+async def test_a_session_that_asks_anyway_is_stored_byte_for_byte(sessions, settings):
+    content = json.dumps({"metadata": {"session_id": "a", "tool_settings": settings}}).encode()
+    assert not (await import_session(sessions, content)).policies_changed
+    assert (sessions.storage.folder / "a.json").read_bytes() == content
 
 
 async def test_a_session_that_is_there_is_never_overwritten(sessions):
@@ -51,8 +107,8 @@ async def test_a_session_that_is_there_is_never_overwritten(sessions):
 
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: "/".join(path.parts[-3:]))
-async def test_another_id_is_all_that_changes(sessions, path):
-    before = json.loads(path.read_bytes())
+async def test_another_id_is_all_else_that_changes(sessions, path):
+    before = asking(path.read_bytes())
     done = await import_session(sessions, path.read_bytes(), new_id=True)
     before["metadata"]["session_id"] = done.session_id
     assert stored(sessions, done.session_id) == before
