@@ -11,7 +11,7 @@ from mochi_project.openapi import reference
 from mochi_server.errors import JSONObject
 from mochi_server.events import ErrorEvent
 from mochi_server.sessions.storage.base import SESSION_ID
-from sessions_app.schemas import ModelName
+from sessions_app.schemas import ModelName, Names
 
 from .schemas import EVENTS
 from .stream_schemas import event_stream, frames, reference_to, schema_name
@@ -82,7 +82,7 @@ class SimpleChatRequest(BaseModel):
         default=None,
         description="The model of a new session, which needs one; of an old one for this message.",
     )
-    selected_tools: list[str] | None = Field(
+    selected_tools: Names | None = Field(
         default=None,
         description="Names of the tools of this message, in the place of the session's. Absent, "
         "null or empty: none. In one piece there are none.",

@@ -22,7 +22,13 @@ from chat.dual_schemas import event_schemas as simple_event_schemas
 from chat.stream_schemas import event_schemas
 from mochi_server import __version__
 from mochi_server.errors import InvalidRequest
-from mochi_server.nesting import REQUEST_LEVELS, is_too_deep, may_be_too_deep
+from mochi_server.nesting import (
+    REQUEST_LEVELS,
+    REQUEST_VALUES,
+    has_more_values,
+    is_too_deep,
+    may_be_too_deep,
+)
 from prompts_app.api import router as prompts_router
 from sessions_app.api import router as sessions_router
 from sessions_app.summary_api import router as summary_router
@@ -44,15 +50,21 @@ but `/health` asks for `Authorization: Bearer <token>`.
 
 
 class ORJSONParser(Parser):
-    """Strict JSON: no NaN, no halves of surrogate pairs, no bottomless nesting."""
+    """Strict JSON: no NaN, no halves of surrogate pairs, an end to nesting and to lists."""
 
     def parse_body(self, request: HttpRequest) -> Any:  # noqa: ANN401 - any JSON
-        """The body's JSON.
+        """The body's JSON; the request has the body no longer.
 
         Raises:
-            InvalidRequest: it is nested too deeply.
+            InvalidRequest: it is nested too deeply, or has too many values.
         """
         body = request.body
+        _release_body(request)
+        if has_more_values(body, REQUEST_VALUES):
+            raise InvalidRequest(
+                f"The request has more than {REQUEST_VALUES:,} values.",
+                details={"values": REQUEST_VALUES},
+            )
         deep = may_be_too_deep(body, REQUEST_LEVELS)
         try:
             content = orjson.loads(body)
@@ -63,6 +75,12 @@ class ORJSONParser(Parser):
         if deep and is_too_deep(content, REQUEST_LEVELS):
             raise _too_deep()
         return content
+
+
+def _release_body(request: HttpRequest) -> None:
+    """Let go of the bytes of the body: a turn that is answered in one piece can take minutes."""
+    request._stream.close()  # noqa: SLF001 - Django has no word for it
+    request._body = b""  # noqa: SLF001
 
 
 def _too_deep() -> InvalidRequest:

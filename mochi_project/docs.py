@@ -46,6 +46,13 @@ PAGE = """<!DOCTYPE html>
 """
 
 
+NOT_FRAMED = {
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+}
+"""Another site must not lay the page, whose buttons send requests, below its own."""
+
+
 class OfflineSwagger(DocsBase):
     """Swagger UI from our own address."""
 
@@ -55,6 +62,7 @@ class OfflineSwagger(DocsBase):
         settings = {"url": f"{up}openapi.json", "layout": "BaseLayout", "deepLinking": True}
         return HttpResponse(
             PAGE.format(title=escape(api.title), up=up, settings=json.dumps(settings)),
+            headers=NOT_FRAMED,
         )
 
 

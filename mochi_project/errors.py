@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,10 @@ logger = logging.getLogger(__name__)
 
 NAMED_PROBLEMS = 20
 """How many wrong fields an answer names; the others are counted."""
+
+
+NAME_CHARACTERS = 200
+"""How much of the name of a wrong field an answer repeats."""
 
 
 def error_body(error: MochiError) -> bytes:
@@ -77,6 +82,11 @@ def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     return InvalidRequest(f"The request is not valid. {message}{more}", details={"errors": errors})
 
 
+def shortened(name: str) -> str:
+    """A name that a client chose, as an answer repeats it."""
+    return name if len(name) <= NAME_CHARACTERS else f"{name[:NAME_CHARACTERS]}…"
+
+
 def _problem(problem: Mapping[str, Any]) -> JSONObject:
     """``{"in": "body", "field": "tool_settings.tools", "message", "type"}``."""
     place, *path = problem["loc"]
@@ -91,7 +101,7 @@ def _problem(problem: Mapping[str, Any]) -> JSONObject:
             message = "Empty, or only white space."
         case _:
             message = str(problem["msg"]).removeprefix("Value error, ")
-    field = ".".join(str(step) for step in path)
+    field = shortened(".".join(str(step) for step in path))
     return {"in": str(place), "field": field, "message": message, "type": problem["type"]}
 
 
@@ -121,9 +131,21 @@ def _answer(request: HttpRequest, error: Any) -> HttpResponse:  # noqa: ANN401 -
     if isinstance(named, NotFound):
         named = NotFound(path=request.path)
     response = error_response(named)
+    release_frames(error)
     # Ours is in the log already, with its trace.
     response._has_been_logged = isinstance(named, InternalError)  # type: ignore[attr-defined]  # noqa: SLF001
     return response
+
+
+def release_frames(error: BaseException | None) -> None:
+    """Drop what the functions that an answered error came through still hold.
+
+    Ninja's function that validates has pydantic's error as a local, and that error has the function
+    as part of its traceback: such a cycle would keep the body until the next look for garbage.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def install(api: NinjaAPI) -> None:

@@ -1,8 +1,9 @@
-"""What every request passes before anything else: Host, Origin, token, size.
+"""What every request passes before anything else: Host, Origin, site, token, size.
 
 A pure ASGI application in front of the others, for HTTP and sockets alike. A web page elsewhere
 must not be able to drive a server on this machine: the Host check stops a name that was made to
-point here, the Origin check stops another site's page.
+point here, the Origin check stops what another site's page sends, and the check of the site stops
+its GET requests, which carry no Origin: how long an answer takes says something about it.
 """
 
 from __future__ import annotations
@@ -35,11 +36,22 @@ Headers = list[tuple[bytes, bytes]]
 OPEN_PATHS = frozenset({"/api/v1/health"})
 """What needs no token."""
 
+PAGES = frozenset({"/", "/api/v1/docs"})
+"""What a person may come to from a page of another site, by a link."""
+
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+"""The header of every answer that keeps browsers from guessing another type."""
+
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
+_OUR_SITE = frozenset({b"same-origin", b"same-site", b"none"})
 _WATCHED = frozenset(
-    {b"host", b"origin", b"authorization", b"content-length", b"access-control-request-method"}
+    {
+        *(b"host", b"origin", b"authorization", b"content-length"),
+        *(b"access-control-request-method", b"sec-fetch-site", b"sec-fetch-mode"),
+        b"sec-fetch-dest",
+    }
 )
 
 
@@ -72,6 +84,7 @@ class Gate:
         return (
             self._host_problem(scope, headers)
             or self._origin_problem(scope, headers)
+            or self._site_problem(scope, headers)
             or self._token_problem(scope, headers)
             or self._size_problem(headers)
             or _query_problem(scope)
@@ -97,8 +110,19 @@ class Gate:
                 return None
         return OriginNotAllowed(origin=given)
 
+    def _site_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
+        """Refuse requests of another site's page that no Origin header comes with."""
+        site = headers.get(b"sec-fetch-site", b"none")
+        if site in _OUR_SITE or self._is_cors(headers) or _is_visit(scope, headers):
+            return None
+        return OriginNotAllowed(
+            "A page of another site must not ask this. Add its origin to MOCHI_CORS_ORIGINS, and "
+            "send the request with mode 'cors', to allow it.",
+            details={"sec_fetch_site": _text(site)},
+        )
+
     def _token_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
-        if self.token is None or scope["path"] in OPEN_PATHS:
+        if self.token is None or inner_path(scope) in OPEN_PATHS:
             return None
         if self._is_preflight(scope, headers):
             return None
@@ -175,6 +199,22 @@ def watched(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes | None]
     return found
 
 
+def inner_path(scope: Scope) -> str:
+    """The path below the place where the application is mounted, as Django takes it."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def _is_visit(scope: Scope, headers: dict[bytes, bytes | None]) -> bool:
+    """Whether a person follows a link to one of our pages, in a window of its own."""
+    return (
+        scope.get("method") in {"GET", "HEAD"}
+        and headers.get(b"sec-fetch-mode") == b"navigate"
+        and headers.get(b"sec-fetch-dest") == b"document"
+        and (inner_path(scope).rstrip("/") or "/") in PAGES
+    )
+
+
 def _text(value: bytes | None) -> str:
     return value.decode("latin-1") if value else ""
 
@@ -242,6 +282,7 @@ async def refuse(scope: Scope, send: Send, error: MochiError, extra: Headers) ->
     head = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
+        NO_SNIFFING,
         *extra,
     ]
     await send({"type": f"{prefix}.response.start", "status": error.status, "headers": head})

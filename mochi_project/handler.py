@@ -2,7 +2,8 @@
 
 Against Django's own: no thread for logging, closing and signals; no second task for the request;
 the response is closed in the loop, also when the client leaves before its first byte; a body over
-the limit is refused as soon as it is too long (docs/decisions/0006-own-response-and-handler.md).
+the limit is refused as soon as it is too long (docs/decisions/0006-own-response-and-handler.md),
+and is in memory no longer than it is needed.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix, set_urlconf
 
 from chat.streaming import EventStreamResponse
+from mochi_server.errors import MochiError, RequestTimeout
 
-from .errors import error_response, payload_too_large
-from .gate import Receive, Scope, Send
+from .bodies import Bodies, Body
+from .errors import error_response
+from .gate import NO_SNIFFING, Receive, Scope, Send
 
 logger = logging.getLogger("django.request")
+
+_NAME, _VALUE = (text.decode() for text in NO_SNIFFING)
 
 WATCH_AFTER = 0.05
 """Seconds after which a request is watched for a client that leaves; most are done by then."""
@@ -31,20 +36,35 @@ WATCH_AFTER = 0.05
 class MochiASGIHandler(ASGIHandler):
     """Serves HTTP requests from one task each."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies = Bodies(settings.MOCHI.max_body_bytes)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body, get the response, send it; stop as soon as the client has left."""
-        body = await read_whole_body(receive, settings.MOCHI.max_body_bytes)
-        if body is None:
-            return
-        set_script_prefix(get_script_prefix(scope))
-        request, response = self._start(scope, body)
+        with self.bodies.one() as body:
+            request, response = await self._start(scope, receive, body)
+            if request is not None or response is not None:
+                await self._answer(request, response, receive, send, body)
+
+    async def _answer(
+        self,
+        request: ASGIRequest | None,
+        response: HttpResponseBase | None,
+        receive: Receive,
+        send: Send,
+        body: Body,
+    ) -> None:
         watch = _Watch(receive)
         try:
             if request is not None:
                 response = await self.get_response_async(request)
+            if response is not None:
+                response.headers[_NAME] = _VALUE
             if isinstance(response, EventStreamResponse):
                 response.forget_request()
                 del request
+                body.release()
                 watch.follow(response)
                 await response.send_to(send)
             elif response is not None:
@@ -61,13 +81,21 @@ class MochiASGIHandler(ASGIHandler):
             if response is not None:
                 response.close()
 
-    def _start(
-        self, scope: Scope, body: bytes | bytearray
+    async def _start(
+        self, scope: Scope, receive: Receive, body: Body
     ) -> tuple[ASGIRequest | None, HttpResponseBase | None]:
-        """The request, or the answer to one that is not acceptable."""
-        if len(body) > settings.MOCHI.max_body_bytes:
-            return None, error_response(payload_too_large())
-        request, refused = self.create_request(scope, BytesIO(body))
+        """The request, or the answer to one that is not acceptable, or neither: nobody is there."""
+        try:
+            content = await body.read(receive)
+        except MochiError as error:
+            response = error_response(error)
+            if isinstance(error, RequestTimeout):
+                response["Connection"] = "close"  # nobody waits for the rest
+            return None, response
+        if content is None:
+            return None, None
+        set_script_prefix(get_script_prefix(scope))
+        request, refused = self.create_request(scope, BytesIO(content))
         return request, refused
 
     async def get_response_async(self, request: Any) -> HttpResponseBase:  # noqa: ANN401
@@ -122,25 +150,6 @@ class _Watch:
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
-
-
-async def read_whole_body(receive: Receive, limit: int) -> bytes | bytearray | None:
-    """The body; cut soon after the limit, and None when the client left meanwhile."""
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        return None
-    first: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return first
-    body = bytearray(first)
-    while len(body) <= limit:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            break
-    return body
 
 
 def drop_connection(send: Send) -> None:

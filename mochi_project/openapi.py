@@ -23,6 +23,8 @@ from mochi_server.errors import (
     ProviderError,
     ProviderNotConfigured,
     ProviderUnreachable,
+    RequestTimeout,
+    ServerBusy,
     SessionBusy,
     SessionNotFound,
     SessionUnreadable,
@@ -53,7 +55,13 @@ _EVERYWHERE: tuple[type[MochiError], ...] = (
     HostNotAllowed,
     InternalError,
 )
-_WITH_BODY: tuple[type[MochiError], ...] = (InvalidJSON, InvalidRequest, PayloadTooLarge)
+_WITH_BODY: tuple[type[MochiError], ...] = (
+    InvalidJSON,
+    InvalidRequest,
+    PayloadTooLarge,
+    RequestTimeout,
+    ServerBusy,
+)
 
 OF_PROVIDERS: tuple[type[MochiError], ...] = (
     ProviderNotConfigured,
@@ -89,6 +97,7 @@ _SAMPLES: dict[str, Any] = {
     "provider": "openai",
     "reason": "No space left on device",
     "limit_mb": 10,
+    "seconds": 120,
     "origin": "https://example.com",
     "method": "DELETE",
     "path": "/api/v1/nowhere",

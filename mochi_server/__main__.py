@@ -127,9 +127,12 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
     import uvicorn  # noqa: PLC0415 - not for --help and pull
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
 
+    from .http_protocol import http_protocol  # noqa: PLC0415
+
     config = uvicorn.Config(
         APPLICATION,
         workers=settings.workers,
+        http=http_protocol(settings),
         lifespan="on",
         log_config=command_logging_config(settings.log_level),
         access_log=settings.log_level == "DEBUG",

@@ -32,6 +32,10 @@ MochiError
  ├─ InvalidRequest             422  VALIDATION_ERROR
  ├─ InvalidJSON                400  INVALID_JSON
  ├─ PayloadTooLarge            413  PAYLOAD_TOO_LARGE
+ ├─ InvalidHTTP                400  INVALID_HTTP
+ ├─ HeadersTooLarge            431  HEADERS_TOO_LARGE
+ ├─ RequestTimeout             408  REQUEST_TIMEOUT
+ ├─ ServerBusy                 503  SERVER_BUSY (Retry-After)
  ├─ OriginNotAllowed           403  ORIGIN_NOT_ALLOWED
  ├─ HostNotAllowed             403  HOST_NOT_ALLOWED
  ├─ Unauthorized               401  UNAUTHORIZED
@@ -337,6 +341,38 @@ class PayloadTooLarge(MochiError):
     code = "PAYLOAD_TOO_LARGE"
     status = 413
     template = "The request body is larger than {limit_mb} MB."
+
+
+class InvalidHTTP(MochiError):
+    """What came is no HTTP request."""
+
+    code = "INVALID_HTTP"
+    status = 400
+    template = "Invalid HTTP request received."
+
+
+class HeadersTooLarge(MochiError):
+    """The first line and the headers of the request are too long."""
+
+    code = "HEADERS_TOO_LARGE"
+    status = 431
+    template = "The headers of the request are larger than {limit_kib} KiB."
+
+
+class RequestTimeout(MochiError):
+    """The request did not arrive as a whole."""
+
+    code = "REQUEST_TIMEOUT"
+    status = 408
+    template = "The request did not arrive within {seconds:g} seconds."
+
+
+class ServerBusy(MochiError):
+    """Too many large bodies, or connections of one address, are there at the same time."""
+
+    code = "SERVER_BUSY"
+    status = 503
+    template = "The server has too much to read just now."
 
 
 class OriginNotAllowed(MochiError):

@@ -27,6 +27,11 @@ from mochi_server.sessions.types import (
 from .labels import NO_LABELS, LabelsBody, LabelsShown
 
 ModelName = Annotated[str, Field(min_length=1, max_length=512, description="As in `/models`.")]
+MOST_NAMES = 1_000
+Name = Annotated[str, Field(max_length=512)]
+Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
+"""Of tools or agents."""
+
 SystemPrompt = Annotated[
     str,
     Field(
@@ -105,6 +110,7 @@ class ToolSettingsBody(ToolSettings):
 
     model_config = ConfigDict(json_schema_extra={"example": TOOLS})
 
+    tools: Names = Field(default_factory=list)
     tool_policies: JsonValue = Field(
         default=None,
         description="Policies of single tools by name; the stricter one counts.",
@@ -116,6 +122,8 @@ class AgentSettingsBody(AgentSettings):
     """Agents of a session; `changes.py` refuses a misspelt key."""
 
     model_config = ConfigDict(json_schema_extra={"example": AGENTS})
+
+    enabled_agents: Names = Field(default_factory=list)
 
 
 class SessionCreate(LabelsBody):

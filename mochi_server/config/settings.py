@@ -125,6 +125,12 @@ class MochiServerSettings(BaseSettings):
     )
     max_body_mb: Megabytes = Field(default=10, description="Largest request body (10**6 bytes).")
 
+    max_connections_per_address: int = Field(
+        default=256,
+        ge=1,
+        description="Most connections of one address at the same time; loopback has no limit.",
+    )
+
     # Turns
     heartbeat_seconds: float = Field(
         default=15, gt=0, description="Pause after which a stream carries a comment."

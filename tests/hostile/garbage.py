@@ -19,6 +19,7 @@ from tests.hostile.targets import (
     WITH_NAME,
 )
 
+TOO_LONG = frozenset({431})
 SEED = 20261122
 
 
@@ -39,8 +40,9 @@ def traversals() -> list[Hostile]:
             body = BODIES.get(method)
             found.append(Hostile(request(method, place.format(name), body), statuses=NOT_FOUND))
     raw = [b"/system-prompts/../../secret.md", b"/sessions/\xff\xfe", b"/sessions/%ff", b"/%zz"]
-    raw += [b"/sessions/" + b"a" * 60_000, b"/sessions/./../sessions/x", b"/docs/..%5c..%5cx"]
-    return found + [Hostile(request("GET", path), statuses=NOT_FOUND) for path in raw]
+    raw += [b"/sessions/" + b"a" * 15_000, b"/sessions/./../sessions/x", b"/docs/..%5c..%5cx"]
+    found += [Hostile(request("GET", path), statuses=NOT_FOUND) for path in raw]
+    return [*found, Hostile(request("GET", "/sessions/" + "a" * 60_000), statuses=TOO_LONG)]
 
 
 def names_in_bodies() -> list[Hostile]:

@@ -17,6 +17,7 @@ ANSWER_SECONDS = 30
 PATIENCE_SECONDS = 0.15
 """How long a connection that may be waiting for more stays open before we close our half."""
 AT_ONCE = 16
+NO_SNIFFING = b"\r\nx-content-type-options: nosniff\r\n"
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,14 @@ def problem(answer: Answer) -> str | None:
         return "a body in the answer to HEAD"
     if b"Traceback" in answer.raw:
         return "a trace"
+    return _of_content(answer)
+
+
+def _of_content(answer: Answer) -> str | None:
+    answers = sum(status >= 200 for status in answer.heads)
+    of_websockets = b"Sec-WebSocket-Key" in answer.sent.data  # a fixed text of that library
+    if answer.raw.lower().count(NO_SNIFFING) != answers and not of_websockets:
+        return "an answer whose type a browser may guess"
     if answer.status >= 400 and b"application/json" in answer.raw and not _is_named(answer):
         return "an error without a name"
     return None

@@ -7,6 +7,8 @@ from django.test import AsyncClient
 
 from mochi_project.runtime import get_runtime
 
+NAMES = [f"name-{number}" for number in range(1001)]
+
 
 def is_error(response, status, code):
     body = response.json()
@@ -122,3 +124,41 @@ async def test_several_wrong_fields_are_all_named(api):
 async def test_what_is_wrong_is_told_in_the_words_of_a_client(api, body, words):
     error = is_error(await api.post("/chat", body), 422, "VALIDATION_ERROR")
     assert words in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/sessions", {"model": "m", "tool_settings": {"tools": ["a"] * 10_001}}),
+        ("/chat", {"message": "Hi", **{f"k{number}": 1 for number in range(10_001)}}),
+        ("/chat", {"message": [[] for _ in range(10_001)]}),
+    ],
+)
+async def test_a_body_of_too_many_values_is_refused_unread(api, path, body):
+    error = is_error(await api.post(path, body), 422, "VALIDATION_ERROR")
+    assert error["details"] == {"values": 10_000}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/sessions", {"model": "m", "tool_settings": {"tools": NAMES}}, "tool_settings.tools"),
+        (
+            "/sessions",
+            {"model": "m", "agent_settings": {"enabled_agents": NAMES}},
+            "agent_settings.enabled_agents",
+        ),
+        ("/chat/stream", {"message": "Hi", "selected_tools": NAMES}, "selected_tools"),
+        ("/sessions", {"model": "m", "tags": NAMES}, "tags"),
+    ],
+)
+async def test_every_list_of_names_has_an_end(api, path, body, field):
+    error = is_error(await api.post(path, body), 422, "VALIDATION_ERROR")
+    assert [entry["field"] for entry in error["details"]["errors"]] == [field]
+
+
+async def test_a_long_name_of_a_field_is_repeated_in_part(api):
+    response = await api.post("/chat", {"message": "Hi", "k" * 100_000: 1})
+    error = is_error(response, 422, "VALIDATION_ERROR")
+    assert error["details"]["errors"][0]["field"] == "k" * 200 + "…"
+    assert len(response.content) < 2_000

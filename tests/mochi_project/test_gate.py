@@ -17,7 +17,7 @@ async def inner(scope, receive, send):
 
 async def knock(
     *, settings=None, path="/api/v1/models", method="GET", kind="http", scheme=None, query=b"",
-    server=("127.0.0.1", 8000), extensions=None, host="localhost:8000", headers=(),
+    server=("127.0.0.1", 8000), extensions=None, host="localhost:8000", headers=(), root_path="",
 ):  # fmt: skip
     """Status, JSON and headers of one request to the gate; 200 means that it went through."""
     sent = []
@@ -33,6 +33,7 @@ async def knock(
     scope = {
         "type": kind,
         "path": path,
+        "root_path": root_path,
         "scheme": scheme or ("http" if kind == "http" else "ws"),
         "query_string": query,
         "server": server,
@@ -144,6 +145,61 @@ async def test_only_same_and_allowed_origins_may_drive_the_server(settings, orig
             assert body["error"]["code"] == "ORIGIN_NOT_ALLOWED"
 
 
+FRAME = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}
+WINDOW = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+IMAGE = {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
+
+
+@pytest.mark.parametrize(
+    ("site", "path", "more", "passes"),
+    [
+        ("same-origin", "/api/v1/sessions", IMAGE, True),
+        ("none", "/api/v1/sessions", WINDOW, True),
+        ("same-site", "/api/v1/sessions", IMAGE, True),
+        ("cross-site", "/api/v1/sessions", IMAGE, False),
+        ("cross-site", "/api/v1/health", IMAGE, False),
+        ("cross-site", "/api/v1/sessions", {}, False),
+        ("cross-site", "/api/v1/sessions", WINDOW, False),
+        ("cross-site", "/", WINDOW, True),
+        ("cross-site", "/api/v1/docs", WINDOW, True),
+        ("cross-site", "/api/v1/docs/", WINDOW, True),
+        ("cross-site", "/api/v1/docs", FRAME, False),
+        ("cross-site", "/api/v1/docs", IMAGE, False),
+        ("cross-site", "/api/v1/docs/favicon.svg", IMAGE, False),
+        ("cross-site, same-origin", "/api/v1/sessions", IMAGE, False),
+    ],
+)
+async def test_a_page_of_another_site_gets_no_answer(site, path, more, passes):
+    headers = [("sec-fetch-site", site), *more.items()]
+    status, body, _ = await knock(path=path, headers=headers)
+    assert status == (200 if passes else 403)
+    if not passes:
+        assert body["error"]["code"] == "ORIGIN_NOT_ALLOWED"
+
+
+async def test_a_page_of_another_site_sends_nothing_by_navigation():
+    for method in ("POST", "DELETE"):
+        headers = [("sec-fetch-site", "cross-site"), *WINDOW.items()]
+        assert (await knock(path="/api/v1/docs", method=method, headers=headers))[0] == 403
+
+
+async def test_an_allowed_origin_may_be_another_site():
+    headers = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "cors")]
+    allowed = [*headers, ("origin", "https://app.example")]
+    assert (await knock(settings=CORS, headers=allowed))[0] == 200
+    assert (await knock(settings=CORS, headers=headers))[0] == 403
+
+
+async def test_two_headers_that_say_the_site_are_refused():
+    headers = [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")]
+    assert (await knock(headers=headers))[0] == 403
+
+
+async def test_a_refusal_is_not_taken_for_another_type():
+    _, _, headers = await knock(host="evil.example")
+    assert headers[b"x-content-type-options"] == b"nosniff"
+
+
 async def test_a_default_port_is_the_same_as_none():
     status, _, _ = await knock(host="localhost", headers=[("origin", "http://localhost:80")])
     assert status == 200
@@ -184,6 +240,17 @@ async def test_health_needs_no_token_and_its_neighbours_do():
     assert (await knock(settings=settings, path="/api/v1/health"))[0] == 200
     for path in ("/api/v1/health/x", "/api/v1/docs", "/api/v1/openapi.json", "/", "/nowhere"):
         assert (await knock(settings=settings, path=path))[0] == 401
+
+
+async def test_health_needs_no_token_where_the_application_is_mounted():
+    settings = {"api_token": TOKEN}
+    for root, path, status in (
+        ("/mochi", "/mochi/api/v1/health", 200),
+        ("/mochi", "/mochi/api/v1/sessions", 401),
+        ("/mochi", "/other/api/v1/health", 401),
+        ("", "/mochi/api/v1/health", 401),
+    ):
+        assert (await knock(settings=settings, path=path, root_path=root))[0] == status
 
 
 async def test_a_socket_may_show_its_token_in_the_query_and_a_request_may_not():

@@ -179,6 +179,8 @@ async def test_the_page_needs_nothing_from_elsewhere(api, place):
     page = await api.get(place)
     text = page.content.decode()
     assert page.status_code == 200
+    assert page["Content-Security-Policy"] == "frame-ancestors 'none'"
+    assert page["X-Frame-Options"] == "DENY"
     assert "//" not in re.sub(r"<!--.*?-->", "", text)
     links = re.findall(r'(?:src|href)="([^"]+)"', text)
     assert len(links) == 4

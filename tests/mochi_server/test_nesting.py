@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mochi_server.nesting import is_too_deep, may_be_too_deep
+from mochi_server.nesting import has_more_values, is_too_deep, may_be_too_deep
 
 
 def nested(levels: int, pair: str = "[]") -> object:
@@ -25,3 +27,37 @@ def test_width_is_no_depth():
     assert may_be_too_deep(json.dumps(wide).encode(), 64)
     assert not is_too_deep(wide, 3)
     assert is_too_deep(wide, 2)
+
+
+TEXTS = st.text(alphabet='ab,[{}]:"\\ \n')
+JSON = st.recursive(
+    st.none() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+def count(value: object) -> int:
+    """Members and elements, and one for each empty list or object."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return max(len(value), 1) + sum(map(count, inner))
+
+
+@given(JSON, st.booleans())
+def test_values_are_counted_outside_of_texts(value: object, spaces: bool) -> None:
+    encoded = json.dumps(value, indent=1 if spaces else None).encode()
+    assert not has_more_values(encoded, count(value))
+    if count(value):
+        assert has_more_values(encoded, count(value) - 1)
+
+
+@pytest.mark.parametrize("text", ["a, b", '\\"', "\\\\", "[{,", 'say \\"[1,2]\\", '])
+def test_a_long_text_is_one_value(text: str) -> None:
+    assert not has_more_values(json.dumps({"message": text * 10_000}).encode(), 1)
+
+
+@pytest.mark.parametrize("one", [b"1,", b"[],", b'"",', b'"a\\\\",', b'"\\",",'])
+def test_many_short_values_are_many(one: bytes) -> None:
+    assert has_more_values(b"[" + one * 5000 + b"1]", 5000)

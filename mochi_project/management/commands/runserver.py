@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 
+from mochi_server.http_protocol import http_protocol
 from mochi_server.startup import CannotStart, listen
 
 
@@ -56,6 +57,7 @@ class Command(BaseCommand):
         self.stdout.flush()
         config = uvicorn.Config(
             "mochi_project.asgi:application",
+            http=http_protocol(settings.MOCHI),
             lifespan="on",
             log_config=None,
             server_header=False,

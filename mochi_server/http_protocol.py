@@ -1,0 +1,211 @@
+"""Limits on the head of a request and on the connections of one address.
+
+uvicorn has neither: a client may send headers without end, or no headers, for as long as it likes.
+These limits hold where our own command serves; another ASGI server has its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from asyncio import TimerHandle, Transport
+from collections import Counter
+from functools import partial
+from ipaddress import ip_address
+from typing import Any, ClassVar, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from .config import MochiServerSettings
+from .errors import HeadersTooLarge, InvalidHTTP, MochiError, RequestTimeout, ServerBusy
+
+logger = logging.getLogger(__name__)
+
+HEAD_KIB = 16
+"""Largest first line and headers of a request, in KiB."""
+
+HEAD_SECONDS = 30.0
+"""Longest wait for the head of a request, also for its first byte on a new connection."""
+
+_MAPPED = "::ffff:"
+"""How an IPv6 socket shows an IPv4 address."""
+
+
+def http_protocol(settings: MochiServerSettings) -> type[HttpToolsProtocol]:
+    """What uvicorn makes for each connection, as ``http`` of its configuration."""
+    made = partial(LimitedProtocol, per_address=settings.max_connections_per_address)
+    return cast("type[HttpToolsProtocol]", made)
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """A connection whose client must send whole heads, soon."""
+
+    connected: ClassVar[Counter[str]] = Counter()
+    """Connections of each address, those that are refused included."""
+
+    def __init__(
+        self,
+        *arguments: Any,  # noqa: ANN401 - of uvicorn
+        per_address: int,
+        head_seconds: float = HEAD_SECONDS,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        """Wait for the connection.
+
+        Args:
+            arguments: uvicorn's own.
+            per_address: most connections of one address; loopback has no limit.
+            head_seconds: longest wait for the head of a request.
+            options: uvicorn's own.
+        """
+        super().__init__(*arguments, **options)
+        self._per_address = per_address
+        self._head_seconds = head_seconds
+        self._address: str | None = None
+        self._timer: TimerHandle | None = None
+        self._in_head = True
+        """Whether what comes next belongs to a head."""
+        self._head_number = 0
+        """How many heads were complete before this one."""
+        self._head_began = False
+        self._received = 0
+        """Bytes of a head that is not complete."""
+        self._head_size = 0
+        """Bytes of the first line and the headers that are complete."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Count the connection, and refuse one too many."""
+        super().connection_made(transport)
+        self._address = limited_address(self.client[0]) if self.client else None
+        if self._address is not None:
+            self.connected[self._address] += 1
+            if (count := self.connected[self._address]) > self._per_address:
+                if count == self._per_address + 1:
+                    logger.warning(
+                        "%s has %d connections; more are refused", self._address, count - 1
+                    )
+                self._refuse(ServerBusy("This address has too many connections.", retry_after=1))
+                return
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._forget()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection on; it gets another protocol."""
+        self._forget()
+        super().handle_websocket_upgrade()
+        self._in_head = False
+
+    def _forget(self) -> None:
+        self._stop_waiting()
+        if self._address is not None:
+            self.connected[self._address] -= 1
+            if not self.connected[self._address]:
+                del self.connected[self._address]
+            self._address = None
+
+    def data_received(self, data: bytes) -> None:
+        """Read the data; count what belongs to a head that is not complete."""
+        head = self._head_number if self._in_head else None
+        super().data_received(data)
+        if not self._in_head or self.transport.is_closing():
+            return
+        if head == self._head_number:  # nothing but a part of it has come
+            self._received += len(data)
+            if self._received > HEAD_KIB * 1024:
+                self._refuse(HeadersTooLarge(limit_kib=HEAD_KIB))
+                return
+        elif not self._head_began:
+            return  # whole requests; uvicorn waits for the next one
+        if self._timer is None:
+            self._wait_for_head()
+
+    def on_message_begin(self) -> None:
+        """Begin to count a head."""
+        super().on_message_begin()
+        self._head_began = True
+        self._head_size = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Count the first line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header."""
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > HEAD_KIB * 1024:
+            raise HeadersTooLarge(limit_kib=HEAD_KIB)  # the parser stops; see send_400_response()
+
+    def on_headers_complete(self) -> None:
+        """Wait no longer."""
+        self._stop_waiting()
+        self._in_head = self._head_began = False
+        self._head_number += 1
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """What comes next is another head."""
+        super().on_message_complete()
+        self._in_head = True
+        self._received = 0
+
+    def send_400_response(self, msg: str) -> None:
+        """Say what is wrong with what the parser refused."""
+        if self._head_size > HEAD_KIB * 1024:
+            self._refuse(HeadersTooLarge(limit_kib=HEAD_KIB))
+        else:
+            self._refuse(InvalidHTTP(msg))
+
+    def _wait_for_head(self) -> None:
+        self._timer = self.loop.call_later(self._head_seconds, self._head_is_late)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _head_is_late(self) -> None:
+        self._timer = None
+        if self._is_answering():  # the client sent something behind its request
+            self._wait_for_head()
+        elif self._received or self._head_began:
+            self._refuse(RequestTimeout(seconds=self._head_seconds))
+        else:
+            self.transport.close()
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _refuse(self, error: MochiError) -> None:
+        """Answer and close; without an answer where that would be in the middle of another."""
+        if not self._is_answering():
+            body = json.dumps(error.as_json()).encode()
+            headers = [
+                *self.server_state.default_headers,
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                (b"x-content-type-options", b"nosniff"),
+                (b"connection", b"close"),
+            ]
+            if error.retry_after is not None:
+                headers.append((b"retry-after", str(error.retry_after).encode()))
+            lines = [b"%b: %b\r\n" % header for header in headers]
+            self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
+        self.transport.close()
+
+
+def limited_address(host: str) -> str | None:
+    """The address that a connection is counted for; None for this machine, such as a proxy."""
+    host = host.removeprefix(_MAPPED)
+    try:
+        return None if ip_address(host).is_loopback else host
+    except ValueError:  # of a link, with its zone
+        return host

@@ -1,0 +1,144 @@
+"""How much of what clients send is in memory, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+
+from mochi_project.bodies import Bodies
+from mochi_server.errors import PayloadTooLarge, RequestTimeout, ServerBusy
+from tests.support.server import Server, running_server
+
+MB = 1_000_000
+HEAD = (
+    "POST /api/v1/chat HTTP/1.1\r\nHost: localhost\r\n"
+    "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+)
+
+
+def resident(server: Server) -> int:
+    """Bytes of memory that the process has."""
+    pages = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+@asynccontextmanager
+async def connected(
+    server: Server, length: int, sent: bytes
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection whose request has a body of that length, of which this has been sent."""
+    parts = urlsplit(server.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(HEAD.format(length).encode() + sent)
+    try:
+        await writer.drain()
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def answer_of(reader: asyncio.StreamReader) -> tuple[str, dict[str, object]]:
+    """The head and the error of an answer."""
+    with anyio.fail_after(60):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length: ")[2].split("\r\n")[0])
+        return head, json.loads(await reader.readexactly(length))["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"unknown": "%s"}', "VALIDATION_ERROR"),
+        (b'{"message": "%s", "model": 7}', "VALIDATION_ERROR"),
+        (b'{"message": "%s"', "INVALID_JSON"),
+        (b'{"message": "%s", "session_id": "0123456789"}', "SESSION_NOT_FOUND"),
+    ],
+)
+async def test_refused_bodies_are_not_kept(tmp_path: Path, body: bytes, code: str) -> None:
+    body = body % (b"a" * (4 * MB))
+    async with running_server(data_dir=tmp_path) as server:
+        for number in range(40):
+            async with connected(server, len(body), body) as (reader, _):
+                assert (await answer_of(reader))[1]["code"] == code
+            if number == 4:
+                before = resident(server)
+        assert resident(server) - before < 40 * MB
+
+
+async def test_all_bodies_together_have_a_limit_and_small_ones_always_pass(tmp_path: Path) -> None:
+    part = b'{"message": "' + b"a" * (900_000)
+    async with running_server(data_dir=tmp_path, max_body_mb=1) as server:
+        async with AsyncExitStack() as stack:
+            held = [await stack.enter_async_context(connected(server, MB, part)) for _ in range(12)]
+            answers = [asyncio.ensure_future(answer_of(reader)) for reader, _ in held]
+            refused, waiting = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+            for answer in refused:
+                head, error = answer.result()
+                assert error["code"] == "SERVER_BUSY"
+                assert " 503 " in head
+                assert "retry-after: 1\r\n" in head
+            assert (await server.post("/sessions", {"model": 7}))[0] == 422
+            for answer in waiting:
+                answer.cancel()
+            await asyncio.wait(answers)
+        with anyio.fail_after(30):
+            while True:
+                async with connected(server, 950_000, b" " * 950_000) as (reader, _):
+                    if (await answer_of(reader))[1]["code"] == "INVALID_JSON":
+                        break
+
+
+def receive_from(*parts: bytes, more: bool = False):
+    """An ASGI ``receive`` that gives these parts, and then either the end or nothing for ever."""
+    left = list(parts)
+
+    async def receive():
+        if not left:
+            await asyncio.Event().wait()
+        part = left.pop(0)
+        return {"type": "http.request", "body": part, "more_body": more or bool(left)}
+
+    return receive
+
+
+async def test_a_body_comes_in_one_part_or_in_many() -> None:
+    bodies = Bodies(MB)
+    for parts in ([b"abc"], [b"", b"abc"], [b"a", b"b", b"c"]):
+        with bodies.one() as body:
+            assert await body.read(receive_from(*parts)) == b"abc"
+
+
+@pytest.mark.parametrize("parts", [[b"a" * 101], [b"a" * 100, b"b"]])
+async def test_a_body_over_the_limit_is_refused(parts: list[bytes]) -> None:
+    with Bodies(100).one() as body, pytest.raises(PayloadTooLarge):
+        await body.read(receive_from(*parts, more=True))
+
+
+async def test_what_is_read_no_longer_makes_room() -> None:
+    bodies = Bodies(MB)
+    for _ in range(30):
+        with bodies.one() as body:
+            await body.read(receive_from(b"a" * MB))
+    held = [bodies.one() for _ in range(11)]
+    for body in held[:10]:
+        await body.read(receive_from(b"a" * MB))
+    with pytest.raises(ServerBusy):
+        await held[10].read(receive_from(b"a" * MB))
+    held[0].release()
+    assert await held[10].read(receive_from(b"a" * MB)) == b"a" * MB
+
+
+async def test_a_body_that_does_not_arrive_is_given_up() -> None:
+    with (
+        anyio.fail_after(5),
+        Bodies(MB, seconds=0.05).one() as body,
+        pytest.raises(RequestTimeout),
+    ):
+        await body.read(receive_from(b"a", more=True))
