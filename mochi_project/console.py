@@ -62,6 +62,11 @@ def plain(text: str) -> str:
     )
 
 
+def plain_lines(text: str) -> str:
+    """The text without characters that would move the cursor; its lines stay lines."""
+    return "\n".join(plain(line.expandtabs(4)).rstrip() for line in text.split("\n"))
+
+
 def width(text: str) -> int:
     """Columns that the text takes on a terminal."""
     if text.isascii():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from django.core.management.base import CommandError
 
-from mochi_project.console import as_json, progress, table
+from mochi_project.console import as_json, plain_lines, progress, table
 from mochi_server.aio import in_thread
 from mochi_server.errors import MochiError
 from mochi_server.files import replace_file
@@ -45,8 +45,8 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
     if output is None:
         if options["all"]:
             raise CommandError("--all wants a folder: --output DIR", returncode=2)
-        content = await export_session(sessions, options["session_id"], to)
-        console.out.write(content.decode(), ending="")
+        text = (await export_session(sessions, options["session_id"], to)).decode()
+        console.out.write(plain_lines(text) if console.out.isatty() else text, ending="")
         return 0
     check_place(output, sessions)
     if options["all"]:

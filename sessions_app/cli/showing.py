@@ -6,7 +6,7 @@ import argparse
 
 import orjson
 
-from mochi_project.console import as_json, plain
+from mochi_project.console import as_json, plain_lines
 from mochi_server.sessions.exporting import as_markdown
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.session import ChatSession
@@ -36,8 +36,7 @@ def as_object(session: ChatSession) -> str:
 
 def readable(session: ChatSession) -> str:
     """As Markdown, without characters that would move the cursor."""
-    lines = as_markdown(session).rstrip("\n").split("\n")
-    return "\n".join(plain(line.expandtabs(4)).rstrip() for line in lines)
+    return plain_lines(as_markdown(session).rstrip("\n"))
 
 
 ACTION = Action("Print one session with its messages.", add_arguments, run)

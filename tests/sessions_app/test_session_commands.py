@@ -9,6 +9,7 @@ import pty
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -155,6 +156,45 @@ def test_one_is_exported_to_stdout_or_into_a_file(three, tmp_path):
     out, _, code = run("sessions", "export", "said", "--output", str(target))
     assert target.read_text() == stored
     assert (out.splitlines()[1].split(), code) == (["said", str(target)], 0)
+
+
+async def on_a_terminal(data_dir, *command):
+    """What a command writes to a terminal."""
+    terminal, its_end = pty.openpty()
+    with os.fdopen(terminal, "rb", buffering=0) as screen, anyio.fail_after(60):
+        try:
+            process = await anyio.open_process(
+                [sys.executable, "-m", "mochi_server", *command],
+                stdin=None,
+                stdout=its_end,
+                stderr=None,
+                env=environment(data_dir=data_dir),
+            )
+        finally:
+            os.close(its_end)
+        written = await in_thread(read_all, screen)
+        assert await process.wait() == 0
+    return written.decode().replace("\r\n", "\n")
+
+
+def read_all(screen):
+    parts = []
+    with suppress(OSError):  # so a terminal says that nobody writes any more
+        while part := screen.read(10_000):
+            parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("to", ["json", "markdown", "jsonl"])
+async def test_an_export_moves_no_cursor_of_a_terminal(folder, mochi, to):
+    await make(folder, "odd", "\x1b[2J\x9b31m\u202eright\u2028\x07\tleft", title="\x1b]0;it\x07")
+    (folder / "odd.json").write_text((folder / "odd.json").read_text().replace("\\u009b", "\x9b"))
+    shown = await on_a_terminal(mochi.data_dir, "sessions", "export", "odd", "--format", to)
+    assert "right" in shown
+    assert "left" in shown
+    assert {each for each in shown if not each.isprintable()} <= {"\n"}
+    if to != "markdown":
+        assert "right" in json.dumps([json.loads(shown)])  # still JSON, to copy
 
 
 def test_other_formats_are_exported(three):
