@@ -9,6 +9,7 @@ import threading
 from importlib.util import find_spec
 
 from .config import MochiServerSettings
+from .installation import install_command
 
 
 def sessions_problem(settings: MochiServerSettings, processes: int) -> str | None:
@@ -30,7 +31,7 @@ def redis_package_problem(settings: MochiServerSettings) -> str | None:
         return None
     return (
         "MOCHI_REDIS_URL is set, and the package channels-redis is missing: "
-        'pip install "mochi-server[redis]"'
+        f"{install_command('redis')}"
     )
 
 

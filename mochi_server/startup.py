@@ -23,8 +23,10 @@ from urllib.parse import urlsplit
 
 from . import __version__
 from .config import MochiServerSettings, SettingsError
+from .embedded.engine import missing_requirement
 from .errors import ProviderNotConfigured
 from .files import make_folder
+from .installation import install_command, own_command
 from .processes import redis_package_problem, sessions_problem
 from .progress import counted
 
@@ -76,7 +78,7 @@ def check_test_mode(settings: MochiServerSettings) -> None:
         CannotStart: it is missing.
     """
     if settings.environment == "test" and find_spec("openai") is None:
-        raise CannotStart("Test mode needs the package openai: pip install 'mochi-server[openai]'")
+        raise CannotStart(f"Test mode needs the package openai: {install_command('openai')}")
 
 
 def check_redis(settings: MochiServerSettings) -> None:
@@ -267,7 +269,10 @@ class Announcement:
 
     def _invitation(self, models: list[dict[str, Any]]) -> Iterator[str]:
         if not models:
-            yield "No model yet. For the small built-in one:  mochi-server pull"
+            if (problem := missing_requirement()) is None:
+                yield f"No model yet. For the small built-in one:  {own_command()} pull"
+            else:
+                yield f"No model yet. The small built-in one cannot run: {problem}"
             yield "Or, with Ollama (https://ollama.com):  ollama pull qwen3:8b"
             return
         # A model server names its models; a name that a shell could take for more is not printed.

@@ -17,6 +17,7 @@ from ..aio import in_daemon_thread
 from ..embedded.catalogue import CATALOGUE, weights_in
 from ..embedded.gguf import NotGGUF, read_header
 from ..errors import MochiError, ProviderUnreachable
+from ..installation import own_command
 from ..progress import counted
 from ..providers.base import Provider
 from ..providers.local import LocalProvider
@@ -136,7 +137,7 @@ def _damaged(provider: LocalProvider) -> list[Finding]:
             continue
         if known is not None and size != known.size:
             text = f"local: {path} has {size:,} bytes, and should have {known.size:,}."
-            found.append(warning(text, f"Remove it, then: mochi-server pull {name}"))
+            found.append(warning(text, f"Remove it, then: {own_command()} pull {name}"))
     return found
 
 
@@ -148,7 +149,7 @@ def answer_findings(answers: Sequence[Answer]) -> Iterator[Finding]:
     if not some:
         yield error(
             "There is no model to talk to.",
-            "ollama pull qwen3:8b, or without Ollama: mochi-server pull",
+            f"ollama pull qwen3:8b, or without Ollama: {own_command()} pull",
         )
 
 

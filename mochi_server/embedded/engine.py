@@ -34,6 +34,7 @@ import anyio
 from ..aio import finish_in_thread, in_thread
 from ..config import child_environment
 from ..errors import ProviderError, ProviderUnreachable
+from ..installation import install_command
 from .locks import TAKEN, FileLock, is_held
 from .places import run_folder
 
@@ -57,7 +58,7 @@ def missing_requirement() -> str | None:
     """Why no model can run on this machine, in one line; None when one can."""
     for package in ("xllamacpp", "openai"):
         if importlib.util.find_spec(package) is None:
-            return f"package {package} is missing (run: pip install 'mochi-server[local]')"
+            return f"package {package} is missing (run: {install_command('local')})"
     if sys.platform == "linux":
         try:
             ctypes.CDLL("libgomp.so.1")

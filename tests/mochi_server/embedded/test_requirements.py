@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -43,7 +44,7 @@ def test_here_nothing_is_missing():
 def test_a_missing_package_is_named_with_what_to_run(tmp_path, name):
     packages = packages_without(tmp_path / "packages", name)
     said = answer_of(packages)
-    assert said == f"package {name} is missing (run: pip install 'mochi-server[local]')"
+    assert re.fullmatch(rf"package {name} is missing \(run: .*install .*\[local\]'\)", said), said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems need no libgomp")

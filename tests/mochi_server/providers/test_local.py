@@ -26,6 +26,7 @@ from mochi_server.errors import (
     ProviderError,
     ProviderNotConfigured,
 )
+from mochi_server.installation import own_command
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
 from mochi_server.providers.local import SLOTS, LocalProvider
 from tests.support.local_model import MODEL, folder_with_model, until
@@ -201,7 +202,7 @@ async def test_an_unknown_model_is_not_found(provider):
 async def test_without_weights_it_says_what_to_run(tmp_path):
     provider = local(tmp_path / "nothing")
     assert await provider.list_models() == []
-    assert await provider.problem() == "no model (run: mochi-server pull)"
+    assert await provider.problem() == f"no model (run: {own_command()} pull)"
     assert await provider.check() is False
     with pytest.raises(ProviderNotConfigured, match="mochi-server pull"):
         await answer(provider, ask("Hi"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 
@@ -207,7 +208,7 @@ async def test_without_the_package_the_provider_says_what_to_install(tmp_path, m
     monkeypatch.setitem(sys.modules, "openai", None)
     provider = ScriptedProvider("test")
     assert not await provider.check()
-    with pytest.raises(ProviderNotConfigured, match=r"mochi-server\[openai\]"):
+    with pytest.raises(ProviderNotConfigured, match=r"\[openai\]'$"):
         await provider.list_models()
 
 
@@ -220,6 +221,6 @@ async def test_without_the_package_it_does_not_start_and_says_what_to_install(tm
     with anyio.fail_after(30):
         ended = await anyio.run_process([sys.executable, "-c", code], cwd=tmp_path, check=False)
     assert ended.returncode == 1
-    assert ended.stderr.decode() == (
-        "mochi-server: Test mode needs the package openai: pip install 'mochi-server[openai]'\n"
-    )
+    (line,) = ended.stderr.decode().splitlines()
+    said = r"mochi-server: Test mode needs the package openai: .*install .*\[openai\]'"
+    assert re.fullmatch(said, line), line
