@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from mochi_server.files import raise_file_limit
-from mochi_server.processes import stop_with_supervisor
+from mochi_server.processes import forbid_inspection, stop_with_supervisor
 from mochi_server.runtime import Runtime
 
 from .gate import Receive, Send
@@ -63,6 +63,7 @@ class Lifespan:
         """Take the runtime and the signals, once."""
         if self.runtime is None:
             raise_file_limit()
+            forbid_inspection()
             self.runtime = get_runtime()
             self._listen(self.runtime)
             calm_collector()

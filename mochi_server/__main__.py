@@ -27,6 +27,7 @@ from .config import (
 from .files import raise_file_limit
 from .initialise import CannotInitialise, run_init
 from .logs import command_logging_config, logging_config
+from .processes import forbid_inspection
 from .startup import (
     Announcement,
     CannotStart,
@@ -110,6 +111,7 @@ def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     """
     check_workers(settings)
     raise_file_limit()
+    forbid_inspection()
     check_test_mode(settings)
     check_redis(settings)
     prepare_folder(settings)

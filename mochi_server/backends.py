@@ -163,4 +163,5 @@ def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
         workers=settings.tool_workers,
         memory_mb=settings.tool_memory_mb,
         working_dir=settings.tool_working_path,
+        variables=settings.tool_env,
     )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from importlib.util import find_spec
 
 from .config import MochiServerSettings
 from .installation import install_command
+
+_PR_SET_DUMPABLE = 4
+"""As ``linux/prctl.h`` has it."""
 
 
 def sessions_problem(settings: MochiServerSettings, processes: int) -> str | None:
@@ -33,6 +38,16 @@ def redis_package_problem(settings: MochiServerSettings) -> str | None:
         "MOCHI_REDIS_URL is set, and the package channels-redis is missing: "
         f"{install_command('redis')}"
     )
+
+
+def forbid_inspection() -> None:
+    """Let no other process of this user read this one's memory and environment.
+
+    Tools run as the same user, and would find keys in ``/proc``. Root is not kept out. There is no
+    core file of such a process, and no debugger of the same user can attach to it.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def stop_with_supervisor() -> None:

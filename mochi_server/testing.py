@@ -27,7 +27,7 @@ from typing import IO, Any, Final
 import pytest
 from pydantic import AliasChoices
 
-from .config import MochiServerSettings, tool_environment, variable_of
+from .config import MochiServerSettings, environment_without_own_secrets, variable_of
 from .testmode.blocks import (
     call,
     calls,
@@ -216,7 +216,7 @@ def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[
 def _environment(settings: Mapping[str, Any]) -> dict[str, str]:
     kept = {
         name: value
-        for name, value in tool_environment().items()
+        for name, value in environment_without_own_secrets().items()
         if not name.upper().startswith("MOCHI_") and name.upper() not in _BARE
     }
     kept.pop("DJANGO_SETTINGS_MODULE", None)

@@ -7,6 +7,7 @@ docs/reference/settings.md is the table of all of them.
 from .environment import (
     SettingsError,
     child_environment,
+    environment_without_own_secrets,
     export,
     load_settings,
     server_processes,
@@ -19,6 +20,7 @@ __all__ = [
     "MochiServerSettings",
     "SettingsError",
     "child_environment",
+    "environment_without_own_secrets",
     "export",
     "load_settings",
     "server_processes",

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,30 @@ def server_processes(settings: MochiServerSettings) -> int:
     return next((int(count) for count in counts if count.isdigit()), 1)
 
 
-def tool_environment() -> dict[str, str]:
-    """This process's environment for the user's own code: whole, without the server's secrets."""
+_TOOL_VARIABLES = frozenset(
+    {
+        *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
+        # What the interpreter itself needs, wherever it is installed.
+        *("PYTHONHOME", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
+        *("VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
+        # Where a suite measures the coverage of what it starts.
+        *("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"),
+    }
+)
+
+
+def tool_environment(names: Collection[str] = ()) -> dict[str, str]:
+    """Return a small environment for the user's own code.
+
+    Args:
+        names: Variables that it gets as well.
+    """
+    names = _TOOL_VARIABLES.union(names)
+    return {name: value for name, value in os.environ.items() if name in names}
+
+
+def environment_without_own_secrets() -> dict[str, str]:
+    """Return this process's environment without the keys and passwords of the settings."""
     return {
         name: value
         for name, value in os.environ.items()

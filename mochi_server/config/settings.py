@@ -178,6 +178,10 @@ class MochiServerSettings(BaseSettings):
     tool_result_characters: int = Field(
         default=100_000, ge=100, description="Longest result of a tool; the rest is cut."
     )
+    tool_env: CommaList = Field(
+        default=[],
+        description="Names of variables that tools get, beside PATH, HOME, LANG, TZ and TMPDIR.",
+    )
     tool_working_dir: Path = Field(
         default=Path(), description="Working directory of tools and agents."
     )

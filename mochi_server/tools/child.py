@@ -54,6 +54,8 @@ class Limits:
     """Longest start, with the imports of the tools."""
     working_dir: Path
     """Where imports and calls run."""
+    variables: tuple[str, ...] = ()
+    """Names of environment variables that it gets beside the usual few."""
 
 
 class Child:
@@ -189,7 +191,7 @@ class Child:
             stderr=sink,
             pass_fds=(link.fileno(), lifeline),
             start_new_session=True,
-            env=tool_environment(),
+            env=tool_environment(self._limits.variables),
         )
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:

@@ -73,6 +73,7 @@ class ProcessLoader(ToolLoader):
         start_seconds: Longest start of a process, with the imports of the tools.
         idle_seconds: After that long without a call all processes of a folder but one end.
         working_dir: Where imports and calls run; made if it is not there. None: this process's.
+        variables: Names of environment variables that tools get beside the usual few.
     """
 
     def __init__(
@@ -83,11 +84,13 @@ class ProcessLoader(ToolLoader):
         start_seconds: float = 30,
         idle_seconds: float = 60,
         working_dir: Path | None = None,
+        variables: Sequence[str] = (),
     ) -> None:
         self._limits = Limits(
             memory=int(memory_mb * 1_000_000),
             start_seconds=start_seconds,
             working_dir=(working_dir or Path()).absolute(),
+            variables=tuple(variables),
         )
         self._options = PoolOptions(workers=workers, idle_seconds=idle_seconds, limits=self._limits)
         self._tasks = BackgroundTasks()

@@ -142,7 +142,10 @@ def test_tools_do_not_get_the_secrets_of_the_server(monkeypatch, name):
     assert name not in tool_environment()
 
 
-@pytest.mark.parametrize("name", ["WEATHER_API_KEY", "GITHUB_TOKEN", "DATABASE_PASSWORD", "PATH"])
-def test_tools_get_what_their_author_has_set_for_them(monkeypatch, name):
+@pytest.mark.parametrize("name", ["GITHUB_TOKEN", "AWS_PROFILE", "DATABASE_URL", "MOCHI_DATA_DIR"])
+def test_tools_get_what_is_named_for_them_and_nothing_else(monkeypatch, name):
     monkeypatch.setenv(name, "mine")
-    assert tool_environment()[name] == "mine"
+    monkeypatch.setenv("PATH", "/bin")
+    assert name not in tool_environment()
+    assert tool_environment()["PATH"] == "/bin"
+    assert tool_environment([name])[name] == "mine"

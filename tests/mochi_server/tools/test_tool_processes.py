@@ -468,15 +468,17 @@ async def test_a_flood_of_output_is_cut_short(
     assert any("lines were left out" in line for line in lines)
 
 
-async def test_keys_and_tokens_are_not_handed_on_but_the_rest_is(
-    loader: ProcessLoader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_tool_gets_the_variables_that_are_named_for_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MOCHI_API_TOKEN", "mochi-hidden")
     monkeypatch.setenv("OPENAI_API_KEY", "openai-hidden")
     monkeypatch.setenv("MY_TOOLS_SETTING", "shown")
+    loader = ProcessLoader(variables=["MY_TOOLS_SETTING"])
     [folder] = await loader.load([tool_folder(tmp_path, TOOLS)])
 
     environment = await folder.call("environment", {})
+    await loader.aclose()
 
     assert "hidden" not in environment
     assert '"MY_TOOLS_SETTING": "shown"' in environment
