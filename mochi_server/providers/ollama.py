@@ -21,6 +21,7 @@ from ..ollama.stream import stream_chat
 from ..ollama.transport import Limits, Transport
 from ..ollama.types import can_chat, full_name, info_of, tells_abilities, tells_enough
 from .base import Capabilities, Chunk, ModelInfo, ModelRequest, Provider
+from .ollama_tools import tool_for_ollama
 
 if TYPE_CHECKING:
     from ..ollama.async_client import AsyncInstructorOllamaClient
@@ -157,9 +158,13 @@ class OllamaProvider(Provider):
             ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
             OllamaUnreachable: ``details["incomplete"]`` is true for a reply that had begun.
         """
-        encode = partial(chat_body, request, keep_alive=self._keep_alive)
-        body = partial(in_thread_if, request.is_long, encode)
+        body = partial(in_thread_if, request.is_long, partial(self._body, request))
         return stream_chat(self._transport, body, model=request.model)
+
+    def _body(self, request: ModelRequest) -> bytes:
+        if request.tools:
+            request = replace(request, tools=[tool_for_ollama(tool) for tool in request.tools])
+        return chat_body(request, keep_alive=self._keep_alive)
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
         """A reply that validates as ``shape``, by ollama-instructor.

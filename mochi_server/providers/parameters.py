@@ -53,11 +53,11 @@ def _parts(
 ) -> list[Schema]:
     lists = (schema.get(kind) for kind in kinds)
     parts = [part for found in lists if isinstance(found, list) for part in found]
-    objects = (_resolved(part, root) for part in parts if isinstance(part, dict))
+    objects = (resolved(part, root) for part in parts if isinstance(part, dict))
     return [_folded(part, root, levels - 1) for part in objects] if levels else []
 
 
-def _resolved(part: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolved(part: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a reference within the schema leads to."""
     reference = part.get("$ref")
     if not (isinstance(reference, str) and reference.startswith("#/")):
