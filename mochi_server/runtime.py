@@ -73,6 +73,7 @@ class Runtime:
         self.prompts = SystemPromptService(settings.system_prompts_path)
         self.context_window = DynamicContextWindowService(
             enabled=settings.dynamic_context_window_enabled,
+            beyond_modelfile=settings.context_window_beyond_modelfile,
             look_seconds=0.0 if settings.workers > 1 else LOOK_SECONDS,
         )
         self.summaries = self._summarization()

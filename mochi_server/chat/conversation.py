@@ -53,7 +53,8 @@ class Conversation:
     ) -> AsyncGenerator[list[Event], None]:
         """Ask the model; its deltas in batches, all of its reply in ``reply``.
 
-        A prompt that turns out too long is tried once more, with a larger window or less history.
+        A prompt that turns out too long is tried once more, with a larger window or less history,
+        where there is either.
         What came before an error or a cancellation is stored, marked as interrupted.
 
         Raises:
@@ -61,8 +62,8 @@ class Conversation:
         """
         retried = False
         self.make_way(self.model.full_name)
+        request = await self._request(beside)
         while True:
-            request = await self._request(beside)
             try:
                 async with aclosing(self.model.provider.batches(request)) as batches:
                     del request  # it may be long, and a stream lives long
@@ -71,9 +72,11 @@ class Conversation:
                             yield deltas
             except BaseException as error:
                 if isinstance(error, ContextOverflow) and reply.is_blank and not retried:
+                    retried, before = True, self.requests.extent
                     self.requests.make_room(error)
-                    retried = True
-                    continue
+                    request = await self._request(beside)
+                    if self.requests.extent != before:
+                        continue
                 await self._keep_partial(reply)
                 raise
             return

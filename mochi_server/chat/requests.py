@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import orjson
@@ -67,6 +67,8 @@ class RequestBuilder:
     """Messages that the last request left out."""
     sent: int = field(default=0, init=False)
     """Characters of the last request, as far as they count as prompt."""
+    extent: tuple[int | None, ...] = field(default=(), init=False)
+    """What decides whether the last request fits: of two with the same, both do or none does."""
     ceiling: int | None = field(default=None, init=False)
     """Most tokens of history, by our estimate, after an overflow has shown that it was wrong."""
 
@@ -102,16 +104,22 @@ class RequestBuilder:
         if fitted.dropped and last_model and around:  # unless tools are new: then make room first
             window = self._decide(session, usage + around, last_model)
             fitted = self._fit(session, window, around)
+        if self.window is not None and window.reason == "no_adjustment":
+            window = replace(window, reason=self.window.reason)  # it is told once for the turn
         self.window = window
         self.dropped = fitted.dropped
         self.sent = int((fitted.tokens + around) * ratio)
+        most = self._max_tokens(window, fitted.tokens + around)
+        # Ollama counts the prompt only, others what the reply may have as well.
+        reply = None if self.model.provider.capabilities.context_size else most
+        self.extent = (window.num_ctx, fitted.dropped, reply)
         return ModelRequest(
             model=self.model.name,
             messages=[*fitted.messages, *beside.messages] if beside.messages else fitted.messages,
             tools=beside.tools,
             think=self.think,
             num_ctx=window.num_ctx,
-            max_tokens=self._max_tokens(window, fitted.tokens + around),
+            max_tokens=most,
         )
 
     def _decide(self, session: ChatSession, usage: int, last_model: str | None) -> Window:

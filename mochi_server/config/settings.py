@@ -157,6 +157,10 @@ class MochiServerSettings(BaseSettings):
     dynamic_context_window_enabled: bool = Field(
         default=True, description="Size the context window by need."
     )
+    context_window_beyond_modelfile: bool = Field(
+        default=False,
+        description="Let windows grow beyond the PARAMETER num_ctx of a Modelfile.",
+    )
 
     # Tools
     tool_timeout_seconds: float = Field(default=60, gt=0, description="Longest run of a tool.")

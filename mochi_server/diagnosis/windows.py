@@ -44,7 +44,8 @@ async def _of(provider: OllamaProvider, *, sized: bool) -> list[Finding]:
 async def _wanted(provider: OllamaProvider, name: str) -> int:
     """The least window that a chat asks for; 0 of a model that cannot chat."""
     try:
-        return first_window(await provider.show_model(name))
+        info = await provider.show_model(name)
+        return (await provider.weights_of(name)).window or first_window(info)
     except MochiError:
         return 0
 

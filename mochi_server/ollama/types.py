@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ..completions import ModelInfo
 
+_WEIGHTS = re.compile(r"^FROM .*sha256-([0-9a-f]{64})\s*$", re.MULTILINE)
+_NUM_CTX = re.compile(r"^num_ctx\s+([1-9]\d{0,8})\s*$", re.MULTILINE)
 DETAILS = ("format", "family", "parameter_size", "quantization_level")
 
 
@@ -72,6 +75,18 @@ def context_length_of(shown: Mapping[str, Any]) -> int | None:
     key = f"{info.get('general.architecture')}.context_length"
     candidates = [info.get(key), *(v for k, v in info.items() if k.endswith(".context_length"))]
     return next((value for value in candidates if isinstance(value, int) and value > 0), None)
+
+
+def weights_in(shown: Mapping[str, Any]) -> str | None:
+    """The digest of the weights, which all names of the same file have in common."""
+    found = _WEIGHTS.search(shown.get("modelfile") or "")
+    return found[1] if found else None
+
+
+def window_in(shown: Mapping[str, Any]) -> int | None:
+    """The ``PARAMETER num_ctx`` of the Modelfile, in tokens."""
+    found = _NUM_CTX.search(shown.get("parameters") or "")
+    return int(found[1]) if found else None
 
 
 def can_chat(model: ModelInfo) -> bool:

@@ -36,6 +36,7 @@ __all__ = [
     "Provider",
     "Think",
     "ThinkingDelta",
+    "Weights",
 ]
 
 T = TypeVar("T", bound=BaseModel)
@@ -51,6 +52,16 @@ class Capabilities:
     """Whether a reply obeys ``ModelRequest.schema``; no others are asked for summaries."""
     context_size: bool = False
     """Whether the size of the context window is ours to choose (``num_ctx``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What a provider loads for a model."""
+
+    key: str
+    """The same for all models of the same weights: what is loaded for one serves the others."""
+    window: int | None = None
+    """Tokens of the context window that the maker of the model has set, if any."""
 
 
 class Provider(ABC):
@@ -144,6 +155,14 @@ class Provider(ABC):
                     "finish_reason": reason,
                 },
             ) from error
+
+    async def weights_of(self, name: str) -> Weights:
+        """What is loaded for a model.
+
+        Raises:
+            ModelNotFound, ProviderUnreachable, ProviderError.
+        """
+        return Weights(key=name)
 
     async def loaded_window(self, name: str) -> int | None:  # noqa: ARG002 - for those who know
         """The window in tokens that the model is loaded with now; None when that is unknown."""

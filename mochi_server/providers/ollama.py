@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -14,13 +15,21 @@ import anyio
 from pydantic import BaseModel, JsonValue
 
 from ..aio import in_thread, in_thread_if
-from ..errors import JSONObject, MochiError, ModelNotFound
+from ..errors import MochiError, ModelNotFound
 from ..ollama.at_once import for_each
 from ..ollama.requests import chat_body
 from ..ollama.stream import stream_chat
 from ..ollama.transport import Limits, Transport
-from ..ollama.types import can_chat, full_name, info_of, tells_abilities, tells_enough
-from .base import Capabilities, Chunk, ModelInfo, ModelRequest, Provider
+from ..ollama.types import (
+    can_chat,
+    full_name,
+    info_of,
+    tells_abilities,
+    tells_enough,
+    weights_in,
+    window_in,
+)
+from .base import Capabilities, Chunk, ModelInfo, ModelRequest, Provider, Weights
 from .ollama_tools import tool_for_ollama
 
 if TYPE_CHECKING:
@@ -61,8 +70,10 @@ class OllamaProvider(Provider):
         self._transport = Transport(host, limits)
         self._keep_alive = keep_alive
         self._known: dict[str, tuple[float, ModelInfo]] = {}
-        self._shown: dict[str, JSONObject] = {}
+        self._shown: dict[str, dict[str, Any]] = {}
         """Answers of ``/api/show`` by digest, which never change."""
+        self._digests: dict[str, str] = {}
+        """By full name, as the server's list had them last."""
         self._instructor: AsyncInstructorOllamaClient | None = None
 
     async def list_models(self) -> list[ModelInfo]:
@@ -78,7 +89,9 @@ class OllamaProvider(Provider):
 
     async def _entries(self) -> list[dict[str, Any]]:
         answer = await self._transport.fetch("/api/tags")
-        return [entry for entry in answer.get("models") or [] if entry.get("name")]
+        entries = [entry for entry in answer.get("models") or [] if entry.get("name")]
+        self._digests = {full_name(entry["name"]): _weights(entry) for entry in entries}
+        return entries
 
     def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
         shown = self._shown.get(_weights(entry))
@@ -103,8 +116,9 @@ class OllamaProvider(Provider):
     async def _complete(self, entry: Mapping[str, Any]) -> None:
         self._shown[_weights(entry)] = await self._show(entry["name"])
 
-    async def _show(self, name: str) -> JSONObject:
+    async def _show(self, name: str) -> dict[str, Any]:
         shown = await self._transport.fetch("/api/show", {"model": name}, model=name)
+        shown |= {"weights": weights_in(shown), "window": window_in(shown)}
         for bulky in ("tensors", "license", "modelfile", "projector_info"):
             shown.pop(bulky, None)
         return shown
@@ -190,17 +204,36 @@ class OllamaProvider(Provider):
             temperature=request.temperature,
         )
 
+    async def weights_of(self, name: str) -> Weights:
+        """What is loaded for a model; other names of the same file have the same.
+
+        Raises:
+            ModelNotFound, OllamaUnreachable, OllamaError.
+        """
+        digest = self._digests.get(full_name(name))
+        shown = await self._show(name) if digest is None else self._shown.get(digest)
+        if shown is None:
+            shown = self._shown[str(digest)] = await self._show(name)
+        return Weights(key=shown["weights"] or full_name(name), window=shown["window"])
+
     async def loaded_window(self, model: str) -> int | None:
         """The context window that the model is loaded with, in tokens; None if it is not loaded.
+
+        The server lists what is loaded under one of its names.
 
         Raises:
             OllamaUnreachable, OllamaError.
         """
-        for entry in await self.running():
-            if full_name(model) in (entry.get("name"), entry.get("model")):
-                length = entry.get("context_length")
-                return length if isinstance(length, int) else None
-        return None
+        running = {str(e.get("name") or e.get("model")): e for e in await self.running()}
+        found = running.get(full_name(model))
+        if found is None and running:
+            weights = await self.weights_of(model)
+            for name, entry in running.items():
+                with contextlib.suppress(ModelNotFound):  # deleted since it was loaded
+                    if (await self.weights_of(name)).key == weights.key:
+                        found = entry
+        length = (found or {}).get("context_length")
+        return length if isinstance(length, int) else None
 
     async def running(self) -> list[dict[str, Any]]:
         """The models that are loaded, as the server lists them.

@@ -1,8 +1,8 @@
 """How large a context window a turn gets.
 
-What a session needs follows from its usage; what is *sent* is one size per model, because each
-change of it makes Ollama load the model again. The size grows along powers of two, is shared by
-all sessions of the model, and never shrinks while the model is in use
+What a session needs follows from its usage; what is *sent* is one size for each model's weights,
+because each change of it makes Ollama load them again. The size grows along powers of two, is
+shared by all sessions of all models of these weights, and never shrinks while they are in use
 (docs/explanation/context-window.md).
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..constants import CHARACTERS_PER_TOKEN
 from ..errors import ProviderError, ProviderUnreachable
 from ..messages import now
-from ..providers.base import ModelInfo, Provider
+from ..providers.base import ModelInfo, Provider, Weights
 from ..sessions.types import ContextWindowConfig
 
 INITIAL_WINDOW = 8192
@@ -28,9 +28,9 @@ LARGEST_UNKNOWN = 262_144
 SAFE_SHARE = 0.9
 """Share of the model's longest context that is used at most."""
 HEADROOM = 1.5
-"""A window holds this many times the present usage."""
+"""A window that grows holds this many times the present usage."""
 LONGEST_RESERVE = 4096
-"""Most tokens kept free for the reply when the history is cut."""
+"""Most tokens kept free for the reply."""
 IDLE_SECONDS = 900
 """Unused for so long, a model counts as unloaded, and its window may start small again."""
 LOOK_SECONDS = 10.0
@@ -53,9 +53,12 @@ class Window:
     @property
     def budget(self) -> int | None:
         """Tokens that the history may have, a reserve for the reply taken off."""
-        if self.size is None:
-            return None
-        return self.size - min(self.size // 4, LONGEST_RESERVE)
+        return None if self.size is None else budget_of(self.size)
+
+
+def budget_of(size: int) -> int:
+    """Tokens of a prompt that a window of this size holds, with a reserve for the reply."""
+    return size - min(size // 4, LONGEST_RESERVE)
 
 
 @dataclass(slots=True)
@@ -67,12 +70,13 @@ class _ModelState:
 
 
 class DynamicContextWindowService:
-    """Remembers one window and one calibration of the token estimate for each model."""
+    """Remembers one window and one calibration of the token estimate for each model's weights."""
 
     def __init__(
         self,
         *,
         enabled: bool = True,
+        beyond_modelfile: bool = False,
         look_seconds: float = LOOK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -80,23 +84,35 @@ class DynamicContextWindowService:
 
         Args:
             enabled: Whether windows are sized by need at all.
+            beyond_modelfile: Whether a window may grow beyond the one that a Modelfile sets.
             look_seconds: How long what is loaded counts as known; 0 where other processes of ours
                 use the same models.
             clock: Seconds that never go back.
         """
         self.enabled = enabled
+        self._beyond_modelfile = beyond_modelfile
         self._look_seconds = look_seconds
         self._clock = clock
-        self._models: dict[str, _ModelState] = {}
+        self._states: dict[str, _ModelState] = {}
+        """By the key of the weights, which is the model's name until it is known."""
+        self._weights: dict[str, Weights] = {}
+        """By the model's name."""
+
+    def _state(self, model: str) -> _ModelState:
+        weights = self._weights.get(model)
+        return self._states.setdefault(weights.key if weights else model, _ModelState())
 
     def knows(self, model: str) -> bool:
         """Whether it was seen just now what window is loaded; if not, ask: others use it too."""
-        state = self._models.get(model)
-        return state is not None and self._clock() - state.looked_at < self._look_seconds
+        return self._clock() - self._state(model).looked_at < self._look_seconds
+
+    def identify(self, model: str, weights: Weights) -> None:
+        """Note which weights a model has; those of another name may be the same."""
+        self._weights[model] = weights
 
     def loaded(self, model: str, window: int | None) -> None:
         """Note the window that the provider has loaded the model with, if any."""
-        state = self._models.setdefault(model, _ModelState())
+        state = self._state(model)
         if self._clock() - state.last_used >= IDLE_SECONDS:
             state.window = 0
         state.window = max(state.window, window or 0)
@@ -104,14 +120,13 @@ class DynamicContextWindowService:
 
     def ratio(self, model: str) -> float:
         """Characters a token, as far as this model has been measured."""
-        state = self._models.get(model)
-        return state.ratio if state else CHARACTERS_PER_TOKEN
+        return self._state(model).ratio
 
     def calibrate(self, model: str, characters: int, tokens: int) -> None:
         """Learn from what the provider counted for a prompt of so many characters."""
         if tokens < 64 or characters < 256:  # noqa: PLR2004 - the template would dominate
             return
-        state = self._models.setdefault(model, _ModelState())
+        state = self._state(model)
         measured = min(max(characters / tokens, 1.0), 6.0)
         state.ratio += 0.3 * (measured - state.ratio)
 
@@ -135,51 +150,74 @@ class DynamicContextWindowService:
             ours: Whether the provider lets us choose the size.
             model_changed: Whether the session's last turn had another model.
         """
-        limit = info.context_length
-        if not ours:
-            return Window(size=limit, num_ctx=None, reason="no_adjustment")
         config = config or ContextWindowConfig()
-        if config.manual_override and config.current_window:
-            limit = limit or LARGEST_UNKNOWN
+        if not ours:
+            size, num_ctx = info.context_length, None
+        elif config.manual_override and config.current_window:
+            limit = info.context_length or LARGEST_UNKNOWN
             size = min(config.current_window, limit)
-            return self._shared(model, size, limit, "manual_override")
-        if not (self.enabled and config.dynamic_enabled):
-            state = self._models.get(model)
-            loaded = (state.window if state else 0) or None
-            return Window(size=loaded, num_ctx=None, reason="no_adjustment")
-        size, reason = self._need(config, safe_limit(info), usage, model_changed=model_changed)
-        return self._shared(model, size, safe_limit(info), reason)
+            return Window(
+                size=size, num_ctx=self._raise(model, ladder(size, limit)), reason="manual_override"
+            )
+        elif not (self.enabled and config.dynamic_enabled):
+            size, num_ctx = self._state(model).window or None, None
+        else:
+            first, limit = self._bounds(model, info)
+            begun = None if model_changed else config.current_window
+            size = first if begun in {None, first} else ladder(begun or first, limit)
+            num_ctx = self._raise(model, _need(min(size, limit), limit, usage))
+            size = num_ctx if self._set_by_modelfile(model) is None else min(num_ctx, limit)
+        reason = _reason(config.current_window, size, model_changed=model_changed)
+        return Window(size=size, num_ctx=num_ctx, reason=reason)
 
-    def _need(
-        self, config: ContextWindowConfig, safe: int, usage: int, *, model_changed: bool
-    ) -> tuple[int, str]:
-        """What the session needs by itself, and why."""
-        wanted = math.ceil(usage * HEADROOM)
-        current = config.current_window
-        if current is None or model_changed:
-            size = ladder(max(wanted, min(safe, INITIAL_WINDOW)), safe)
-            return size, "model_change" if current is not None else "initial_setup"
-        if wanted > min(current, safe):
-            size = ladder(wanted, safe)
-            return size, "usage_threshold" if size > current else "no_adjustment"
-        return min(current, safe), "no_adjustment"
+    def _set_by_modelfile(self, model: str) -> int | None:
+        weights = self._weights.get(model)
+        return weights.window if weights else None
 
-    def _shared(self, model: str, size: int, limit: int | None, reason: str) -> Window:
-        """Raise the model's window where the session needs more, and use what is there."""
-        state = self._models.setdefault(model, _ModelState())
+    def _bounds(self, model: str, info: ModelInfo) -> tuple[int, int]:
+        """The window of a new conversation, and the largest one that need alone may lead to."""
+        safe = safe_limit(info)
+        given = self._set_by_modelfile(model)
+        if given is None:
+            return min(safe, INITIAL_WINDOW), safe
+        first = min(given, info.context_length or given)
+        return first, max(first, safe) if self._beyond_modelfile else first
+
+    def _raise(self, model: str, size: int) -> int:
+        """Make the shared window at least so large; the shared window."""
+        state = self._state(model)
         state.last_used = self._clock()
-        state.window = max(state.window, ladder(size, limit or size))
-        shown = size if reason == "manual_override" else state.window
-        return Window(size=shown, num_ctx=state.window, reason=reason)
+        state.window = max(state.window, size)
+        return state.window
 
     def grow(self, model: str, info: ModelInfo, needed: int) -> int | None:
         """Make room after an overflow: the larger window; None when the model has no more."""
-        state = self._models.setdefault(model, _ModelState())
-        size = ladder(max(math.ceil(needed * HEADROOM), state.window + 1), safe_limit(info))
+        state = self._state(model)
+        _, limit = self._bounds(model, info)
+        size = ladder(max(math.ceil(needed * HEADROOM), state.window + 1), limit)
         if size <= state.window:
             return None
         state.window = size
         return size
+
+
+def _need(size: int, limit: int, usage: int) -> int:
+    """The window of a session that has one of ``size``, and whose next prompt is of ``usage``."""
+    size = min(size, limit)
+    return (
+        size if usage <= budget_of(size) else max(size, ladder(math.ceil(usage * HEADROOM), limit))
+    )
+
+
+def _reason(current: int | None, size: int | None, *, model_changed: bool) -> str:
+    """Why a session has a window of ``size`` after one of ``current``."""
+    if size is None:
+        return "no_adjustment"
+    if current is None:
+        return "initial_setup"
+    if model_changed or size < current:  # less is left of a model only where it is another one
+        return "model_change"
+    return "usage_threshold" if size > current else "no_adjustment"
 
 
 async def learn_window(
@@ -198,12 +236,15 @@ async def learn_window(
     """
     if not provider.capabilities.context_size or windows.knows(model):
         return
+    window = None
     try:
+        weights = await provider.weights_of(name)
+        windows.identify(model, replace(weights, key=f"{provider.alias}/{weights.key}"))
         window = await provider.loaded_window(name)
     except ProviderUnreachable:
         raise
     except ProviderError:  # a server that does not tell costs a reload, not the turn
-        window = None
+        pass
     windows.loaded(model, window)
 
 

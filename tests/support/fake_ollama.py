@@ -293,7 +293,7 @@ class FakeOllama:
             if isinstance(script, dict):
                 return await self._perform(script, connection)
             tokens = self.count(body["messages"], body.get("tools") or ())
-            check_fits(body, tokens, model.loaded or tokens)
+            check_fits(body, tokens, model.runner.loaded or tokens)
             metrics = self._metrics(tokens, script, load_ns)
             if body.get("stream", True):
                 return await self._stream(body, script, metrics, connection)
@@ -310,17 +310,18 @@ class FakeOllama:
 
     async def _load_only(self, body: Body, model: Model) -> None:
         if unloads(body):
-            model.loaded = None
+            model.runner.loaded = None
         else:
             async with self._slot(model, body):
                 pass
-        reason = "load" if model.loaded else "unload"
+        reason = "load" if model.runner.loaded else "unload"
         raise Answer(200, last_line(body["model"], {"content": ""}, reason))
 
     @asynccontextmanager
     async def _slot(self, model: Model, body: Body) -> AsyncIterator[int]:
         """The runner, loaded with the window that is wanted; nanoseconds of loading."""
         wanted = window_of(body, model)
+        model = model.runner
         while self._busy[model.name] and (self.one_at_a_time or model.loaded != wanted):
             await self._changed.wait()
         self._busy[model.name] += 1

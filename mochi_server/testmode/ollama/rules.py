@@ -176,7 +176,7 @@ def thinks(body: Body, model: Model) -> bool:
 
 def window_of(body: Body, model: Model) -> int:
     """The context window that a request wants, in tokens."""
-    wanted = int((body.get("options") or {}).get("num_ctx") or model.window)
+    wanted = int((body.get("options") or {}).get("num_ctx") or model.num_ctx or model.window)
     return min(max(wanted, SMALLEST_WINDOW), model.context_length or wanted)
 
 

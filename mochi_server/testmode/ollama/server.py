@@ -167,9 +167,9 @@ class FakeOllama:
         self, request: web.Request, body: Body, model: Model, told: _Told
     ) -> web.StreamResponse:
         window = window_of(body, model)
-        model.loaded = None if unloads(body) else window
+        model.runner.loaded = None if unloads(body) else window
         if not body.get("messages"):
-            reason = "load" if model.loaded else "unload"
+            reason = "load" if model.runner.loaded else "unload"
             line = last_line(body["model"], {"content": ""}, reason)
             return _sent(Answer(200, _last(told, line)))
         check_fits(body, prompt_tokens(body["messages"], body.get("tools") or ()), window)

@@ -66,14 +66,14 @@ async def test_the_file_and_the_events_tell_the_window(engine: Bench, ollama: Fa
     """First set up, then kept, then grown; each change once in the history."""
     session = await engine.session()
     payloads: list[Any] = []
-    for tokens in (100, 200, 6000, 6100):
+    for tokens in (100, 200, 6200, 6300):
         ollama.reply(["Yes."], prompt_eval_count=tokens, eval_count=10)
         payloads.append((await engine.turn(session))[-2].payload()["context_window"])
     assert [p["reason"] for p in payloads] == [
         "initial_setup", "no_adjustment", "no_adjustment", "usage_threshold",
     ]  # fmt: skip
     assert [p["current_window"] for p in payloads] == [8192, 8192, 8192, 16_384]
-    assert [p["usage_tokens"] for p in payloads] == [110, 210, 6010, 6110]
+    assert [p["usage_tokens"] for p in payloads] == [110, 210, 6210, 6310]
     config = engine.document(session)["metadata"]["context_window_config"]
     assert config["current_window"] == 16_384
     assert config["last_adjustment"] == "usage_threshold"
@@ -81,6 +81,83 @@ async def test_the_file_and_the_events_tell_the_window(engine: Bench, ollama: Fa
         (8192, "initial_setup"),
         (16_384, "usage_threshold"),
     ]
+
+
+async def test_a_turn_with_calls_tells_why_its_window_has_changed(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The last of its requests changes nothing any more; the turn has."""
+    ollama.reply(tool_calls=[{"name": "nothing", "arguments": {}}])
+    session = await engine.session()
+    window: Any = (await engine.turn(session))[-2].payload()["context_window"]
+    assert (window["current_window"], window["reason"]) == (8192, "initial_setup")
+    config = engine.document(session)["metadata"]["context_window_config"]
+    assert config["last_adjustment"] == "initial_setup"
+    assert [entry["reason"] for entry in config["adjustment_history"]] == ["initial_setup"]
+    status: Any = (await engine.runtime.status.of(session))["context_window"]
+    assert status["last_adjustment_reason"] == "initial_setup"
+
+
+async def test_a_window_that_an_overflow_has_made_larger_has_a_reason(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    session = await engine.session()
+    await engine.turn(session)
+    ollama.play("err_ctx_legacy")
+    window: Any = (await engine.turn(session))[-2].payload()["context_window"]
+    assert (window["current_window"], window["reason"]) == (16_384, "usage_threshold")
+
+
+async def test_names_of_the_same_weights_are_not_loaded_in_turns(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """Ollama has one runner for all of them, with one window, and lists it under one name."""
+    ollama.add_model("mine:small", base=ollama.models[MODEL], num_ctx=2048)
+    large, small = await filled(engine, 14), await engine.session("mine:small")
+    for _ in range(3):
+        await engine.turn(small, "Next.")
+        await engine.turn(large, "Next.")
+    assert sent_windows(ollama) == [2048] + [16_384] * 5
+    assert ollama.reloads == 1
+
+
+async def test_a_window_that_is_loaded_under_another_name_is_reused(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    ollama.models[MODEL].loaded = 16_384
+    ollama.add_model("mine:latest", base=ollama.models[MODEL])
+    await engine.turn(await engine.session("mine"))
+    assert sent_windows(ollama) == [16_384]
+    assert (ollama.loads, ollama.reloads) == (0, 0)
+
+
+@pytest.mark.parametrize(("beyond", "last"), [(False, 2048), (True, 8192)])
+async def test_the_window_of_a_modelfile_is_kept(
+    tmp_path: Path, ollama: FakeOllama, beyond: bool, last: int
+) -> None:
+    """A "hi" must not load four times what the model was made for."""
+    ollama.add_model("mine:small", num_ctx=2048)
+    async with bench(tmp_path, ollama, context_window_beyond_modelfile=beyond) as engine:
+        await engine.turn(await engine.session("mine:small"), "hi")
+        session = await filled(engine, 8, model="mine:small")
+        events = await engine.turn(session, "Next.")
+        assert text_of(events) == "You said: Next."
+        window: Any = events[-2].payload()["context_window"]
+        assert bool(window["dropped_messages"]) is not beyond
+        assert sent_windows(ollama) == [2048, last]
+
+
+async def test_an_overflow_is_final_where_nothing_can_be_left_out(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    """The same request would fail alike."""
+    ollama.add_model("mine:small", num_ctx=2048)
+    session = await engine.session("mine:small", system_prompt="Be brief.")
+    ollama.play("err_ctx_legacy")
+    events = await engine.turn(session, "漢" * 2_000)
+    assert kinds(events) == ["error", "done"]
+    assert events[0].payload()["code"] == ContextOverflow.code
+    assert len(ollama.chats) == 1
 
 
 async def test_a_change_of_model_is_a_reason(engine: Bench, ollama: FakeOllama) -> None:

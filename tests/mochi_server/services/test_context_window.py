@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mochi_server.providers.base import ModelInfo
+from mochi_server.providers.base import ModelInfo, Weights
 from mochi_server.services.context_window import (
     DynamicContextWindowService,
     Window,
+    budget_of,
     ladder,
     record,
     safe_limit,
@@ -59,21 +60,95 @@ def test_one_window_for_a_model_that_only_grows_along_powers_of_two(
         configs[session] = record(configs.get(session), window)
         assert window.num_ctx is not None
         sent.append(window.num_ctx)
-        assert window.num_ctx >= min(usage * 1.5, safe_limit(info))
         assert window.budget is not None
+        assert window.budget >= min(usage, budget_of(safe_limit(info)))
         assert 0 < window.budget < window.num_ctx
     assert sent == sorted(sent)
     assert all(size == safe_limit(info) or size & (size - 1) == 0 for size in sent)
     assert len(set(sent)) <= 5
 
 
-def test_usage_over_two_thirds_of_the_window_makes_it_grow() -> None:
-    """At least half as much again is kept free above the usage."""
+def test_a_window_grows_when_the_next_prompt_and_the_reserve_for_the_reply_do_not_fit() -> None:
+    """A quarter is kept for the reply; once it grows, half as much again as is used."""
     service = DynamicContextWindowService()
     config = record(None, decide(service))
-    assert decide(service, 5461, config).reason == "no_adjustment"
-    window = decide(service, 5462, config)
+    assert decide(service, 6144, config).reason == "no_adjustment"
+    window = decide(service, 6145, config)
     assert (window.size, window.reason) == (16_384, "usage_threshold")
+    config = record(config, window)
+    assert decide(service, 16_384 - 4096, config).num_ctx == 16_384
+
+
+def test_a_window_that_another_session_has_made_larger_is_no_window_as_it_was() -> None:
+    service = DynamicContextWindowService()
+    config = record(None, decide(service))
+    decide(service, 10_000)
+    window = decide(service, 10, config)
+    assert (window.size, window.reason) == (16_384, "usage_threshold")
+    assert decide(service, 10, record(config, window)).reason == "no_adjustment"
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize(
+    ("before", "changed", "reason"),
+    [
+        (None, False, "initial_setup"),
+        (8192, True, "model_change"),
+        (8192, False, "no_adjustment"),
+        (4096, False, "usage_threshold"),
+        (16_384, False, "model_change"),
+    ],
+)
+def test_every_change_of_size_has_a_reason(
+    ours: bool, before: int | None, changed: bool, reason: str
+) -> None:
+    """Also where the provider decides, or what is loaded."""
+    service = DynamicContextWindowService(enabled=not ours)
+    service.loaded("big", 8192)
+    config = ContextWindowConfig(current_window=before)
+    info = ModelInfo(name="big", context_length=8192)
+    window = decide(service, config=config, info=info, ours=ours, model_changed=changed)
+    assert (window.size, window.num_ctx, window.reason) == (8192, None, reason)
+
+
+def test_the_window_of_a_modelfile_is_the_first_and_the_last_one() -> None:
+    """More memory than its maker wanted is for a person to give, not for a long conversation."""
+    service = DynamicContextWindowService()
+    service.identify("big", Weights(key="w", window=3000))
+    window = decide(service)
+    assert (window.size, window.num_ctx, window.reason) == (3000, 3000, "initial_setup")
+    config = record(None, window)
+    window = decide(service, 50_000, config)
+    assert (window.size, window.num_ctx, window.reason) == (3000, 3000, "no_adjustment")
+    assert service.grow("big", BIG, 9000) is None
+    by_hand = ContextWindowConfig(current_window=16_384, manual_override=True)
+    assert decide(service, 0, by_hand).num_ctx == 16_384
+    window = decide(service, 50_000, config)
+    assert (window.size, window.num_ctx) == (3000, 16_384), "what is loaded anyhow is not reloaded"
+
+
+def test_by_a_setting_the_window_of_a_modelfile_is_only_the_first_one() -> None:
+    service = DynamicContextWindowService(beyond_modelfile=True)
+    service.identify("big", Weights(key="w", window=3000))
+    config = record(None, decide(service))
+    assert config.current_window == 3000
+    assert decide(service, 100, config).num_ctx == 3000
+    assert decide(service, 3000, config).num_ctx == 8192
+
+
+def test_a_modelfile_cannot_have_more_than_the_model() -> None:
+    service = DynamicContextWindowService()
+    service.identify("big", Weights(key="w", window=1_000_000))
+    assert decide(service).num_ctx == 131_072
+
+
+def test_names_of_the_same_weights_share_one_window() -> None:
+    service = DynamicContextWindowService()
+    for name in ("big", "other"):
+        service.identify(name, Weights(key="w"))
+    assert decide(service, 20_000).num_ctx == 32_768
+    other = ModelInfo(name="other", context_length=131_072)
+    assert decide(service, info=other).num_ctx == 32_768
 
 
 def test_another_model_is_a_new_start() -> None:
@@ -121,12 +196,12 @@ def test_switched_off_nothing_is_sent(everywhere: bool) -> None:
     service.loaded("big", 4096)
     config = ContextWindowConfig(dynamic_enabled=everywhere)
     window = decide(service, 100_000, config)
-    assert (window.size, window.num_ctx, window.reason) == (4096, None, "no_adjustment")
+    assert (window.size, window.num_ctx, window.reason) == (4096, None, "initial_setup")
 
 
 def test_a_provider_that_sizes_itself_is_sent_nothing() -> None:
     window = decide(DynamicContextWindowService(), 5, ours=False)
-    assert (window.size, window.num_ctx, window.reason) == (131_072, None, "no_adjustment")
+    assert (window.size, window.num_ctx, window.reason) == (131_072, None, "initial_setup")
 
 
 def test_what_is_loaded_already_is_reused_until_it_is_long_unused() -> None:
