@@ -57,13 +57,13 @@ class SessionStatus(BaseModel):
     message_count: int
     turn_running: bool = Field(description="In the process that answers.")
     context_window: WindowStatus
-    tools_enabled: bool
+    tools_enabled: bool = Field(description="Whether any tool is active.")
     active_tools: list[str]
     unknown_tools: list[str] = Field(description="Enabled names that nothing has.")
     unknown_tool_group: str | None = Field(description="The enabled group, if nothing has it.")
     missing_tools: dict[str, str] = Field(description="Why an enabled tool cannot be used.")
-    execution_policy: str | None
-    agents_enabled: bool
+    execution_policy: str = Field(description="The one in force.")
+    agents_enabled: bool = Field(description="Whether any agent can be called.")
     enabled_agents: list[str]
     unknown_agents: list[str]
     invalid_agents: dict[str, str] = Field(description="Why an enabled agent cannot be used.")

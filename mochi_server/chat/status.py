@@ -8,7 +8,7 @@ from ..errors import JSONObject, MochiError
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService
 from ..sessions import SessionManager
-from ..sessions.types import ContextWindowConfig
+from ..sessions.types import ContextWindowConfig, ToolSettings
 from ..tools.catalogue import ToolCatalogue
 from .agent_offer import Agents
 from .stored import system_of
@@ -43,7 +43,7 @@ class StatusService:
         """
         session = await self._sessions.get(session_id)
         metadata = session.metadata
-        tools = metadata.tool_settings
+        tools = metadata.tool_settings or ToolSettings()
         selection = await self._tools.select(tools)
         missing = self._missing(selection.unknown)
         agents = await self._agents.offer(metadata.agent_settings)
@@ -62,12 +62,12 @@ class StatusService:
                 "last_adjustment_reason": config.last_adjustment,
                 "manual_override": config.manual_override,
             },
-            "tools_enabled": bool(tools and (tools.tools or tools.tool_group)),
+            "tools_enabled": bool(selection.tools),
             "active_tools": list(selection.tools),
             "unknown_tools": [name for name in selection.unknown if name not in missing],
             "unknown_tool_group": selection.unknown_group,
             "missing_tools": missing,
-            "execution_policy": tools.policy_in_force.value if tools else None,
+            "execution_policy": tools.policy_in_force.value,
             "agents_enabled": bool(agents.enabled),
             "enabled_agents": list(agents.enabled),
             "unknown_agents": list(agents.unknown),

@@ -21,7 +21,7 @@ from mochi_server.errors import (
 )
 from mochi_server.events import Event
 from mochi_server.messages import ToolCall
-from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
+from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import (
     Bench,
@@ -705,6 +705,19 @@ async def test_the_status_names_active_unknown_and_missing_tools(
     assert status["unknown_tools"] == ["launch"]
     assert list(status["missing_tools"]) == ["silent"]
     assert status["missing_tools"]["silent"]
+
+
+async def test_names_that_nothing_has_enable_neither_tools_nor_agents(threads: Bench) -> None:
+    agents = AgentSettings(enabled_agents=["nobody"])
+    session = await threads.session(**offer("never_confirm", "launch"), agent_settings=agents)
+    status = await threads.runtime.status.of(session)
+    assert (status["tools_enabled"], status["unknown_tools"]) == (False, ["launch"])
+    assert (status["agents_enabled"], status["unknown_agents"]) == (False, ["nobody"])
+
+
+async def test_the_status_has_the_policy_in_force_where_none_was_set(threads: Bench) -> None:
+    status = await threads.runtime.status.of(await threads.session())
+    assert status["execution_policy"] == "always_confirm"
 
 
 async def test_what_was_executed_is_counted(threads: Bench, ollama: FakeOllama) -> None:
