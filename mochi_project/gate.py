@@ -24,6 +24,7 @@ from mochi_server.errors import (
     Unauthorized,
 )
 
+from .docs import ASSETS
 from .errors import error_body
 
 Scope = MutableMapping[str, Any]
@@ -33,11 +34,18 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-OPEN_PATHS = frozenset({"/api/v1/health"})
-"""What needs no token."""
-
 PAGES = frozenset({"/", "/api/v1/docs"})
 """What a person may come to from a page of another site, by a link."""
+
+OPEN_PATHS = frozenset(
+    {
+        "/api/v1/health",
+        "/api/v1/openapi.json",
+        *PAGES,
+        *(f"/api/v1/docs/{name}" for name in ("", *ASSETS)),
+    }
+)
+"""What needs no token: none of it holds anything of a person's."""
 
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 """The header of every answer that keeps browsers from guessing another type."""

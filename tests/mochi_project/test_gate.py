@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from urllib.parse import urljoin
 
 import pytest
 
@@ -238,7 +240,7 @@ async def test_the_token_is_asked_for(given, passes):
 async def test_health_needs_no_token_and_its_neighbours_do():
     settings = {"api_token": TOKEN}
     assert (await knock(settings=settings, path="/api/v1/health"))[0] == 200
-    for path in ("/api/v1/health/x", "/api/v1/docs", "/api/v1/openapi.json", "/", "/nowhere"):
+    for path in ("/api/v1/health/x", "/api/v1/docs/x", "/api/v1/openapi", "/api/v1", "/nowhere"):
         assert (await knock(settings=settings, path=path))[0] == 401
 
 
@@ -310,6 +312,23 @@ async def test_a_body_that_is_too_large_is_refused_unread(length, passes):
 async def test_a_query_of_odd_bytes_is_refused():
     status, body, _ = await knock(query=b"limit=\xff")
     assert (status, body["error"]["code"]) == (422, "VALIDATION_ERROR")
+
+
+@pytest.mark.parametrize("place", ["/api/v1/docs", "/api/v1/docs/"])
+async def test_the_page_of_the_documentation_opens_without_the_token(server_of, place):
+    async with server_of(api_token=TOKEN) as server:
+        async with server.http.get(server.url, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (302, "/api/v1/docs")
+        async with server.http.get(server.url + place) as page:
+            assert page.status == 200
+            text = await page.text()
+        (settings,) = re.findall(r'id="swagger-settings">(.*?)</script>', text)
+        links = [*re.findall(r'(?:src|href)="([^"]+)"', text), json.loads(settings)["url"]]
+        for link in links:
+            async with server.http.get(urljoin(server.url + place, link)) as part:
+                assert part.status == 200, link
+        for path in ("/sessions", "/docs/nothing.js", "/docs/../sessions", "/models", "/openapi"):
+            assert (await server.get(path))[0] == 401, path
 
 
 async def test_lifespan_passes_the_gate():
