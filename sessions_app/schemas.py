@@ -10,6 +10,7 @@ from pydantic import (
     Field,
     JsonValue,
     StrictBool,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -21,6 +22,7 @@ from mochi_server.sessions.types import (
     AgentSettings,
     ContextWindowConfig,
     ConversationSummary,
+    ToolExecutionPolicy,
     ToolSettings,
 )
 
@@ -105,23 +107,37 @@ DETAIL: JSONObject = {
 }
 
 
-class ToolSettingsBody(ToolSettings):
-    """Tools of a session; `changes.py` refuses a misspelt key."""
+_NO_OTHER_KEYS: JSONObject = {"additionalProperties": False}
+_POLICY: JSONObject = {"type": "string", "enum": [policy.value for policy in ToolExecutionPolicy]}
+_POLICIES: JSONObject = {
+    "anyOf": [{"type": "object", "additionalProperties": _POLICY}, {"type": "null"}]
+}
+"""The shape of policies of single tools; a session may have others from another program."""
 
-    model_config = ConfigDict(json_schema_extra={"example": TOOLS})
+
+class ToolSettingsBody(ToolSettings):
+    """Tools of a session; a misspelt key is refused."""
+
+    # By changes.py, which lets pass what the session has already.
+    model_config = ConfigDict(json_schema_extra={"example": TOOLS, **_NO_OTHER_KEYS})
 
     tools: Names = Field(default_factory=list)
-    tool_policies: JsonValue = Field(
-        default=None,
-        description="Policies of single tools by name; the stricter one counts.",
-        json_schema_extra={"type": "object", "additionalProperties": {"type": "string"}},
+    execution_policy: Annotated[
+        ToolExecutionPolicy | str,
+        Field(union_mode="left_to_right"),
+        WithJsonSchema(_POLICY),
+    ] = Field(
+        default=ToolExecutionPolicy.ALWAYS_CONFIRM, description="`always_confirm` by default."
+    )
+    tool_policies: Annotated[JsonValue, WithJsonSchema(_POLICIES)] = Field(
+        default=None, description="Policies of single tools by name; the stricter one counts."
     )
 
 
 class AgentSettingsBody(AgentSettings):
-    """Agents of a session; `changes.py` refuses a misspelt key."""
+    """Agents of a session; a misspelt key is refused."""
 
-    model_config = ConfigDict(json_schema_extra={"example": AGENTS})
+    model_config = ConfigDict(json_schema_extra={"example": AGENTS, **_NO_OTHER_KEYS})
 
     enabled_agents: Names = Field(default_factory=list)
 
