@@ -52,6 +52,8 @@ class Asked:
     """JSON schema that the reply must obey."""
     thinks: bool = True
     """Whether thinking is sent."""
+    must_think: bool = False
+    """Whether a message without a script is thought about also where it does not ask for that."""
     window: int | None = None
     """Tokens to which the prompt is cut."""
     limit: int | None = None
@@ -93,7 +95,7 @@ def compose(asked: Asked, cancel_after_words: int | None = None) -> list[Beat]:
         text = orjson.dumps(example_of(asked.schema)).decode()
         parts = [_Part(tuple(_said("content", 0, text, text)), (0, "stop"))]
     else:
-        parts, items = _chosen(asked.messages)
+        parts, items = _chosen(asked.messages, must_think=asked.must_think)
         if not asked.thinks:
             parts = [part.without_thinking() for part in parts]
     beats: Iterable[Beat] = [*(beat for part in parts for beat in part.beats)]
@@ -104,13 +106,15 @@ def compose(asked: Asked, cancel_after_words: int | None = None) -> list[Beat]:
     return list(whole if asked.limit is None else limited(whole, asked.limit * TOKEN, asked.limit))
 
 
-def _chosen(messages: Sequence[Mapping[str, Any]]) -> tuple[list[_Part], list[Item]]:
+def _chosen(
+    messages: Sequence[Mapping[str, Any]], *, must_think: bool
+) -> tuple[list[_Part], list[Item]]:
     """What is said, and the items that say it, if a script does."""
     last = _last_user(messages, len(messages))
     script, at = _script(messages, last)
     message = text_of(messages[last]) if last is not None else ""
     if script is None or at is None:
-        return [_plain(message)], []
+        return [_plain(message, must_think=must_think)], []
     number = sum(entry.get("role") == "assistant" for entry in messages[at + 1 :])
     items = script.step(number)
     if items is not None:
@@ -123,7 +127,7 @@ def _chosen(messages: Sequence[Mapping[str, Any]]) -> tuple[list[_Part], list[It
         ], items
     if at == last:
         return [_closing(script, messages[at + 1 :], message)], []
-    return [_plain(message)], []
+    return [_plain(message, must_think=must_think)], []
 
 
 def _last_user(messages: Sequence[Mapping[str, Any]], before: int) -> int | None:
@@ -159,12 +163,13 @@ def text_of(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _plain(message: str) -> _Part:
-    """Lorem ipsum and the message itself; thinking first where the message asks for it."""
+def _plain(message: str, *, must_think: bool) -> _Part:
+    """Lorem ipsum and the message itself; thinking first where the message or request wants it."""
     beats: list[Beat] = []
     _, mark, reason = message.partition(REASON)
-    if mark:
-        beats += _said("reasoning", 0, f"{reason.strip()}\n\n{message}", message)
+    if mark or must_think:
+        thought = reason.strip() if mark else lorem(SHORTEST, f"{message}\0thinking")
+        beats += _said("reasoning", 0, f"{thought}\n\n{message}", message)
     text = f"{lorem(length_of(message), message)}\n\n{message}"
     return _Part((*beats, *_said("content", 0, text, message)), (0, "stop"))
 

@@ -28,6 +28,7 @@ def asked_by(body: Body, *, thinks: bool, window: int) -> Asked:
         tools=body.get("tools") or (),
         schema=schema,
         thinks=thinks,
+        must_think=bool(body.get("think")),
         window=window,
         limit=limit_of(body),
     )

@@ -294,6 +294,32 @@ async def test_thinking_that_is_not_sent_is_not_counted(library):
     assert (await library.chat("lorem", message, think=False)).eval_count == 1
 
 
+@pytest.mark.parametrize("think", [True, "low"])
+async def test_who_wants_thinking_gets_some_without_a_word_in_the_message(library, think):
+    found = await library.chat("lorem", user("Hi"), think=think)
+    unasked = await library.chat("lorem", user("Hi"))
+    assert (found.message.thinking or "").endswith("\n\nHi")
+    assert found.message.content == unasked.message.content
+    assert unasked.message.thinking is None
+    thought = found.message.thinking or ""
+    assert found.eval_count == -(-(len(thought) + len(found.message.content)) // 4)
+    generated = await library.generate("lorem", "Hi", think=think)
+    assert generated.thinking == thought
+    ordered = await library.chat("lorem", user(instructions(text(exactly="Yes."))), think=think)
+    assert ordered.message.thinking is None
+
+
+async def test_times_are_those_of_the_documentation(library):
+    """20 ms for each token and for loading, at one moment."""
+    found = await library.chat("lorem", user("Hi"), think=True)
+    assert found.created_at == "2025-01-01T00:00:00.123456789Z"
+    assert (found.load_duration, found.prompt_eval_count) == (20_000_000, 5)
+    assert found.prompt_eval_duration == 5 * 20_000_000
+    assert found.eval_duration == found.eval_count * 20_000_000
+    assert found.total_duration == (1 + 5 + found.eval_count) * 20_000_000
+    assert (await library.list()).models[0].size == 1_000_000
+
+
 async def test_a_model_that_only_embeds_cannot_chat(library):
     shown = await library.show("lorem-embed")
     assert shown.capabilities == ["embedding"]
