@@ -9,6 +9,7 @@ its GET requests, which carry no Origin: how long an answer takes says something
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
@@ -23,9 +24,12 @@ from mochi_server.errors import (
     PayloadTooLarge,
     Unauthorized,
 )
+from mochi_server.logs import begin_request, request_id
 
 from .docs import ASSETS
 from .errors import error_body
+
+logger = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Message = Mapping[str, Any]
@@ -47,6 +51,9 @@ OPEN_PATHS = frozenset(
 )
 """What needs no token: none of it holds anything of a person's."""
 
+REQUEST_ID = b"x-request-id"
+"""The header by which a client names its request, and an answer repeats that."""
+
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 """The header of every answer that keeps browsers from guessing another type."""
 
@@ -59,6 +66,7 @@ _WATCHED = frozenset(
         *(b"host", b"origin", b"authorization", b"content-length"),
         *(b"access-control-request-method", b"sec-fetch-site", b"sec-fetch-mode"),
         b"sec-fetch-dest",
+        REQUEST_ID,
     }
 )
 
@@ -81,10 +89,14 @@ class Gate:
             await self.app(scope, receive, send)
             return
         headers = watched(scope["headers"])
+        begin_request(headers.get(REQUEST_ID))
         error = self.problem(scope, headers)
         if error is None:
             await self.app(scope, receive, send)
         else:
+            method, path = scope.get("method", scope["type"]), inner_path(scope)
+            # The message shows foreign words with repr: they begin no line of their own.
+            logger.debug("Refused %s %r: %s: %s", method, path, error.code, error.message)
             await refuse(scope, send, error, self._extra_headers(error, headers))
 
     def problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
@@ -291,6 +303,7 @@ async def refuse(scope: Scope, send: Send, error: MochiError, extra: Headers) ->
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         NO_SNIFFING,
+        (REQUEST_ID, request_id().encode()),
         *extra,
     ]
     await send({"type": f"{prefix}.response.start", "status": error.status, "headers": head})

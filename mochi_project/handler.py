@@ -20,14 +20,16 @@ from django.urls import set_script_prefix, set_urlconf
 
 from chat.streaming import EventStreamResponse
 from mochi_server.errors import MochiError, RequestTimeout
+from mochi_server.logs import request_id
 
 from .bodies import Bodies, Body
 from .errors import error_response
-from .gate import NO_SNIFFING, Receive, Scope, Send
+from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send
 
 logger = logging.getLogger("django.request")
 
 _NAME, _VALUE = (text.decode() for text in NO_SNIFFING)
+_ID_NAME = REQUEST_ID.decode()
 
 WATCH_AFTER = 0.05
 """Seconds after which a request is watched for a client that leaves; most are done by then."""
@@ -61,6 +63,7 @@ class MochiASGIHandler(ASGIHandler):
                 response = await self.get_response_async(request)
             if response is not None:
                 response.headers[_NAME] = _VALUE
+                response.headers[_ID_NAME] = request_id()
             if isinstance(response, EventStreamResponse):
                 response.forget_request()
                 del request
@@ -104,7 +107,7 @@ class MochiASGIHandler(ASGIHandler):
         response: HttpResponseBase = await self._middleware_chain(request)  # type: ignore[attr-defined]
         response._resource_closers.append(request.close)  # type: ignore[attr-defined]  # noqa: SLF001
         if response.status_code >= 400:  # noqa: PLR2004
-            logger.debug("%s %s: %s", request.method, request.path, response.status_code)
+            logger.debug("%s %r: %s", request.method, request.path, response.status_code)
         return response
 
 

@@ -42,10 +42,13 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = ["mochi_project.middleware.plain_http"]
 if MOCHI.cors_origins:
+    from corsheaders.defaults import default_headers
+
+    CORS_ALLOW_HEADERS = [*default_headers, "x-request-id"]
     INSTALLED_APPS.append("corsheaders")
     MIDDLEWARE.insert(0, "corsheaders.middleware.CorsMiddleware")
 CORS_ALLOWED_ORIGINS = MOCHI.cors_origins
-CORS_EXPOSE_HEADERS = ["Retry-After"]
+CORS_EXPOSE_HEADERS = ["Retry-After", "X-Request-ID"]
 
 ROOT_URLCONF = "mochi_project.urls"
 ASGI_APPLICATION = "mochi_project.asgi.application"

@@ -13,6 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import anyio
 
+from .logs import outside_request
+
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
@@ -150,7 +152,7 @@ class BackgroundTasks:
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Start it; a failure is logged under the name."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        task = outside_request(asyncio.get_running_loop().create_task, coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task

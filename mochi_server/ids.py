@@ -29,6 +29,11 @@ def new_message_id() -> str:
     return f"{_numbers.getrandbits(40):010x}"
 
 
+def new_run_id() -> str:
+    """Make an id for a turn."""
+    return f"run_{_numbers.getrandbits(64):016x}"
+
+
 def new_call_id() -> str:
     """An id for a tool call whose model gave none."""
     return f"call_{_numbers.getrandbits(32):08x}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from ..errors import InvalidRequest, JSONObject, ToolNotFound
+from ..errors import InvalidRequest, JSONObject, ProviderError, ToolNotFound
+from ..ids import new_run_id
 from ..providers.base import Think
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
@@ -21,7 +22,7 @@ from .stored import add_question
 from .tool_calls import ToolCalls
 from .turn import Turn
 from .turn_log import TurnLog
-from .turns import TurnRegistry
+from .turns import TurnRegistry, log_failure
 from .whole_reply import WholeReply
 
 
@@ -89,7 +90,12 @@ class ChatService:
             metadata = session.metadata
             full_name = model or metadata.model
             stack.enter_context(self._summaries.turn(session_id, full_name))
-            chosen = await self._conversations.find_model(full_name, think=think)
+            run_id = new_run_id()
+            try:
+                chosen = await self._conversations.find_model(full_name, think=think)
+            except ProviderError as error:
+                log_failure(session_id, run_id, full_name, error)
+                raise
             tools = await self._offered(metadata, selected)
             if tools:
                 chosen.check_tools()
@@ -111,6 +117,7 @@ class ChatService:
                 settings=metadata.tool_settings or ToolSettings(),
             )
             return Turn(
+                run_id=run_id,
                 conversation=self._conversations.open(
                     session, chosen, sessions=self._sessions, think=think, notes=notes
                 ),

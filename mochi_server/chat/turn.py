@@ -22,6 +22,7 @@ from .tool_calls import ToolCalls
 class Turn:
     """A turn that is allowed to run: everything was checked, and the session is claimed."""
 
+    run_id: str
     conversation: Conversation
     calls: ToolCalls
     max_rounds: int
@@ -32,6 +33,11 @@ class Turn:
     def session_id(self) -> str:
         """Whose turn it is."""
         return self.conversation.session_id
+
+    @property
+    def model(self) -> str:
+        """The full name of the model that is asked."""
+        return self.conversation.model.full_name
 
     async def release(self) -> None:
         """Give the claim back; may be called again."""

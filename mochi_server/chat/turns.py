@@ -13,6 +13,7 @@ from typing import Protocol
 
 from ..errors import InternalError, MochiError, ShuttingDown
 from ..events import Done, ErrorEvent, Event
+from ..logs import one_line
 from .turn_log import TurnLog, cancel_once_begun
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,14 @@ class Runnable(Protocol):
     @property
     def session_id(self) -> str:
         """Whose turn it is."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of this turn."""
+
+    @property
+    def model(self) -> str:
+        """The full name of the model that is asked."""
 
     def events(self) -> AsyncGenerator[list[Event], None]:
         """The turn, as events in batches; iterated once."""
@@ -101,12 +110,15 @@ class TurnRegistry:
         except asyncio.CancelledError:
             error = self._stopping.get(turn.session_id)
             if error is None:
+                logger.info("Turn interrupted, its last reader has left: %s", _named(turn))
                 raise
+            logger.info("Turn stopped: %s code=%s", _named(turn), error.code)
         except MochiError as failure:
+            log_failure(turn.session_id, turn.run_id, turn.model, failure)
             error = failure
         except Exception:
-            logger.exception("Turn of session %s failed", turn.session_id)
             error = InternalError()
+            logger.exception("Turn failed: %s code=%s", _named(turn), error.code)
         finally:
             await self._end(turn, log, error)
 
@@ -122,3 +134,22 @@ class TurnRegistry:
                 log.append(ErrorEvent.of(error))
             log.append(Done(session_id=turn.session_id))
             log.close(error)
+
+
+def _named(turn: Runnable) -> str:
+    return f"session={turn.session_id} run={turn.run_id} model={one_line(turn.model)}"
+
+
+def log_failure(session_id: str, run_id: str, model: str, error: MochiError) -> None:
+    """Log that a turn failed, in one line with the words of whoever ended it.
+
+    They are those of the answer to the client, in which no secret of a provider is.
+    """
+    logger.warning(
+        "Turn failed: session=%s run=%s model=%s code=%s: %s",
+        session_id,
+        run_id,
+        one_line(model),
+        error.code,
+        one_line(error.message),
+    )

@@ -16,6 +16,7 @@ import anyio
 from ..aio import in_thread
 from ..errors import SessionNotFound, StorageError
 from ..files import make_folder
+from ..logs import outside_request
 from ..sessions import SessionManager
 from ..sessions.codec import breathe
 from ..sessions.listing import Row
@@ -117,7 +118,7 @@ class Indexer:
 
     def _start(self, look: Look) -> asyncio.Task[None]:
         loop = asyncio.get_running_loop()
-        self._update = loop.create_task(self._follow(look), name="search index")
+        self._update = outside_request(loop.create_task, self._follow(look), name="search index")
         self._update.add_done_callback(_look_at_error)
         return self._update
 

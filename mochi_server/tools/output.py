@@ -9,6 +9,8 @@ import re
 import time
 from collections.abc import Callable
 
+from ..logs import outside_request
+
 logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 2_000
@@ -55,7 +57,7 @@ class OutputLog:
         self._source, self.sink = os.pipe()
         """``sink`` is the end for the child; the caller closes its own copy."""
         os.set_blocking(self._source, False)
-        self._loop.add_reader(self._source, self._on_readable)
+        outside_request(self._loop.add_reader, self._source, self._on_readable)
 
     def _on_readable(self) -> None:
         """Take one piece, then rest: who prints without end waits for us, not we for him."""

@@ -129,6 +129,8 @@ class Script:
     """A turn that does what the test says."""
 
     session_id = "scripted"
+    run_id = "run_scripted"
+    model = "any"
 
     def __init__(self, *events: Event, error: BaseException | None = None) -> None:
         self._events, self._error = events, error
