@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
+from tests.support.summaries import HELLO
 
 FIRST_TOKEN_MS = 100.0
 """What a model takes by itself for a first token; a good one on a graphics card."""
@@ -50,7 +51,7 @@ class ThinkingOllama(FakeOllama):
 async def first_token_ms(server: Server, session_id: str) -> float:
     """The time from the request to the first piece of text."""
     begin, first = time.perf_counter(), 0.0
-    async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Hello"}):
+    async for event in server.stream(f"/chat/{session_id}/stream", {"message": HELLO}):
         if event.event == "content_delta" and not first:
             first = (time.perf_counter() - begin) * 1e3
     return first

@@ -24,6 +24,7 @@ from .providers.registry import ProviderRegistry
 from .search import INDEX, SessionSearch
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.summarization import SummarizationService
+from .services.summary_cache import LastReadConversations
 from .services.summary_lanes import Lanes
 from .services.summary_model import SummaryModelManager
 from .services.summary_writer import SummaryWriter
@@ -141,19 +142,25 @@ class Runtime:
     def _summarization(self) -> SummarizationService:
         settings = self.settings
         alone = settings.session_storage == "memory"
+        shared = None if alone else settings.state_path / "summaries"
+        last_read = LastReadConversations(shared if settings.summarization_enabled else None)
         return SummarizationService(
             sessions=self.sessions,
             writer=SummaryWriter(
                 sessions=self.sessions,
                 providers=self.providers,
                 windows=self.context_window,
+                last_read=last_read,
                 most_tokens=settings.max_history_tokens,
             ),
+            providers=self.providers,
             models=SummaryModelManager(self.providers),
             lanes=Lanes(
                 sessions=None if alone else settings.sessions_state_path / "summaries",
-                models=None if alone else settings.state_path / "summaries",
+                memories=shared,
             ),
+            last_read=last_read,
+            windows=self.context_window,
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )

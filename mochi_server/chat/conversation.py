@@ -43,8 +43,8 @@ class Conversation:
     model: ChatModel
     requests: RequestBuilder
     sessions: SessionManager
-    make_way: Callable[[str], None]
-    """Told the model before each request: what is done with it in the background can wait."""
+    make_way: Callable[[str, str], None]
+    """Told model and session before each request: background work on the same server can wait."""
     notes: Notes | None
     """Gets every message that is stored, before the events that follow from it are there."""
 
@@ -61,7 +61,7 @@ class Conversation:
             MochiError: the model gave no whole reply.
         """
         retried = False
-        self.make_way(self.model.full_name)
+        self.make_way(self.model.full_name, self.session_id)
         request = await self._request(beside)
         while True:
             try:
@@ -152,7 +152,7 @@ class Conversations:
         providers: ProviderRegistry,
         windows: DynamicContextWindowService,
         limits: Limits,
-        make_way: Callable[[str], None],
+        make_way: Callable[[str, str], None],
     ) -> None:
         """Open nothing yet.
 
@@ -160,7 +160,7 @@ class Conversations:
             providers: Whose models there are.
             windows: What is known of the models' windows.
             limits: For each request.
-            make_way: Told the model before each request.
+            make_way: Told the model and the session before each request.
         """
         self._providers = providers
         self._windows = windows

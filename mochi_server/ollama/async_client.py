@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import ollama
 from ollama_instructor import OllamaInstructorAsync
 from pydantic import BaseModel, ValidationError
 
 from ..completions import ModelInfo, Think
+from ..cut_json import closed
 from ..errors import OllamaError, ProviderError
 from .address import Address, address_of
 from .at_once import for_each
@@ -29,6 +29,9 @@ from .transport import Limits
 from .types import can_chat
 
 T = TypeVar("T", bound=BaseModel)
+
+OTHERWISE: Final = {"seed": 1, "temperature": 1.2}
+"""Options of a request whose first reply had not the form; Ollama's own temperature is 0.8."""
 
 
 class AsyncOllamaClient:
@@ -161,10 +164,11 @@ class AsyncInstructorOllamaClient:
         max_tokens: int | None = None,
         temperature: float | None = None,
     ) -> ollama.ChatResponse:
-        """The reply whose content validates as ``format``.
+        """The reply whose content validates as ``format``; what was cut off is left out of it.
 
-        A reply that does not is asked for once more, with ``think`` left to the server: with
-        thinking off, servers before 0.21.1 forget the form for some models.
+        A reply that does not is asked for once more, so that it can end differently: with another
+        seed and temperature, since Ollama answers equal requests alike, and with ``think`` left to
+        the server, since with thinking off servers before 0.21.1 forget the form for some models.
 
         Raises:
             OllamaError: neither reply validates.
@@ -172,14 +176,10 @@ class AsyncInstructorOllamaClient:
         options = chat_options(
             num_ctx=context_window, num_predict=max_tokens, temperature=temperature
         )
-        first, second = (
-            partial(self._ask, model, messages, format, options, think=attempt)
-            for attempt in (think, None)
-        )
         try:
-            return await first()
+            return await self._ask(model, messages, format, options, think=think)
         except _Malformed:
-            return await second()
+            return await self._ask(model, messages, format, options | OTHERWISE, think=None)
 
     async def _ask(
         self,
@@ -248,7 +248,11 @@ class _Instructor(OllamaInstructorAsync):
         return twin
 
     async def chat(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the library's
-        return await super().chat(*args, **kwargs, think=self.think)
+        response = await super().chat(*args, **kwargs, think=self.think)
+        # Ollama ends a reply after 30 equal tokens, with status 200: small models that are held to
+        # a form may write white space after the last text until then.
+        response.message.content = closed(response.message.content or "")
+        return response
 
     async def _request(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the library's
         if "json" in kwargs:

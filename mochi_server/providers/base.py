@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -24,6 +25,7 @@ from ..completions import (
     Think,
     ThinkingDelta,
 )
+from ..cut_json import closed
 from ..errors import ProviderError
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "Chunk",
     "ContentDelta",
     "Finish",
+    "LoadState",
     "ModelInfo",
     "ModelRequest",
     "Provider",
@@ -62,6 +65,17 @@ class Weights:
     """The same for all models of the same weights: what is loaded for one serves the others."""
     window: int | None = None
     """Tokens of the context window that the maker of the model has set, if any."""
+
+
+class LoadState(Enum):
+    """Whether a request must load its model, and so may unload another one."""
+
+    LOADED = "loaded"
+    """The model is in memory, or needs no memory of a server that it shares with other models."""
+    NONE_LOADED = "none_loaded"
+    """No model is in memory."""
+    OTHERS_LOADED = "others_loaded"
+    """Other models are in memory; loading this one may unload them."""
 
 
 class Provider(ABC):
@@ -133,8 +147,10 @@ class Provider(ABC):
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
         """A reply that validates as ``shape``; asked for by ``request.schema``.
 
+        Of a reply that was cut, what is whole is enough if it validates.
+
         Raises:
-            ProviderError: the reply does not validate, or was cut.
+            ProviderError: the reply does not validate.
         """
         asked = replace(request, schema=shape.model_json_schema())
         text, reason = "", None
@@ -145,7 +161,7 @@ class Provider(ABC):
                 elif isinstance(chunk, Finish):
                     reason = chunk.reason
         try:
-            return shape.model_validate_json(text)
+            return shape.model_validate_json(closed(text))
         except ValidationError as error:
             raise ProviderError(
                 f"Model {request.model!r} did not answer in the shape of {shape.__name__}.",
@@ -167,6 +183,30 @@ class Provider(ABC):
     async def loaded_window(self, name: str) -> int | None:  # noqa: ARG002 - for those who know
         """The window in tokens that the model is loaded with now; None when that is unknown."""
         return None
+
+    @property
+    def shared_server(self) -> str | None:
+        """Address of the server whose memory all of its models share; None where none do so.
+
+        A request for one of these models may unload another one.
+        """
+        return None
+
+    async def load_state(self, name: str) -> LoadState:  # noqa: ARG002 - for those who load models
+        """Whether a request for the model would have to load it.
+
+        Raises:
+            ModelNotFound, ProviderUnreachable, ProviderError.
+        """
+        return LoadState.LOADED
+
+    async def reads_cancelled_prompts(self) -> bool:
+        """Whether a request that is cancelled still occupies its model until its prompt is read.
+
+        Raises:
+            ProviderUnreachable, ProviderError.
+        """
+        return False
 
     def describe(self) -> str:
         """Where the provider is, for the line at start-up and for ``/health``."""

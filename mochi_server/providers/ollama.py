@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -29,7 +30,7 @@ from ..ollama.types import (
     weights_in,
     window_in,
 )
-from .base import Capabilities, Chunk, ModelInfo, ModelRequest, Provider, Weights
+from .base import Capabilities, Chunk, LoadState, ModelInfo, ModelRequest, Provider, Weights
 from .ollama_tools import tool_for_ollama
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ T = TypeVar("T", bound=BaseModel)
 
 MODEL_SECONDS = 30.0
 """How long what we know of a model counts as known."""
+FIRST_TO_STOP_READING = (0, 30)
+"""The first version whose models stop reading a prompt when its request is cancelled."""
 
 
 class OllamaProvider(Provider):
@@ -219,21 +222,50 @@ class OllamaProvider(Provider):
     async def loaded_window(self, model: str) -> int | None:
         """The context window that the model is loaded with, in tokens; None if it is not loaded.
 
-        The server lists what is loaded under one of its names.
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        length = (await self._entry_of(model, await self.running()) or {}).get("context_length")
+        return length if isinstance(length, int) else None
+
+    async def _entry_of(self, model: str, running: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """The model among those that are loaded, which are listed under one of their names."""
+        by_name = {str(entry.get("name") or entry.get("model")): entry for entry in running}
+        found = by_name.get(full_name(model))
+        if found is None and running:
+            weights = await self.weights_of(model)
+            for name, entry in by_name.items():
+                with contextlib.suppress(ModelNotFound):  # deleted since it was loaded
+                    if (await self.weights_of(name)).key == weights.key:
+                        found = entry
+        return found
+
+    @property
+    def shared_server(self) -> str:
+        """The server's address."""
+        return self._transport.host
+
+    async def load_state(self, name: str) -> LoadState:
+        """Whether a request for the model would have to load it; models in the cloud never do.
+
+        Raises:
+            ModelNotFound, OllamaUnreachable, OllamaError.
+        """
+        if (await self.show_model(name)).remote_host is not None:
+            return LoadState.LOADED
+        running = await self.running()
+        if await self._entry_of(name, running) is not None:
+            return LoadState.LOADED
+        return LoadState.OTHERS_LOADED if running else LoadState.NONE_LOADED
+
+    async def reads_cancelled_prompts(self) -> bool:
+        """True before 0.30, and where the version is unknown (somebody built the server).
 
         Raises:
             OllamaUnreachable, OllamaError.
         """
-        running = {str(e.get("name") or e.get("model")): e for e in await self.running()}
-        found = running.get(full_name(model))
-        if found is None and running:
-            weights = await self.weights_of(model)
-            for name, entry in running.items():
-                with contextlib.suppress(ModelNotFound):  # deleted since it was loaded
-                    if (await self.weights_of(name)).key == weights.key:
-                        found = entry
-        length = (found or {}).get("context_length")
-        return length if isinstance(length, int) else None
+        numbers = re.match(r"v?(\d+)\.(\d+)", await self.version())
+        return numbers is None or tuple(map(int, numbers.groups())) < FIRST_TO_STOP_READING
 
     async def running(self) -> list[dict[str, Any]]:
         """The models that are loaded, as the server lists them.

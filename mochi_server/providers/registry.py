@@ -81,6 +81,14 @@ class ProviderRegistry:
             return self._providers[alias], name
         return self._providers[self.default], model
 
+    def memory_of(self, model: str) -> str:
+        """What identifies the memory that the model takes: its server's address, or its own name.
+
+        Of two models with the same one, a request for one may unload the other.
+        """
+        provider, _ = self.resolve(model)
+        return provider.shared_server or model
+
     def full_name(self, alias: str, name: str) -> str:
         """The name by which requests call a provider's model."""
         return name if alias == self.default else f"{alias}/{name}"

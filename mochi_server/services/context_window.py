@@ -98,9 +98,13 @@ class DynamicContextWindowService:
         self._weights: dict[str, Weights] = {}
         """By the model's name."""
 
-    def _state(self, model: str) -> _ModelState:
+    def weights_key(self, model: str) -> str:
+        """What is the same for all names of the model's weights; its name until that is known."""
         weights = self._weights.get(model)
-        return self._states.setdefault(weights.key if weights else model, _ModelState())
+        return weights.key if weights else model
+
+    def _state(self, model: str) -> _ModelState:
+        return self._states.setdefault(self.weights_key(model), _ModelState())
 
     def knows(self, model: str) -> bool:
         """Whether it was seen just now what window is loaded; if not, ask: others use it too."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
@@ -23,20 +23,26 @@ from ..errors import (
     ShuttingDown,
     StorageError,
 )
+from ..providers.registry import ProviderRegistry
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import ConversationSummary
+from .context_window import DynamicContextWindowService
+from .summary_cache import LastReadConversations
 from .summary_lanes import Lanes
 from .summary_model import SummaryModelManager
-from .summary_text import covered, is_finished, said
-from .summary_writer import SummaryWriter
+from .summary_text import covered, is_enough, is_finished, said
+from .summary_writer import Loading, ModelNotLoaded, SummaryWriter
 
 logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 0.25
 """Shortest wait after a summary had to give way."""
 PATIENCE_INTERVALS = 20
-"""So many times the quiet time a summary waits for a model that always has a turn; then it begins
+"""So many times the quiet time a summary waits for a server that always has a turn; then it begins
 beside the turn, and waits twice as long when a chat has ended it."""
+LONGER_QUIET = 20
+"""So many times the quiet time no chat may have used a server that goes on reading a cancelled
+prompt."""
 WAIT_SECONDS = 5.0
 """How long a person's wish waits for a summary of the same session that is being written."""
 CLOSE_SECONDS = 5.0
@@ -57,15 +63,18 @@ class Outcome(str, Enum):
 
 
 class SummarizationService:
-    """Summarises sessions after their turns, after a quiet time, one at a time for each model."""
+    """Summarises sessions after their turns, after a quiet time, one at a time for each server."""
 
     def __init__(
         self,
         *,
         sessions: SessionManager,
         writer: SummaryWriter,
+        providers: ProviderRegistry,
         models: SummaryModelManager,
         lanes: Lanes,
+        last_read: LastReadConversations,
+        windows: DynamicContextWindowService,
         enabled: bool = True,
         interval: float = 3.0,
     ) -> None:
@@ -74,19 +83,29 @@ class SummarizationService:
         Args:
             sessions: Where they are.
             writer: Asks the models.
+            providers: Who has the models.
             models: Chooses them.
             lanes: Who may use a model, and what is to be done.
+            last_read: Remembers which conversation each model has read last.
+            windows: Knows which models have the same weights.
             enabled: Whether anything is done in the background.
             interval: Seconds of quiet before a summary.
         """
         self.models = models
         self._sessions = sessions
         self._writer = writer
+        self._providers = providers
         self._lanes = lanes
+        self._last_read = last_read
+        self._windows = windows
         self._enabled = enabled
         self._interval = interval
         self._tasks = BackgroundTasks()
         self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._not_loaded: dict[str, str] = {}
+        """Sessions whose summary waits until a chat has used its model, and those models."""
+        self._used: set[str] = set()
+        """Weights that chats and summaries have used since the start: none are loaded again."""
         self._wishes: set[anyio.CancelScope] = set()
         self._catching_up: asyncio.Task[None] | None = None
         self._closed = False
@@ -103,30 +122,43 @@ class SummarizationService:
         """A turn runs: summaries make way, and this session is looked at after it."""
         self._drop(session_id)
         try:
-            with self._lanes.turn(session_id, model):
+            with self._lanes.turn(session_id, self._providers.memory_of(model)):
                 yield
         finally:
             self.schedule(session_id)
+            self._used.add(self._windows.weights_key(model))
+            self._resume(model)
 
-    def make_way(self, model: str) -> None:
-        """A chat is about to ask the model: a background summary gives it free, to go on later."""
-        self._lanes.make_way(model)
+    def make_way(self, model: str, session_id: str) -> None:
+        """A chat is about to ask the model about a session.
+
+        A background summary that uses the same server ends, to go on later.
+        """
+        self._lanes.make_way(self._providers.memory_of(model))
+        if self._providers.resolve(model)[0].capabilities.context_size:
+            self._last_read.note(self._windows.weights_key(model), session_id)
 
     # In the background
 
-    def schedule(self, session_id: str) -> None:
-        """Summarise the session after a quiet time, if there is anything to summarise then."""
+    def schedule(self, session_id: str, loading: Loading = Loading.NEVER) -> None:
+        """Summarise the session after a quiet time, if there is anything to summarise then.
+
+        Args:
+            session_id: Which one.
+            loading: When its model may be loaded for this.
+        """
         if not self._enabled:
             return
         self._mark(session_id)
         if not self._closed:
             self._drop(session_id)
-            job = self._tasks.spawn(self._job(session_id), name=f"summary of {session_id}")
+            job = self._tasks.spawn(self._job(session_id, loading), name=f"summary of {session_id}")
             self._jobs[session_id] = job
             job.add_done_callback(lambda job: self._forget(session_id, job))
 
     def _drop(self, session_id: str) -> bool:
         """Give up the session's job; whether there was one."""
+        self._not_loaded.pop(session_id, None)
         job = self._jobs.pop(session_id, None)
         if job is not None:
             job.cancel()
@@ -142,11 +174,31 @@ class SummarizationService:
         except StorageError as error:
             logger.warning("Session %s is not marked for a summary: %s", session_id, error.message)
 
-    async def _job(self, session_id: str) -> None:
+    def _resume(self, model: str) -> None:
+        """The model is loaded now: summarise what has waited for that."""
+        key = self._windows.weights_key
+        waiting = [each for each, name in self._not_loaded.items() if key(name) == key(model)]
+        for session_id in waiting:
+            del self._not_loaded[session_id]
+        if waiting and not self._closed:
+            self._tasks.spawn(self._one_by_one(waiting), name=f"summaries by {model}")
+
+    async def _one_by_one(
+        self, session_ids: Iterable[str], loading: Loading = Loading.NEVER
+    ) -> None:
+        for session_id in session_ids:
+            if session_id not in self._jobs:
+                self.schedule(session_id, loading)
+            if (job := self._jobs.get(session_id)) is not None:
+                await asyncio.wait({job})
+
+    async def _job(self, session_id: str, loading: Loading) -> None:
         """Whatever happens, the conversation does not notice."""
         try:
             await anyio.sleep(self._interval)
-            await self.bring_up_to_date(session_id)
+            await self.bring_up_to_date(session_id, loading=loading)
+        except ModelNotLoaded as reason:
+            self._not_loaded[session_id] = reason.model
         except PASSING as error:
             logger.warning("Session %s is not summarised now: %s", session_id, error.message)
         except MochiError as error:
@@ -154,18 +206,21 @@ class SummarizationService:
             if not isinstance(error, SessionNotFound):
                 logger.warning("Session %s was not summarised: %s", session_id, error.message)
 
-    async def bring_up_to_date(self, session_id: str, *, anew: bool = False) -> Outcome:
+    async def bring_up_to_date(
+        self, session_id: str, *, anew: bool = False, loading: Loading = Loading.ALWAYS
+    ) -> Outcome:
         """Summarise what is new, giving way to chats as often as it takes.
 
         Args:
             session_id: Whose.
             anew: All of the conversation, also where nothing is new.
+            loading: When the model may be loaded for this.
 
         Raises:
+            ModelNotLoaded: and it must not be loaded now.
             MochiError: it cannot be read, the model did not answer, or not in the form.
         """
-        pause = max(self._interval, AGAIN_SECONDS)
-        patience = PATIENCE_INTERVALS * pause
+        patience: float | None = None
         while True:
             session = await self._sessions.get(session_id)
             if not is_finished(session) or not (anew or await in_thread(has_news, session)):
@@ -175,13 +230,29 @@ class SummarizationService:
             if model is None:
                 self._lanes.unmark(session_id)
                 return Outcome.NO_MODEL
-            async with self._lanes.lane(model, patience) as idle:
-                work = partial(self._writer.write, session_id, model, anew=anew)
-                if await self._lanes.undisturbed(session_id, model, work):
+            quiet = await self._quiet_seconds(model)
+            pause = max(quiet, self._interval, AGAIN_SECONDS)
+            patience = patience or PATIENCE_INTERVALS * pause
+            memory = self._providers.memory_of(model)
+            async with self._lanes.lane(memory, patience, quiet) as idle:
+                work = partial(self._write, session_id, model, anew=anew, loading=loading)
+                if await self._lanes.undisturbed(session_id, memory, work):
                     return Outcome.WRITTEN
             if not idle:
                 patience *= 2
             await anyio.sleep(pause)
+
+    async def _quiet_seconds(self, model: str) -> float:
+        """How long no chat of this process may have used the model's server before a summary."""
+        provider, _ = self._providers.resolve(model)
+        return LONGER_QUIET * self._interval if await provider.reads_cancelled_prompts() else 0.0
+
+    async def _write(self, session_id: str, model: str, *, anew: bool, loading: Loading) -> None:
+        weights = self._windows.weights_key(model)
+        if loading is Loading.IF_NONE_LOADED and weights in self._used:
+            loading = Loading.NEVER
+        self._used.add(weights)
+        await self._writer.write(session_id, model, anew=anew, loading=loading, gives_way=True)
 
     # When somebody asks for it
 
@@ -215,7 +286,7 @@ class SummarizationService:
         self._wishes.add(scope)
         try:
             with scope:
-                self.make_way(model)
+                self._lanes.make_way(self._providers.memory_of(model))
                 async with self._lanes.session(session_id, WAIT_SECONDS):
                     return await self._writer.write(session_id, model, anew=anew)
         finally:
@@ -231,11 +302,8 @@ class SummarizationService:
 
     async def _catch_up(self) -> None:
         await anyio.sleep(self._interval)  # whoever starts a server wants to see it serve
-        for session_id in (await in_thread(self._lanes.marked))[:MOST_AT_START]:
-            if session_id not in self._jobs:
-                self.schedule(session_id)
-            if (job := self._jobs.get(session_id)) is not None:
-                await asyncio.wait({job})
+        marked = await in_thread(self._lanes.marked)
+        await self._one_by_one(marked[:MOST_AT_START], Loading.IF_NONE_LOADED)
 
     def stop(self) -> None:
         """Write no more; what is not done stays marked for the next start."""
@@ -254,6 +322,6 @@ class SummarizationService:
 
 
 def has_news(session: ChatSession) -> bool:
-    """Whether something was said that the summary is not about."""
+    """Whether enough was said for a summary, and something that the present one is not about."""
     entries = said(session)
-    return covered(session.metadata.summary, entries) < len(entries)
+    return is_enough(entries) and covered(session.metadata.summary, entries) < len(entries)

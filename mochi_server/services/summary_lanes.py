@@ -1,9 +1,15 @@
-"""Who may use a model for summaries, and when: chats come first, in all processes."""
+"""Who may use a model for summaries, and when: chats come first, in all processes.
+
+What summaries and chats share is a *memory*: the server of a model, where a request for one of its
+models may unload another one, else the model itself (``ProviderRegistry.memory_of``).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -16,39 +22,49 @@ from ..errors import SessionBusy, StorageError
 from ..sessions.marks import Held, marks_of
 
 LOOK_SECONDS = 0.005
-"""How soon a summary notices that another process needs its model."""
+"""How soon a summary notices that another process needs its memory."""
 
 
 @dataclass(slots=True)
-class _Model:
-    """What goes on with one model in this process."""
+class _Memory:
+    """What goes on in one memory, as far as this process does it."""
 
     lane: asyncio.Lock = field(default_factory=asyncio.Lock)
     turns: int = 0
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no turn runs."""
+    turn_ended: float = -math.inf
+    """When the last turn did, by the monotonic clock."""
     running: anyio.CancelScope | None = None
 
     def __post_init__(self) -> None:
         self.idle.set()
 
+    async def wait_for_quiet(self, seconds: float) -> None:
+        """Wait until no turn has run for so long."""
+        while self.turns or (rest := self.turn_ended + seconds - time.monotonic()) > 0:
+            if self.turns:
+                await self.idle.wait()
+            else:
+                await anyio.sleep(rest)
+
 
 class Lanes:
-    """One summary of a model at a time, as far as possible while no turn of this process has it.
+    """One summary in a memory at a time, as far as possible while no turn of this process uses it.
 
-    A summary takes the marks of its session and of its model, so that no other process works on
+    A summary takes the marks of its session and of its memory, so that no other process works on
     the same; whoever asks for one of them makes it stop.
 
     Args:
         sessions: Where processes meet that have the same sessions; None for one process alone,
             which keeps nothing.
-        models: Where those meet that have the same models, likewise.
+        memories: Where those meet that have the same models, likewise.
     """
 
-    def __init__(self, *, sessions: Path | None, models: Path | None) -> None:
+    def __init__(self, *, sessions: Path | None, memories: Path | None) -> None:
         self._sessions = marks_of(sessions)
-        self._by_model = marks_of(models)
-        self._models: defaultdict[str, _Model] = defaultdict(_Model)
+        self._by_memory = marks_of(memories)
+        self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
 
     # What is to be done
 
@@ -73,49 +89,50 @@ class Lanes:
     # Chats
 
     @contextmanager
-    def turn(self, session_id: str, model: str) -> Iterator[None]:
-        """No summary in the background uses the model, or works on the session."""
+    def turn(self, session_id: str, memory: str) -> Iterator[None]:
+        """No summary in the background uses the memory, or works on the session."""
         self._sessions.ask_for(session_id)
-        state = self._models[model]
+        state = self._memories[memory]
         state.turns += 1
         state.idle.clear()
         try:
-            self.make_way(model)
+            self.make_way(memory)
             yield
         finally:
             state.turns -= 1
+            state.turn_ended = time.monotonic()
             if not state.turns:
                 state.idle.set()
 
-    def make_way(self, model: str) -> None:
-        """Stop the background summary that occupies the model, in whichever process."""
-        state = self._models.get(model)
+    def make_way(self, memory: str) -> None:
+        """Stop the background summary that occupies the memory, in whichever process."""
+        state = self._memories.get(memory)
         if state is not None and state.running is not None:
             state.running.cancel()
-        self._by_model.ask_for(_name_of(model))
+        self._by_memory.ask_for(digest_of(memory))
 
     # Summaries
 
     @asynccontextmanager
-    async def lane(self, model: str, patience: float) -> AsyncIterator[bool]:
-        """Wait until no other summary of this process has the model, then until no turn has it.
+    async def lane(self, memory: str, patience: float, quiet: float) -> AsyncIterator[bool]:
+        """Wait until no other summary of this process has the memory, then until no turn has it.
 
         Args:
-            model: Full name of it.
+            memory: Which one.
             patience: Longest wait for the turns, in seconds.
+            quiet: Seconds for which no turn is to have it.
 
         Yields:
             Whether no turn has it.
         """
-        state = self._models[model]
+        state = self._memories[memory]
         async with state.lane:
             with anyio.move_on_after(patience):
-                while state.turns:
-                    await state.idle.wait()
+                await state.wait_for_quiet(quiet)
             yield not state.turns
 
     async def undisturbed(
-        self, session_id: str, model: str, work: Callable[[], Awaitable[object]]
+        self, session_id: str, memory: str, work: Callable[[], Awaitable[object]]
     ) -> bool:
         """Do the work; whether it was done, which nobody hinders and nobody else does just now.
 
@@ -125,9 +142,9 @@ class Lanes:
         """
         done = False
         with ExitStack() as stack:
-            if not (taken := self._take_all(session_id, model, stack)):
+            if not (taken := self._take_all(session_id, memory, stack)):
                 return False
-            scope = stack.enter_context(self._cancellable(model, taken))
+            scope = stack.enter_context(self._cancellable(memory, taken))
             with scope:
                 await work()
                 done = True
@@ -135,22 +152,22 @@ class Lanes:
                 taken[0].let_go(done=True)
         return done
 
-    def _take_all(self, session_id: str, model: str, stack: ExitStack) -> list[Held]:
-        """The marks of the session and of the model, given back by the stack; none without both."""
+    def _take_all(self, session_id: str, memory: str, stack: ExitStack) -> list[Held]:
+        """The marks of session and memory, given back by the stack; none without both."""
         session = self._sessions.take(session_id)
         if session is None:
             return []
         stack.callback(session.let_go, done=False)
-        of_model = self._by_model.take(_name_of(model))
-        if of_model is None:
+        of_memory = self._by_memory.take(digest_of(memory))
+        if of_memory is None:
             return []
-        stack.callback(of_model.let_go, done=True)
-        return [session, of_model]
+        stack.callback(of_memory.let_go, done=True)
+        return [session, of_memory]
 
     @contextmanager
-    def _cancellable(self, model: str, taken: Sequence[Held]) -> Iterator[anyio.CancelScope]:
-        """A scope that is cancelled when somebody needs the model, or the session."""
-        state = self._models[model]
+    def _cancellable(self, memory: str, taken: Sequence[Held]) -> Iterator[anyio.CancelScope]:
+        """A scope that is cancelled when somebody needs the memory, or the session."""
+        state = self._memories[memory]
         state.running = scope = anyio.CancelScope()
         watch = asyncio.get_running_loop().create_task(_watch(taken, scope))
         try:
@@ -185,5 +202,6 @@ async def _watch(taken: Sequence[Held], scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def _name_of(model: str) -> str:
-    return hashlib.blake2b(model.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+def digest_of(name: str) -> str:
+    """The name of a mark for what may have any characters."""
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

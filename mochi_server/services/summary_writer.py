@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import logging
 import time
+from enum import Enum
 
 from ..aio import in_thread
 from ..errors import ContextOverflow, EmptyHistory
-from ..providers.base import ModelRequest, Provider
+from ..providers.base import LoadState, ModelRequest, Provider
 from ..providers.registry import ProviderRegistry
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import ConversationSummary, SessionMetadata
 from .context_window import DynamicContextWindowService, learn_window
-from .summary_parts import Measure, Part, next_part
+from .summary_cache import LastReadConversations
+from .summary_parts import PART_TOKENS, SHORT_PART_TOKENS, Measure, Part, next_part
 from .summary_text import SummaryReply
 
 logger = logging.getLogger(__name__)
+
+
+class Loading(Enum):
+    """When a summary may have its model loaded, which may unload the model of a chat."""
+
+    ALWAYS = "always"
+    """Somebody has asked for the summary."""
+    IF_NONE_LOADED = "if_none_loaded"
+    NEVER = "never"
+
+    def allows(self, state: LoadState) -> bool:
+        """Whether the model may be used in this state."""
+        if state is LoadState.LOADED or self is Loading.ALWAYS:
+            return True
+        return self is Loading.IF_NONE_LOADED and state is LoadState.NONE_LOADED
+
+
+class ModelNotLoaded(Exception):
+    """The model is not in memory, and must not be loaded for this summary."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
 
 
 class SummaryWriter:
@@ -27,6 +52,7 @@ class SummaryWriter:
         sessions: SessionManager,
         providers: ProviderRegistry,
         windows: DynamicContextWindowService,
+        last_read: LastReadConversations,
         most_tokens: int | None = None,
     ) -> None:
         """Ask nothing yet.
@@ -35,15 +61,23 @@ class SummaryWriter:
             sessions: Where they are.
             providers: Who has the models.
             windows: Knows the one window of each model, which is used here as well.
+            last_read: Knows which conversation each model may have in its cache.
             most_tokens: Most tokens of history that anybody sends; None for what the window holds.
         """
         self._sessions = sessions
         self._providers = providers
         self._windows = windows
+        self._last_read = last_read
         self._most_tokens = most_tokens
 
     async def write(
-        self, session_id: str, model: str, *, anew: bool = False
+        self,
+        session_id: str,
+        model: str,
+        *,
+        anew: bool = False,
+        loading: Loading = Loading.ALWAYS,
+        gives_way: bool = False,
     ) -> ConversationSummary:
         """Bring the summary to the end of the conversation; the summary.
 
@@ -54,15 +88,20 @@ class SummaryWriter:
             session_id: Whose.
             model: Full name of the one that writes.
             anew: Leave the present summary aside.
+            loading: When the model may be loaded for this.
+            gives_way: Whether a chat may cancel it.
 
         Raises:
-            EmptyHistory: nothing was said.
+            EmptyHistory: nothing was said, or too little.
+            ModelNotLoaded: and it must not be loaded.
             MochiError: the session cannot be read, the model did not answer, or not in the form.
         """
         began = time.monotonic()
         while True:
             session = await self._sessions.get(session_id)
-            part, summary = await self._next(session, model, anew=anew)
+            part, summary = await self._next(
+                session, model, anew=anew, loading=loading, gives_way=gives_way
+            )
             if part is None:
                 return summary
             if part.is_last:
@@ -70,21 +109,36 @@ class SummaryWriter:
                 logger.debug("Session %s summarised by %s in %.1f s", session_id, model, seconds)
                 return summary
             anew = False
+            if loading is Loading.IF_NONE_LOADED:
+                loading = Loading.NEVER  # it was loaded for the first part
 
     async def _next(
-        self, session: ChatSession, model: str, *, anew: bool
+        self,
+        session: ChatSession,
+        model: str,
+        *,
+        anew: bool,
+        loading: Loading,
+        gives_way: bool,
     ) -> tuple[Part | None, ConversationSummary]:
         """The part that was asked, None where there is no more, and the summary then."""
         metadata = session.metadata
         provider, name = self._providers.resolve(model)
-        measure, num_ctx = await self._measure(metadata, model, provider, name)
-        cached = _has_read(provider, metadata, model)
+        hurried = gives_way and await provider.reads_cancelled_prompts()
+        measure, num_ctx = await self._measure(metadata, model, provider, name, hurried=hurried)
+        state = await provider.load_state(name)
+        cached = state is LoadState.LOADED and self._has_read(provider, session, model)
         while True:
             part = await in_thread(next_part, session, measure, anew=anew, cached=cached)
             if part is None:
                 if metadata.summary is None:
-                    raise EmptyHistory(f"Nothing was said in session {session.session_id!r} yet.")
+                    said = f"Too little was said in session {session.session_id!r} to summarise it."
+                    raise EmptyHistory(said)
                 return None, metadata.summary
+            if not loading.allows(state):
+                raise ModelNotLoaded(model)
+            if not part.is_whole:
+                self._last_read.forget(self._windows.weights_key(model))
             request = ModelRequest(
                 model=name, messages=part.messages, num_ctx=num_ctx, max_tokens=measure.reply
             )
@@ -98,7 +152,13 @@ class SummaryWriter:
                 return part, await self._store(session.session_id, part, reply, model)
 
     async def _measure(
-        self, metadata: SessionMetadata, model: str, provider: Provider, name: str
+        self,
+        metadata: SessionMetadata,
+        model: str,
+        provider: Provider,
+        name: str,
+        *,
+        hurried: bool,
     ) -> tuple[Measure, int | None]:
         """What fits into the window that the model has, which is not made larger for this."""
         info = await provider.show_model(name)
@@ -111,7 +171,8 @@ class SummaryWriter:
             ours=provider.capabilities.context_size,
         )
         size, ratio = window.num_ctx or window.size, self._windows.ratio(model)
-        return Measure.of(size, self._most_tokens, ratio), window.num_ctx
+        part = SHORT_PART_TOKENS if hurried else PART_TOKENS
+        return Measure.of(size, self._most_tokens, ratio, part), window.num_ctx
 
     async def _store(
         self, session_id: str, part: Part, reply: SummaryReply, model: str
@@ -132,9 +193,16 @@ class SummaryWriter:
         await self._sessions.update(session_id, change)
         return summary
 
-
-def _has_read(provider: Provider, metadata: SessionMetadata, model: str) -> bool:
-    """Whether the model's server still has the conversation, as the chat sent it, in its cache."""
-    tools, agents = metadata.tool_settings, metadata.agent_settings
-    offered = (tools and (tools.tools or tools.tool_group)) or (agents and agents.enabled_agents)
-    return provider.capabilities.context_size and model == metadata.model and not offered
+    def _has_read(self, provider: Provider, session: ChatSession, model: str) -> bool:
+        """Whether what the model has read last is the conversation, as the chat sent it."""
+        metadata = session.metadata
+        tools, agents = metadata.tool_settings, metadata.agent_settings
+        offered = (tools and (tools.tools or tools.tool_group)) or (
+            agents and agents.enabled_agents
+        )
+        return (
+            provider.capabilities.context_size
+            and model == metadata.model
+            and not offered
+            and self._last_read.session_of(self._windows.weights_key(model)) == session.session_id
+        )

@@ -370,10 +370,10 @@ async def test_a_body_that_never_comes_holds_no_session(site: Site) -> None:
 async def test_who_hangs_up_stops_the_summary(site: Site) -> None:
     """And leaves none."""
     server, ollama = site.server, site.ollama
-    ollama.reply(["Hi"])
+    ollama.reply(["I am fine."])
     ollama.reply(['{"summary": "They greeted each other.", "topics": ["greeting"]}'], delay=60)
     session = await server.new_session()
-    await server.post(f"/chat/{session}", {"message": "Hello"})
+    await server.post(f"/chat/{session}", {"message": "Hello, how are you this morning?"})
     with anyio.move_on_after(10):
         async with anyio.create_task_group() as group:
             group.start_soon(server.post, f"/sessions/{session}/summarize")

@@ -15,6 +15,7 @@ from mochi_server.aio import in_thread
 from mochi_server.messages import AssistantMessage, UserMessage
 from mochi_server.sessions import ConversationSummary, SessionManager
 from tests.support.server import environment, run_command, running_server
+from tests.support.summaries import HELLO
 
 MODEL = "qwen3:14b"
 
@@ -44,7 +45,7 @@ def manager(mochi):
 
 async def make(manager, session_id, *, model=MODEL, days=0, messages=2, summary=None):
     await manager.create(model, session_id=session_id)
-    said = [UserMessage(content="Hello"), AssistantMessage(content="Hi", model=model)]
+    said = [UserMessage(content=HELLO), AssistantMessage(content="I am fine.", model=model)]
     async with manager.edit(session_id) as session:
         session.append(*said[:messages])
         session.metadata.summary = summary
@@ -156,7 +157,7 @@ async def test_a_chat_of_a_running_server_goes_before_the_command(tmp_path, olla
     data = {"data_dir": tmp_path, "models_dir": tmp_path / "models"}
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
         waiting, chatting = await server.new_session(), await server.new_session()
-        await server.post(f"/chat/{waiting}", {"message": "Hello"})
+        await server.post(f"/chat/{waiting}", {"message": HELLO})
         ollama.reply([json.dumps({"summary": "Late.", "topics": []})], delay=60, match="Summarise")
         ollama.reply([json.dumps({"summary": "Done.", "topics": []})], match="Summarise")
         ended = []

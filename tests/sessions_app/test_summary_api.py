@@ -7,6 +7,8 @@ import json
 import anyio
 import pytest
 
+from tests.support.summaries import HELLO
+
 WRITTEN = {"summary": "They greeted each other.", "topics": ["greeting"]}
 NONE = {"summary": None, "topics": None, "model_used": None}
 
@@ -18,7 +20,7 @@ def _models(ollama):
 
 async def said(api, model="qwen3:14b"):
     session_id = await api.new_session(model=model)
-    assert (await api.post(f"/chat/{session_id}", {"message": "Hello"})).status_code == 200
+    assert (await api.post(f"/chat/{session_id}", {"message": HELLO})).status_code == 200
     return session_id
 
 
@@ -120,11 +122,11 @@ async def test_a_summary_of_an_old_file_is_shown(api, mochi):
 
 async def test_a_server_summarises_by_itself_and_catches_up_after_a_kill(server_of, ollama):
     settings = {"summarization_enabled": True, "summarization_interval_seconds": 0.1}
-    ollama.reply(["Hi"])
+    ollama.reply(["I am fine."])
     ollama.reply([json.dumps(WRITTEN)], delay=60)
     async with server_of(ollama=ollama, **settings) as server:
         session_id = await server.new_session()
-        await server.post(f"/chat/{session_id}", {"message": "Hello"})
+        await server.post(f"/chat/{session_id}", {"message": HELLO})
         await ollama.requested(2)
         server.process.kill()
         await server.process.wait()
@@ -139,11 +141,11 @@ async def test_a_server_summarises_by_itself_and_catches_up_after_a_kill(server_
 
 
 async def test_sigterm_does_not_wait_for_a_summary(server_of, ollama):
-    ollama.reply(["Hi"])
+    ollama.reply(["I am fine."])
     ollama.reply([json.dumps(WRITTEN)], delay=60)
     async with server_of(ollama=ollama) as server:
         session_id = await server.new_session()
-        await server.post(f"/chat/{session_id}", {"message": "Hello"})
+        await server.post(f"/chat/{session_id}", {"message": HELLO})
         async with anyio.create_task_group() as group:
             answers = []
 

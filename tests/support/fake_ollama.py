@@ -104,6 +104,9 @@ class FakeOllama:
         """Seconds that loading and reloading a model takes."""
         self.old = old
         """``/api/tags`` as before 0.30."""
+        self.one_fits = False
+        """Whether a model is unloaded when another one is needed, as with
+        ``OLLAMA_MAX_LOADED_MODELS=1``."""
         self.version = "0.24.0" if old else VERSION
         self.models = Models(default_models(), others=Model if any_model else None)
         self.requests: list[Request] = []
@@ -182,6 +185,11 @@ class FakeOllama:
         """Queue a whole answer."""
         script = {"kind": "body", "status": status, "body": body.decode()}
         self._scripts[path].append({**script, "headers": {"Content-Type": content_type}})
+
+    def unload(self) -> None:
+        """Let every model go, as the server does after ``keep_alive``."""
+        for model in self.models.values():
+            model.loaded = None
 
     def forget(self) -> None:
         """Drop all that is queued."""
@@ -322,7 +330,7 @@ class FakeOllama:
         """The runner, loaded with the window that is wanted; nanoseconds of loading."""
         wanted = window_of(body, model)
         model = model.runner
-        while self._busy[model.name] and (self.one_at_a_time or model.loaded != wanted):
+        while self._must_wait(model, wanted):
             await self._changed.wait()
         self._busy[model.name] += 1
         load_ns = LOADED_NS
@@ -330,6 +338,8 @@ class FakeOllama:
             if model.loaded != wanted:
                 self.loads += 1
                 self.reloads += model.loaded is not None
+                if self.one_fits:
+                    self.unload()
                 model.loaded = wanted
                 await asyncio.sleep(self.load_delay)
                 load_ns += int(self.load_delay * 1e9)
@@ -337,6 +347,11 @@ class FakeOllama:
         finally:
             self._busy[model.name] -= 1
             self._notify()
+
+    def _must_wait(self, model: Model, wanted: int) -> bool:
+        if self.one_fits and any(n for name, n in self._busy.items() if name != model.name):
+            return True
+        return bool(self._busy[model.name]) and (self.one_at_a_time or model.loaded != wanted)
 
     def _default(self, body: Body) -> Reply:
         if self.default_reply is not None:

@@ -18,6 +18,8 @@ from .fake_ollama import FakeOllama
 from .turns import MODEL, Bench, bench
 
 WRITTEN = {"summary": "They greeted each other.", "topics": ["greeting"]}
+HELLO = "Hello, how are you this morning?"
+"""Long enough to be summarised, with its answer."""
 
 
 @asynccontextmanager
@@ -83,5 +85,5 @@ def marked(engine: Bench) -> list[str]:
 async def begun(engine: Bench, ollama: FakeOllama, session_id: str) -> None:
     """A summary that holds the model until somebody takes it away."""
     ollama.reply([json.dumps(WRITTEN)], gate=asyncio.Event(), match="Summarise")
-    await engine.turn(session_id, "Hello")
+    await engine.turn(session_id, HELLO)
     await until(lambda: len(summaries(ollama)) == 1)

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from mochi_server.completions import ModelInfo, ModelRequest
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaError
 from mochi_server.providers import ollama as module
+from mochi_server.providers.base import LoadState
 from mochi_server.providers.ollama import OllamaProvider
 from tests.support.fake_ollama import FakeOllama
 
@@ -232,6 +233,26 @@ async def test_recorded_descriptions_of_models_that_cannot_chat(ollama, provider
     ollama.play(name, path="/api/show")
     with pytest.raises(ModelNotFound, match="cannot chat"):
         await provider.show_model("any")
+
+
+async def test_whether_a_request_loads_its_model_is_that_of_the_server(ollama, provider):
+    assert await provider.load_state("qwen3:14b") is LoadState.NONE_LOADED
+    ollama.models["qwen3:14b"].loaded = 8192
+    assert await provider.load_state("qwen3:14b") is LoadState.LOADED
+    assert await provider.load_state("gemma3:4b") is LoadState.OTHERS_LOADED
+    ollama.add_model("kimi:cloud", remote_host="https://ollama.com:443")
+    assert await provider.load_state("kimi:cloud") is LoadState.LOADED
+
+
+@pytest.mark.parametrize(
+    ("version", "reads"),
+    [("0.24.0", True), ("0.0.0", True), ("dev", True), ("0.30.0-rc1", False), ("1.0", False)],
+)
+async def test_servers_before_0_30_read_cancelled_prompts_to_their_end(
+    ollama, provider, version, reads
+):
+    ollama.version = version
+    assert await provider.reads_cancelled_prompts() is reads
 
 
 async def test_the_loaded_window_is_that_of_the_server(ollama, provider):

@@ -10,10 +10,12 @@ import time
 import anyio
 import pytest
 
+from mochi_server.errors import EmptyHistory
 from mochi_server.messages import AssistantMessage, ToolCall, UserMessage
 from mochi_server.sessions.types import ToolSettings
 from tests.support.fake_ollama import Reply
 from tests.support.summaries import (
+    HELLO,
     WRITTEN,
     exchange,
     idle,
@@ -33,7 +35,7 @@ from tests.support.turns import MODEL, bench
 
 async def test_a_turn_that_ended_well_is_summarised_and_the_list_shows_it(engine, ollama):
     reply(ollama)
-    session_id = await said(engine, "Hello")
+    session_id = await said(engine, HELLO)
     await summarised(engine, session_id)
     stored = summary_of(engine, session_id)
     assert {key: stored[key] for key in WRITTEN} == WRITTEN
@@ -48,7 +50,7 @@ async def test_a_turn_that_ended_well_is_summarised_and_the_list_shows_it(engine
 async def test_a_summary_is_no_change_of_the_conversation(tmp_path, ollama):
     async with summarising(tmp_path, ollama, summarization_interval_seconds=1) as engine:
         reply(ollama)
-        session_id = await said(engine, "Hello")
+        session_id = await said(engine, HELLO)
         before = engine.document(session_id)
         assert before["metadata"]["summary"] is None
         await summarised(engine, session_id)
@@ -75,7 +77,7 @@ async def test_the_quiet_time_begins_anew_with_each_turn(tmp_path, ollama):
 async def test_nothing_is_written_where_it_is_switched_off(tmp_path, ollama):
     settings = {"summarization_enabled": False}
     async with summarising(tmp_path, ollama, **settings) as engine:
-        session_id = await said(engine, "Hello")
+        session_id = await said(engine, HELLO)
         assert engine.runtime.summaries.pending == 0
         assert summary_of(engine, session_id) is None
     assert not (tmp_path / ".mochi").exists()
@@ -107,7 +109,7 @@ async def test_a_turn_that_did_not_end_well_is_not_summarised(engine, ollama, re
 
 async def test_what_was_summarised_is_not_summarised_again(engine, ollama):
     reply(ollama)
-    session_id = await said(engine, "Hello")
+    session_id = await said(engine, HELLO)
     await summarised(engine, session_id)
     engine.runtime.summaries.schedule(session_id)
     await idle(engine)
@@ -118,25 +120,110 @@ async def test_what_was_summarised_is_not_summarised_again(engine, ollama):
 
 
 async def test_the_model_is_asked_in_its_one_window_without_thinking(engine, ollama):
-    session_id = await said(engine, "Hello")
+    session_id = await said(engine, HELLO)
     await idle(engine)
     chat, body = ollama.chats
     assert body["options"]["num_ctx"] == chat["options"]["num_ctx"]
     assert body["think"] is False
     assert body["truncate"] is False
-    assert body["format"]["properties"].keys() == {"summary", "topics"}
+    assert [*body["format"]["properties"]] == body["format"]["required"] == ["topics", "summary"]
     assert ollama.reloads == 0
     assert summary_of(engine, session_id) is not None
 
 
 async def test_a_conversation_that_the_model_has_just_read_is_sent_as_it_was(engine, ollama):
     """So that its cache serves the summary, and the next turn after it."""
-    await said(engine, "Hello", system_prompt="Be brief.")
+    await said(engine, HELLO, system_prompt="Be brief.")
     await idle(engine)
     chat, body = ollama.chats
     assert body["messages"][:2] == chat["messages"]
     assert [message["role"] for message in body["messages"][2:]] == ["assistant", "user"]
     assert "Summarise" in body["messages"][-1]["content"]
+
+
+def is_whole(body):
+    """Whether the request is the conversation as the chat sends it."""
+    return len(body["messages"]) > 2
+
+
+async def test_a_conversation_that_the_model_has_read_before_another_one_is_not_sent_whole(
+    quiet, ollama
+):
+    first, second = await said(quiet, HELLO), await said(quiet, HELLO)
+    for session_id in (second, first):
+        await quiet.runtime.summaries.bring_up_to_date(session_id)
+    assert [is_whole(body) for body in summaries(ollama)] == [True, False]
+    await quiet.turn(second, HELLO)
+    await quiet.turn(first, HELLO)
+    await quiet.runtime.summaries.bring_up_to_date(second)
+    await quiet.runtime.summaries.bring_up_to_date(first)  # a summary is another conversation, too
+    assert [is_whole(body) for body in summaries(ollama)[2:]] == [False, False]
+
+
+async def test_what_a_model_reads_for_another_process_is_known(tmp_path, ollama):
+    settings = {"summarization_interval_seconds": 60}
+    async with (
+        summarising(tmp_path, ollama, **settings) as one,
+        summarising(tmp_path, ollama, **settings) as two,
+    ):
+        first = await said(one, HELLO)
+        second = await said(two, HELLO)
+        await one.runtime.summaries.bring_up_to_date(second)
+        await two.runtime.summaries.bring_up_to_date(first)
+    assert [is_whole(body) for body in summaries(ollama)] == [True, False]
+
+
+async def test_a_conversation_is_not_sent_whole_to_a_model_that_was_let_go_since(quiet, ollama):
+    session_id = await said(quiet, HELLO)
+    ollama.unload()
+    await quiet.runtime.summaries.summarize(session_id)
+    assert [is_whole(body) for body in summaries(ollama)] == [False]
+
+
+async def test_a_conversation_of_a_few_characters_is_not_summarised(engine, ollama):
+    session_id = await said(engine, "Hello")  # 20 characters with the answer
+    await idle(engine)
+    assert (summaries(ollama), marked(engine)) == ([], [])
+    with pytest.raises(EmptyHistory, match="Too little"):
+        await engine.runtime.summaries.summarize(session_id)
+    await engine.turn(session_id, "Hello!")
+    await until(lambda: summary_of(engine, session_id))
+
+
+# On a server that reads a cancelled prompt to its end
+
+
+async def test_prompts_stay_short_where_a_cancelled_one_is_read_to_its_end(
+    quiet, ollama, monkeypatch
+):
+    session_id = await quiet.session()
+    async with quiet.sessions.edit(session_id) as session:
+        for number in range(20):
+            session.append(*exchange(f"question {number} " * 40, f"answer {number} " * 40))
+    await quiet.runtime.summaries.bring_up_to_date(session_id, anew=True)
+    [whole] = summaries(ollama)
+    assert ollama.count(whole["messages"], ()) > 3000
+    for version in ("0.24.0", "0.0.0"):
+        monkeypatch.setattr(ollama, "version", version)
+        before = len(summaries(ollama))
+        await quiet.runtime.summaries.bring_up_to_date(session_id, anew=True)
+        parts = summaries(ollama)[before:]
+        assert len(parts) > 2
+        assert all(ollama.count(body["messages"], ()) < 1200 for body in parts)
+
+
+async def test_the_quiet_time_is_longer_where_a_cancelled_prompt_is_read_to_its_end(
+    tmp_path, ollama, monkeypatch
+):
+    monkeypatch.setattr(ollama, "version", "0.24.0")
+    async with summarising(tmp_path, ollama, summarization_interval_seconds=0.1) as engine:
+        session_id = await said(engine, HELLO)
+        await anyio.sleep(0.8)
+        await said(engine, "Hello")  # of another session, which has nothing to summarise
+        ended = time.monotonic()
+        await until(lambda: summaries(ollama))
+        assert time.monotonic() - ended > 1.9
+        await summarised(engine, session_id, "Lorem ipsum")
 
 
 async def test_a_long_conversation_is_summarised_from_its_summary_and_what_is_new(tmp_path, ollama):
@@ -177,20 +264,20 @@ async def test_a_conversation_that_fits_nowhere_is_read_in_parts_each_stored(tmp
 
 
 async def test_an_edited_message_is_summarised_from_the_beginning(engine, ollama):
-    session_id = await said(engine, "Hello", tool_settings=ToolSettings(tools=["x"]))
+    session_id = await said(engine, HELLO, tool_settings=ToolSettings(tools=["x"]))
     await idle(engine)
     async with engine.sessions.edit(session_id) as session:
-        session.edit_user_message(0, "Good evening")
+        session.edit_user_message(0, "Good evening, how are you?")
     reply(ollama, summary="They said good evening.")
     await engine.turn(session_id, None)
     await summarised(engine, session_id, "They said good evening.")
     question = summaries(ollama)[-1]["messages"][-1]["content"]
-    assert "[user] Good evening" in question
+    assert "[user] Good evening, how are you?" in question
     assert "Summary so far" not in question
 
 
 async def test_what_was_edited_while_it_was_summarised_keeps_no_summary(quiet, ollama):
-    session_id = await said(quiet, "Hello")
+    session_id = await said(quiet, HELLO)
     gate = asyncio.Event()
     ollama.reply([json.dumps(WRITTEN)], gate=gate, match="Summarise")
     work = asyncio.ensure_future(quiet.runtime.summaries.summarize(session_id))
@@ -203,7 +290,7 @@ async def test_what_was_edited_while_it_was_summarised_keeps_no_summary(quiet, o
 
 
 async def test_a_summary_loses_nothing_of_a_turn_that_runs_meanwhile(quiet, ollama):
-    session_id = await said(quiet, "Hello")
+    session_id = await said(quiet, HELLO)
     gate = asyncio.Event()
     ollama.one_at_a_time = False
     ollama.reply([json.dumps(WRITTEN)], gate=gate, match="Summarise")
@@ -215,7 +302,7 @@ async def test_a_summary_loses_nothing_of_a_turn_that_runs_meanwhile(quiet, olla
     gate.set()
     await work
     assert [message["content"] for message in quiet.stored(session_id)] == [
-        "Hello", "You said: Hello", "And then?", "You said: And then?",
+        HELLO, f"You said: {HELLO}", "And then?", "You said: And then?",
     ]  # fmt: skip
     stored = summary_of(quiet, session_id)
     assert stored["through_message_id"] == quiet.stored(session_id)[1]["message_id"]
@@ -234,12 +321,45 @@ async def test_a_part_that_is_too_long_after_all_is_halved(quiet, ollama):
 
 
 async def test_more_than_was_asked_for_is_cut_and_no_failure(quiet, ollama):
-    session_id = await said(quiet, "Hello")
+    session_id = await said(quiet, HELLO)
     reply(ollama, summary="word " * 1000, topics=["Asyncio", "asyncio ", "", *map(str, range(20))])
     found = await quiet.runtime.summaries.summarize(session_id)
     assert len(found.summary) <= 1000
     assert found.summary.endswith("word...")
     assert found.topics == ["Asyncio", *map(str, range(7))]
+
+
+async def test_a_summary_that_is_whole_is_taken_from_a_reply_that_was_cut(quiet, ollama):
+    """As Ollama does after 30 times white space."""
+    session_id = await said(quiet, HELLO)
+    content = json.dumps(WRITTEN).removesuffix("}") + "\n " * 15
+    message = {"role": "assistant", "content": content}
+    reply = {"model": MODEL, "created_at": "2026-11-21T20:31:05Z", "message": message}
+    cut = json.dumps(reply | {"done": False}).encode()
+    ollama.play_body(cut, content_type="application/json; charset=utf-8")
+    found = await quiet.runtime.summaries.summarize(session_id)
+    assert (found.summary, found.topics) == (WRITTEN["summary"], WRITTEN["topics"])
+    assert len(summaries(ollama)) == 1
+
+
+async def test_a_reply_in_another_form_is_asked_for_so_that_it_can_end_differently(quiet, ollama):
+    session_id = await said(quiet, HELLO)
+    ollama.reply(['{"topics": ["greet'], match="Summarise")
+    reply(ollama)
+    assert (await quiet.runtime.summaries.summarize(session_id)).summary == WRITTEN["summary"]
+    first, second = (body["options"] for body in summaries(ollama))
+    assert first.keys().isdisjoint({"seed", "temperature"})
+    assert second["seed"] != -1
+    assert second["temperature"] != 0.8  # Ollama's own
+
+
+async def test_a_summary_that_repeats_the_instruction_is_refused(quiet, ollama):
+    session_id = await said(quiet, HELLO)
+    instruction = "Summarise the conversation in two to five sentences, in the language that it is"
+    reply(ollama, summary=f"{instruction} held in. What was asked, and what came of it.")
+    reply(ollama)
+    assert (await quiet.runtime.summaries.summarize(session_id)).summary == WRITTEN["summary"]
+    assert len(summaries(ollama)) == 2
 
 
 # Failures
@@ -251,7 +371,7 @@ async def test_a_reply_in_another_form_changes_nothing_and_is_logged(
 ):
     for _ in range(2):  # it is asked twice
         ollama.reply([answer], match="Summarise")
-    session_id = await said(engine, "Hello")
+    session_id = await said(engine, HELLO)
     with caplog.at_level(logging.WARNING, "mochi_server.services.summarization"):
         await idle(engine)
     assert summary_of(engine, session_id) is None
@@ -262,7 +382,7 @@ async def test_a_reply_in_another_form_changes_nothing_and_is_logged(
 
 async def test_a_deleted_session_is_forgotten(tmp_path, ollama, caplog):
     async with summarising(tmp_path, ollama, summarization_interval_seconds=1) as engine:
-        session_id = await said(engine, "Hello")
+        session_id = await said(engine, HELLO)
         await engine.sessions.delete(session_id)
         await idle(engine)
         assert marked(engine) == []
@@ -271,6 +391,6 @@ async def test_a_deleted_session_is_forgotten(tmp_path, ollama, caplog):
 
 async def test_a_folder_that_cannot_be_written_hinders_no_turn(engine, ollama, tmp_path):
     (tmp_path / ".mochi").write_text("in the way")
-    session_id = await said(engine, "Hello", "Again")
+    session_id = await said(engine, HELLO, "Again")
     await idle(engine)
     assert len(engine.stored(session_id)) == 4

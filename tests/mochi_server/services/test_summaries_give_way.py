@@ -13,7 +13,9 @@ from mochi_server.services import summarization
 from mochi_server.sessions.marks import FileMarks
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from tests.support.agents import write_skill
+from tests.support.fake_ollama import FakeOllama
 from tests.support.summaries import (
+    HELLO,
     WRITTEN,
     begun,
     exchange,
@@ -28,6 +30,8 @@ from tests.support.summaries import (
     until,
 )
 from tests.support.turns import bench
+
+OTHER = "gemma3:4b"
 
 # To whom it yields
 
@@ -50,17 +54,26 @@ async def test_a_chat_of_another_session_takes_the_model_away(engine, ollama):
     first, second = await engine.session(), await engine.session()
     await begun(engine, ollama, first)
     with anyio.fail_after(20):
-        await engine.turn(second, "Me first")
+        await engine.turn(second, f"Me first. {HELLO}")
     assert ollama.disconnects == 1
     for session_id in (first, second):
         await until(lambda session_id=session_id: summary_of(engine, session_id))
 
 
-async def test_a_chat_with_another_model_lets_a_summary_run(engine, ollama):
+async def test_a_chat_with_another_model_of_the_server_takes_it_away(engine, ollama):
     session_id = await engine.session()
     await begun(engine, ollama, session_id)
-    other = await engine.session("gemma3:4b")
+    other = await engine.session(OTHER)
     await engine.turn(other, "Hello")
+    assert ollama.disconnects == 1
+    await until(lambda: summary_of(engine, session_id))
+
+
+async def test_a_chat_on_another_server_lets_a_summary_run(engine, ollama):
+    session_id = await engine.session()
+    await begun(engine, ollama, session_id)
+    async with FakeOllama() as elsewhere, bench(engine.settings.data_dir, elsewhere) as other:
+        await other.turn(await other.session(), HELLO)
     assert ollama.disconnects == 0
 
 
@@ -77,7 +90,7 @@ async def occupied(engine, ollama):
 
 async def test_no_summary_begins_while_a_turn_has_the_model(engine, ollama):
     _, gate, _reader = await occupied(engine, ollama)
-    done = await said(engine, "Hello")
+    done = await said(engine, HELLO)
     await anyio.sleep(0.1)
     assert summaries(ollama) == []
     gate.set()
@@ -104,7 +117,7 @@ async def test_on_a_model_that_always_has_a_turn_a_summary_comes_beside_it(
 async def test_summaries_of_one_model_come_one_after_the_other(tmp_path, ollama):
     ollama.one_at_a_time = False
     async with summarising(tmp_path, ollama, summarization_interval_seconds=0.2) as engine:
-        ids = [await said(engine, "Hello") for _ in range(3)]
+        ids = [await said(engine, HELLO) for _ in range(3)]
         gates = [asyncio.Event() for _ in ids]
         for gate in gates:
             ollama.reply([json.dumps(WRITTEN)], gate=gate, match="Summarise")
@@ -133,7 +146,7 @@ async def test_two_processes_do_not_summarise_one_session(tmp_path, ollama):
         session_id = await one.session()
         gate = asyncio.Event()
         ollama.reply([json.dumps(WRITTEN)], gate=gate, match="Summarise")
-        await one.turn(session_id)
+        await one.turn(session_id, HELLO)
         await until(lambda: summaries(ollama))
         work = asyncio.ensure_future(two.runtime.summaries.bring_up_to_date(session_id))
         await anyio.sleep(0.1)
@@ -164,7 +177,7 @@ async def test_a_stop_cancels_a_summary_and_the_next_start_catches_it_up(tmp_pat
 
 
 async def test_a_stop_ends_what_somebody_has_asked_for(quiet, ollama):
-    session_id = await said(quiet, "Hello")
+    session_id = await said(quiet, HELLO)
     ollama.reply([json.dumps(WRITTEN)], gate=asyncio.Event(), match="Summarise")
     asked = asyncio.ensure_future(quiet.runtime.summaries.summarize(session_id))
     await until(lambda: summaries(ollama))
@@ -177,7 +190,7 @@ async def test_what_the_model_could_not_be_reached_for_is_caught_up(tmp_path, ol
     async with summarising(tmp_path, ollama) as engine:
         session_id = await engine.session()
         async with engine.sessions.edit(session_id) as session:
-            session.append(*exchange("Hello", "Hi"))
+            session.append(*exchange(HELLO, "I am fine."))
         await ollama.__aexit__()
         engine.runtime.summaries.schedule(session_id)
         await idle(engine)
@@ -189,7 +202,7 @@ async def test_a_start_catches_up_one_after_the_other_and_only_what_was_interrup
     tmp_path, ollama
 ):
     async with bench(tmp_path, ollama) as engine:
-        ids = [await said(engine, f"Hello {number}") for number in range(3)]
+        ids = [await said(engine, f"{HELLO} {number}") for number in range(3)]
         old = await said(engine, "Never marked")
     marks = FileMarks(engine.settings.sessions_state_path / "summaries")
     for name in (*ids, "gone"):
@@ -222,7 +235,7 @@ async def test_a_start_leaves_alone_what_a_server_with_other_sessions_was_interr
 async def test_sessions_in_memory_are_summarised_and_leave_nothing_behind(tmp_path, ollama):
     settings = {"session_storage": "memory"}
     async with summarising(tmp_path, ollama, **settings) as engine:
-        session_id = await said(engine, "Hello")
+        session_id = await said(engine, HELLO)
         await idle(engine)
         assert (await engine.sessions.get(session_id)).metadata.summary is not None
     assert list(tmp_path.iterdir()) == []
@@ -239,7 +252,9 @@ async def test_the_work_of_an_agent_is_not_summarised_only_what_the_person_reads
     ollama.reply(["It is done."])
     settings = AgentSettings(enabled_agents=["helper"])
     tools = ToolSettings(execution_policy="never_confirm")
-    session_id = await said(engine, "Please", agent_settings=settings, tool_settings=tools)
+    session_id = await said(
+        engine, f"Please. {HELLO}", agent_settings=settings, tool_settings=tools
+    )
     await idle(engine)
     [chat] = (await engine.runtime.agent_sessions.list()).entries
     assert chat["message_count"] > 2
@@ -258,6 +273,6 @@ async def test_a_summary_makes_way_for_an_agent_of_its_model(engine, ollama, tmp
     settings = AgentSettings(enabled_agents=["helper"])
     tools = ToolSettings(execution_policy="never_confirm")
     with anyio.fail_after(30):
-        await said(engine, "Please", agent_settings=settings, tool_settings=tools)
+        await said(engine, HELLO, agent_settings=settings, tool_settings=tools)
     assert ollama.disconnects == 1
     await until(lambda: summary_of(engine, summarised_first))

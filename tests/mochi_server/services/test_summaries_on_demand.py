@@ -10,6 +10,7 @@ import pytest
 from mochi_server.errors import EmptyHistory, ModelNotFound, SessionBusy, SummaryModelRequired
 from mochi_server.services.summarization import Outcome
 from tests.support.summaries import (
+    HELLO,
     WRITTEN,
     begun,
     exchange,
@@ -45,7 +46,7 @@ async def test_the_chats_model_writes_or_else_the_sessions_summary_model(
 ):
     session_id = await quiet.session(model)
     async with quiet.sessions.edit(session_id) as session:
-        session.append(*exchange("Hello", "Hi"))
+        session.append(*exchange(HELLO, "I am fine."))
         session.metadata.summary_model = summary_model
     outcome = await quiet.runtime.summaries.bring_up_to_date(session_id)
     assert outcome is (Outcome.WRITTEN if writes else Outcome.NO_MODEL)
@@ -53,7 +54,7 @@ async def test_the_chats_model_writes_or_else_the_sessions_summary_model(
 
 
 async def test_somebody_who_asks_may_name_a_model(quiet):
-    session_id = await said(quiet, "Hello", model=MODEL)
+    session_id = await said(quiet, HELLO, model=MODEL)
     summarize = quiet.runtime.summaries.summarize
     assert (await summarize(session_id, OTHER)).model_extra["model"] == OTHER
     with pytest.raises(SummaryModelRequired):
@@ -63,7 +64,7 @@ async def test_somebody_who_asks_may_name_a_model(quiet):
 
 
 async def test_somebody_who_asks_gets_it_anew_where_nothing_is_new(quiet, ollama):
-    session_id = await said(quiet, "Hello")
+    session_id = await said(quiet, HELLO)
     reply(ollama, summary="First.")
     reply(ollama, summary="Second.")
     summarize = quiet.runtime.summaries.summarize
@@ -79,7 +80,7 @@ async def test_nothing_said_is_nothing_to_summarise(quiet):
 
 async def test_who_asks_second_is_told_that_somebody_has(quiet, ollama, monkeypatch):
     monkeypatch.setattr("mochi_server.services.summarization.WAIT_SECONDS", 0.05)
-    session_id = await said(quiet, "Hello")
+    session_id = await said(quiet, HELLO)
     gate = asyncio.Event()
     ollama.reply([json.dumps(WRITTEN)], gate=gate, match="Summarise")
     first = asyncio.ensure_future(quiet.runtime.summaries.summarize(session_id))

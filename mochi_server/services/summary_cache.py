@@ -1,0 +1,59 @@
+"""Whose conversation a model has read last, and so may still have in its cache."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from ..files import hand_over, make_folder
+from .summary_lanes import digest_of
+
+WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+SUFFIX = ".last"
+
+
+class LastReadConversations:
+    """The session whose conversation each model has read last, by the key of its weights.
+
+    Args:
+        folder: Where processes meet that use the same models, which is made when it is needed;
+            None for one process alone.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._sessions: dict[str, str] = {}
+
+    def note(self, weights: str, session_id: str) -> None:
+        """Remember that the model reads this session's conversation."""
+        if self._folder is None:
+            self._sessions[weights] = session_id
+            return
+        path = self._path(self._folder, weights)
+        with suppress(OSError):
+            make_folder(path.parent)
+            with open(os.open(path, WRITE, 0o600), "w") as file:  # noqa: PTH123 - a descriptor
+                hand_over(path, file.fileno())
+                file.write(session_id)
+
+    def forget(self, weights: str) -> None:
+        """Remember that the model reads something else."""
+        if self._folder is None:
+            self._sessions.pop(weights, None)
+        else:
+            with suppress(OSError):
+                self._path(self._folder, weights).unlink()
+
+    def session_of(self, weights: str) -> str | None:
+        """The session's id; None if that is not known."""
+        if self._folder is None:
+            return self._sessions.get(weights)
+        try:
+            return self._path(self._folder, weights).read_text() or None
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    @staticmethod
+    def _path(folder: Path, weights: str) -> Path:
+        return folder / f"{digest_of(weights)}{SUFFIX}"
