@@ -17,5 +17,5 @@ from .loading import find_agents
 def check_agents(**_: object) -> list[CheckMessage]:
     """``agents.W001``: every agent can be used, and has what it names."""
     hint = "Correct it; the other agents work meanwhile."
-    problems = find_agents(settings.MOCHI)[1]
+    problems = [each for each in find_agents(settings.MOCHI)[1] if not each.is_hint]
     return [checks.Warning(str(each), hint=hint, id="agents.W001") for each in problems]

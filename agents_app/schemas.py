@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,6 +24,7 @@ PROBLEM: JSONObject = {
     "line": 2,
     "reason": "description is missing",
     "tool": None,
+    "severity": "warning",
 }
 LIST: JSONObject = {"agents": {"coder": LINE}, "problems": [PROBLEM]}
 TOOL: JSONObject = {
@@ -116,6 +117,7 @@ class AgentProblem(BaseModel):
     line: int | None = Field(description="From 1; null when the whole file is meant.")
     reason: str
     tool: str | None = Field(description="The tool that is missing for this reason.")
+    severity: Literal["warning", "hint"] = Field(description="`hint`: nothing is wrong.")
 
 
 class AgentList(BaseModel):

@@ -65,7 +65,7 @@ class ReloadCommand(BaseCommand):
         self.stdout.write(self._json(found) if options["json"] else "\n".join(self._text(found)))
         if not options["check"]:
             _tell_servers(mochi.state_path / self.stamp)
-        elif found.problems:
+        elif any(not problem.is_hint for problem in found.problems):
             sys.exit(1)
 
     def _json(self, found: Found) -> str:
@@ -80,7 +80,8 @@ class ReloadCommand(BaseCommand):
             yield f"No {self.noun} in {found.folder}."
         for problem in found.problems:
             tool = f" ({problem.tool})" if problem.tool else ""
-            yield plain(f"problem: {problem}{tool}")
+            kind = "hint" if problem.is_hint else "problem"
+            yield plain(f"{kind}: {problem}{tool}")
 
 
 def _tell_servers(stamp: Path) -> None:

@@ -110,5 +110,6 @@ def _next_steps(folder: Path) -> str:
         "Next:\n"
         f"  mochi-server --data-dir {shlex.quote(str(folder))}\n"
         "  curl localhost:8000/api/v1/tools    # what a session can offer to its model\n"
-        f"Change and delete what you like; what you add to {folder / 'tools'} is a tool too.\n"
+        f"Change and delete what you like. Put tools of your own into a folder in "
+        f"{folder / 'tools'}, with an __init__.py, which may be empty.\n"
     )

@@ -17,5 +17,5 @@ from .loading import describe_tools
 def check_tools(**_: object) -> list[CheckMessage]:
     """``tools.W001``: everything in the folder of tools can be used."""
     hint = "Correct it; the other tools work meanwhile."
-    problems = describe_tools(settings.MOCHI).problems
+    problems = [each for each in describe_tools(settings.MOCHI).problems if not each.is_hint]
     return [checks.Warning(str(each), hint=hint, id="tools.W001") for each in problems]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -21,6 +21,7 @@ PROBLEM: JSONObject = {
     "line": 3,
     "reason": "SyntaxError: invalid syntax",
     "tool": None,
+    "severity": "warning",
 }
 LIST: JSONObject = {
     "tools": {"add_numbers": SHORT},
@@ -104,6 +105,9 @@ class ToolProblem(BaseModel):
     line: int | None = Field(description="From 1; null when the whole file is meant.")
     reason: str
     tool: str | None = Field(description="The tool that is missing for this reason.")
+    severity: Literal["warning", "hint"] = Field(
+        description="`hint`: nothing is wrong; functions of the file are left out."
+    )
 
 
 class ToolList(BaseModel):

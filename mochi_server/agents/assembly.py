@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from ..tools.base import LoadedFolder, Problem, Tool
 from ..tools.directory import FunctionTool
@@ -97,7 +98,7 @@ class _Draft:
             return {}
         found = loaded.description
         if not found.tools:
-            self.fatal += found.problems or [
+            self.fatal += [replace(each, severity="warning") for each in found.problems] or [
                 Problem(file=found.folder, line=None, reason="no tool is exported in __all__")
             ]
             return {}

@@ -222,6 +222,6 @@ def _tell(new: Mapping[str, AgentDefinition], old: Mapping[str, AgentDefinition]
     told = {problem for each in old.values() for problem in each.problems}
     for problem in (problem for each in new.values() for problem in each.problems):
         if problem not in told:
-            logger.warning("%s", problem)
+            logger.log(logging.INFO if problem.is_hint else logging.WARNING, "%s", problem)
     usable = sum(each.valid for each in new.values())
     logger.info("Found %d agents, %d of them usable", len(new), usable)

@@ -28,12 +28,18 @@ async def look_at_agents(runtime: Runtime) -> list[Finding]:
 
 
 def _problems(problems: Sequence[Problem], others: str, command: str) -> list[Finding]:
-    findings = [
+    """A warning for each problem; a note for what is left out and needs no correction."""
+    warnings = [
         warning(
             f"{each.file}:{each.line or 1}: {each.reason}"
             + (f" ({each.tool})" if each.tool else ""),
             f"Correct it; the other {others} work meanwhile.",
         )
         for each in problems
+        if not each.is_hint
     ]
-    return some(findings, lambda count: note(f"{count} problems more.", f"{command} shows all."))
+    hints = [note(str(each)) for each in problems if each.is_hint]
+    return [
+        *some(warnings, lambda count: note(f"{count} problems more.", f"{command} shows all.")),
+        *some(hints, lambda count: note(f"{count} hints more.", f"{command} shows all.")),
+    ]

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import JSONObject
 from ..events import Event
@@ -22,9 +22,12 @@ class ToolFailed(Exception):
     """A call ended without a result; the text tells the model why."""
 
 
+Severity = Literal["warning", "hint"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why something in a folder of tools could not be used."""
+    """Why something in a folder of tools could not be used, or is not."""
 
     file: str
     """Absolute path."""
@@ -33,14 +36,27 @@ class Problem:
     reason: str
     tool: str | None = None
     """The name of the tool that is missing for this reason."""
+    severity: Severity = "warning"
+    """``hint``: nothing is wrong, but functions are left out."""
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.severity == "hint"
 
     def __str__(self) -> str:
         """``/tools/__init__.py:3: …``, as compilers have it."""
         return f"{self.file}:{self.line or 1}: {self.reason}"
 
     def as_json(self) -> JSONObject:
-        """``{"file", "line", "reason", "tool"}``."""
-        return {"file": self.file, "line": self.line, "reason": self.reason, "tool": self.tool}
+        """``{"file", "line", "reason", "tool", "severity"}``."""
+        return {
+            "file": self.file,
+            "line": self.line,
+            "reason": self.reason,
+            "tool": self.tool,
+            "severity": self.severity,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,32 @@ from .results import clean
 from .signatures import Function, Unsupported, unwrapped
 
 
+def function_of(thing: Any) -> Any:  # noqa: ANN401 - any object
+    """The function within a tool of LangChain or smolagents; anything else as it is.
+
+    They are known by their attributes, so neither package is imported. The description of a tool
+    stands in for the docstring that its function does not have.
+    """
+    if isinstance(thing, type) or inspect.isroutine(thing):
+        return thing
+    if not all(isinstance(getattr(thing, name, None), str) for name in ("name", "description")):
+        return thing
+    if hasattr(thing, "args_schema"):  # LangChain's StructuredTool and Tool
+        function = getattr(thing, "func", None) or getattr(thing, "coroutine", None)
+    elif isinstance(getattr(thing, "inputs", None), dict):  # smolagents' Tool
+        function = getattr(thing, "forward", None)
+        function = getattr(function, "__wrapped__", function)  # @tool adds a parameter ``self``
+    else:
+        return thing
+    if not inspect.isroutine(function):
+        return thing
+    if inspect.getdoc(function):
+        return function
+    described = partial(function)
+    described.__doc__ = thing.description
+    return described
+
+
 def check_kind(thing: object) -> None:
     """Hold that it can be called for a result.
 

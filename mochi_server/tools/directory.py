@@ -149,7 +149,7 @@ class DirectorySource(ToolSource):
     def _state_of(self, folder: LoadedFolder, look: Look) -> _State:
         found = folder.description
         for problem in found.problems:
-            logger.warning("%s", problem)
+            logger.log(logging.INFO if problem.is_hint else logging.WARNING, "%s", problem)
         logger.info("Loaded %d tools of %s", len(found.tools), found.folder)
         tools = tuple(
             FunctionTool(details, folder, source=self.name, default_timeout=self._default_timeout)

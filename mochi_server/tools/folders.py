@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .base import Problem
-from .results import reason_of
+from .signatures import is_filled_elsewhere
 
 NOT_TOOLS = {"venv", "env", "node_modules", "site-packages", "build", "dist"}
 
@@ -41,52 +40,67 @@ def _why_not(folder: Path) -> str | None:
     return None
 
 
-def unexported(folder: Path, is_loaded: Callable[[Path], bool]) -> Iterator[Problem]:
-    """A problem for each file with functions, or errors, that nothing has imported."""
-    for file in sorted(folder.glob("*.py")):
-        if file.name.startswith(("_", ".", "test_", "conftest")) or is_loaded(file):
-            continue
-        if error := _syntax_error(file):
-            yield Problem(file=str(file), line=error.lineno, reason=reason_of(error))
-        elif functions := list(_functions(file)):
-            reason = (
-                "nothing exports its functions; to offer them, write in the folder's __init__.py: "
-                f"from .{file.stem} import {', '.join(functions)}; __all__ = {functions!r}"
-            )
-            yield Problem(file=str(file), line=None, reason=reason)
+def modules(folder: Path) -> list[Path]:
+    """The Python files of a folder that may have tools, by name, beside its ``__init__.py``."""
+    skipped = ("_", ".", "test_", "conftest")
+    return [file for file in sorted(folder.glob("*.py")) if not file.name.startswith(skipped)]
 
 
-def _syntax_error(file: Path) -> SyntaxError | None:
-    try:
-        ast.parse(file.read_bytes())
-    except SyntaxError as error:
-        return error
-    except (OSError, ValueError, RecursionError, MemoryError):
-        return None
-    return None
+def public_functions(file: Path) -> dict[str, str | None]:
+    """The public functions of a file, each with what it lacks to be a tool, or None.
+
+    Raises:
+        SyntaxError: the file is not Python.
+    """
+    return {
+        node.name: _lack(node)
+        for node in _parse(file)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_"
+    }
 
 
-def _functions(file: Path) -> Iterator[str]:
-    """Names of the public functions of a file."""
-    for node in _body(file):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
-            yield node.name
+def _lack(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+    """What a function lacks, as far as its text shows."""
+    if not ast.get_docstring(function):
+        return "has no docstring"
+    arguments = function.args
+    for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        if each.annotation is None and not is_filled_elsewhere(each.arg):
+            return f"parameter {each.arg!r} has no type hint"
+    return "has no hint for its result" if function.returns is None else None
 
 
 def line_of(file: Path, variable: str) -> int | None:
-    """The line of a file that assigns a variable of the module last."""
+    """The line of a file that assigns or imports a variable of the module last."""
     line = None
     for node in _body(file):
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign | ast.AugAssign):
             targets = [node.target]
-        if any(isinstance(each, ast.Name) and each.id == variable for each in targets):
+        names = {each.id for each in targets if isinstance(each, ast.Name)}
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {each.asname or each.name for each in node.names}
+        if variable in names:
             line = node.lineno
     return line
 
 
 def _body(file: Path) -> list[ast.stmt]:
     try:
+        return _parse(file)
+    except SyntaxError:
+        return []
+
+
+def _parse(file: Path) -> list[ast.stmt]:
+    """The statements of a file; none where it cannot be read.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    try:
         return ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    except SyntaxError:
+        raise
+    except (OSError, ValueError, RecursionError, MemoryError):
         return []

@@ -117,21 +117,24 @@ class ImportedFolder:
         self.root = module
         return module
 
-    def import_sub(self, folder: str) -> ModuleType:
-        """Import one sub-folder.
+    def import_file(self, file: Path) -> ModuleType:
+        """Import a module of the folder, or a package by its ``__init__.py``.
 
         Raises:
             ImportFailed: why and where.
         """
         try:
-            return importlib.import_module(f"{self.name}.{folder}")
+            return importlib.import_module(self._dotted(file))
         except BaseException as error:
-            raise ImportFailed(self.cause(error, self.path / folder / "__init__.py")) from error
+            raise ImportFailed(self.cause(error, file)) from error
 
-    def is_loaded(self, file: Path) -> bool:
-        """Whether a module of the folder has been imported by now."""
-        dotted = ".".join([self.name, *file.relative_to(self.path).with_suffix("").parts])
-        return dotted in sys.modules
+    def loaded(self, file: Path) -> ModuleType | None:
+        """A module of the folder, if it has been imported by now."""
+        return sys.modules.get(self._dotted(file))
+
+    def _dotted(self, file: Path) -> str:
+        parts = file.relative_to(self.path).with_suffix("").parts
+        return ".".join([self.name, *(part for part in parts if part != "__init__")])
 
     def forget(self) -> None:
         """Take the modules out of ``sys.modules``; functions go on, lazy imports do not."""

@@ -6,9 +6,8 @@ of its own, and raises nothing because of the user's code.
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import Any
 from ..errors import JSONObject
 from .arguments import Arguments
 from .base import FolderDescription, FolderSpec, Problem, ToolDescription
-from .callables import check_kind, is_async, runnable, where
-from .folders import candidates, line_of, unexported
+from .callables import check_kind, function_of, is_async, runnable, where
+from .folders import candidates, line_of, modules, public_functions
 from .imports import ImportedFolder, ImportFailed
 from .marks import read_marks
 from .results import clean, reason_of
@@ -137,16 +136,16 @@ def _load(folder: ImportedFolder, found: _Found, *, subfolders: bool) -> None:
         return
     inner, problems = candidates(path) if subfolders else ([], [])
     found.problems += problems
-    exporting = set()
     if (path / "__init__.py").is_file():
-        exporting |= _load_one(folder.import_root, path, None, folder, found)
+        _load_one(folder.import_root, path, None, folder, found)
+    else:
+        _load_one(lambda: folder.root, path, None, folder, found)
     for each in inner:
-        if (each / "__init__.py").is_file():
-            run = partial(folder.import_sub, each.name)
-            exporting |= _load_one(run, each, each.name, folder, found)
-    for each in (path, *inner):
-        if each not in exporting:
-            found.problems += unexported(each, folder.is_loaded)
+        init = each / "__init__.py"
+        if init.is_file():
+            _load_one(partial(folder.import_file, init), each, each.name, folder, found)
+        else:
+            found.problems += _without_init(each)
 
 
 def _load_one(
@@ -155,58 +154,77 @@ def _load_one(
     group: str | None,
     folder: ImportedFolder,
     found: _Found,
-) -> set[Path]:
-    """Import one package; gives its path when what it exports is known (or why it is not)."""
-    file = path / "__init__.py"
+) -> None:
+    """Import one package and take over its tools."""
     try:
-        module = run()
+        _Package(run(), path, group, folder, found).collect()
     except ImportFailed as failed:
         found.problems.append(failed.problem)
-        return {path}
-    try:
-        return {path} if _Package(module, file, group, found).collect() else set()
     except BaseException as error:  # noqa: BLE001 - hooks of the module, like __getattr__
-        found.problems.append(folder.cause(error, file))
-        return {path}
+        found.problems.append(folder.cause(error, path / "__init__.py"))
+
+
+def _without_init(path: Path) -> Iterator[Problem]:
+    """A hint for each file with functions in a sub-folder that is no package."""
+    for file in modules(path):
+        try:
+            names = public_functions(file)
+        except SyntaxError as error:
+            yield _left_out(file, reason_of(error), error.lineno)
+            continue
+        if names:
+            how = "the folder has no __init__.py; with one, which may be empty, they can be tools"
+            yield _left_out(file, f"{', '.join(names)} ({how})")
+
+
+def _left_out(file: Path, reason: str, line: int | None = None) -> Problem:
+    return Problem(file=str(file), line=line, reason=f"left out: {reason}", severity="hint")
 
 
 class _Package:
     """One imported package whose tools are being looked at."""
 
-    def __init__(self, module: ModuleType, file: Path, group: str | None, found: _Found) -> None:
+    def __init__(
+        self,
+        module: ModuleType,
+        path: Path,
+        group: str | None,
+        folder: ImportedFolder,
+        found: _Found,
+    ) -> None:
         self.module = module
-        self.file = file
+        self.path = path
+        self.file = path / "__init__.py"
+        self.folder = folder
         self.found = found
         self.marks, problems = read_marks(module, group)
         for variable, reason in problems:
             self._problem(reason, variable=variable)
 
-    def collect(self) -> bool:
-        """Take the tools over; gives whether the package exports anything."""
-        if not hasattr(self.module, "__all__"):
-            self._miss_all()
-        own = [name for name in self.marks.exported if self._take(name)]
+    def collect(self) -> None:
+        """Take the tools over: what ``__all__`` names, or without it what the files define."""
+        if hasattr(self.module, "__all__"):
+            self._check_lists("which __all__ does not export")
+            own = [name for name in self.marks.exported if self._take_exported(name)]
+            self.found.problems += self._not_exported()
+        else:
+            own = self._take_public()
+        for group, names in self.marks.groups_of(own):
+            self.found.groups.setdefault(group, []).extend(names)
+
+    def _check_lists(self, otherwise: str) -> None:
+        """Name what the lists have and the package has not.
+
+        A wrong name among the destructive tools may stand for any of the others.
+        """
+        wrong: set[str] = set()
         for variable, names in self.marks.named():
             for name in names:
                 if name not in self.marks.exported:
-                    self._problem(
-                        f"{variable} names {name!r}, which __all__ does not export",
-                        variable=variable,
-                    )
-        for group, names in self.marks.groups_of(own):
-            self.found.groups.setdefault(group, []).extend(names)
-        return bool(self.marks.exported)
-
-    def _miss_all(self) -> None:
-        """Say so when the package has functions of its own and exports none."""
-        package = self.module.__name__
-        names = [
-            name
-            for name, thing in vars(self.module).items()
-            if inspect.isfunction(thing) and name[0] != "_" and thing.__module__.startswith(package)
-        ]
-        if names:
-            self._problem(f"exports no tools; to offer them: __all__ = {names!r}")
+                    wrong.add(variable)
+                    self._problem(f"{variable} names {name!r}, {otherwise}", variable=variable)
+        if "__destructive__" in wrong:
+            self.marks = replace(self.marks, destructive=None)
 
     def _problem(self, reason: str, *, variable: str = "__all__", tool: str | None = None) -> None:
         line = line_of(self.file, variable)
@@ -214,7 +232,7 @@ class _Package:
             Problem(file=str(self.file), line=line, reason=reason, tool=tool)
         )
 
-    def _take(self, name: str) -> bool:
+    def _take_exported(self, name: str) -> bool:
         """Make a tool of one exported name; gives whether there is one now."""
         if not hasattr(self.module, name):
             self._problem(
@@ -222,41 +240,116 @@ class _Package:
                 tool=name,
             )
             return False
-        function = getattr(self.module, name)
-        known = self.found.tools.get(name)
-        if known is not None:
-            return self._same(known, function, name)
+        thing = getattr(self.module, name)
+        reason = self._add(thing, name)
+        if reason is not None:
+            file, line = self._place_of(thing, name)
+            self.found.problems.append(
+                Problem(file=file, line=line, reason=f"{name!r} {reason}", tool=name)
+            )
+        return reason is None
+
+    def _place_of(self, thing: object, name: str) -> tuple[str, int | None]:
+        """Where it is written; of what is not of this folder, where the package gets it from."""
+        file, line, _ = where(thing, self.file)
+        if Path(file).is_relative_to(self.folder.path):
+            return file, line
+        return str(self.file), line_of(self.file, name) or line_of(self.file, "__all__")
+
+    def _not_exported(self) -> Iterator[Problem]:
+        """A hint for each file that has functions which ``__all__`` does not name.
+
+        In a file that the package imports, those that could be tools count; in any other, all.
+        """
+        exported = {id(getattr(self.module, name, None)) for name in self.marks.exported}
+        for file in modules(self.path):
+            module = self.folder.loaded(file)
+            try:
+                functions = public_functions(file)
+            except SyntaxError as error:
+                yield _left_out(file, reason_of(error), error.lineno)
+                continue
+            names = [
+                name
+                for name, lack in functions.items()
+                if (lack is None or module is None)
+                and id(getattr(module, name, functions)) not in exported
+            ]
+            if names:
+                how = "__all__ in __init__.py does not name"
+                yield _left_out(file, f"{', '.join(names)} ({how} {'them' if names[1:] else 'it'})")
+
+    def _take_public(self) -> list[str]:
+        """Make tools of the public functions of all files; gives their names."""
+        functions = [(file, *self._functions_of(file)) for file in (self.file, *modules(self.path))]
+        exported = [name for _, things, _ in functions for name in things]
+        self.marks = replace(self.marks, exported=tuple(dict.fromkeys(exported)))
+        self._check_lists("which is no tool of this package")
+        own: list[str] = []
+        for file, things, lacks in functions:
+            for name, thing in things.items():
+                reason = self._add(thing, name)
+                if reason is None:
+                    own.append(name)
+                else:
+                    lacks[name] = reason
+            if lacks:
+                reasons = "; ".join(f"{name!r} {lack}" for name, lack in lacks.items())
+                self.found.problems.append(_left_out(file, reasons))
+        return own
+
+    def _functions_of(self, file: Path) -> tuple[dict[str, object], dict[str, str]]:
+        """What a file has that can be a tool, by name; and why its other functions can not.
+
+        Only a file that seems to have tools is imported.
+        """
         try:
-            self.found.tools[name] = self._tool(function, name)
+            functions = public_functions(file)
+            lacks = {name: lack for name, lack in functions.items() if lack is not None}
+            if len(lacks) == len(functions):
+                return {}, lacks
+            module = self.module if file == self.file else self.folder.import_file(file)
+        except SyntaxError as error:
+            problem = Problem(file=str(file), line=error.lineno, reason=reason_of(error))
+            self.found.problems.append(problem)
+            return {}, {}
+        except ImportFailed as failed:
+            self.found.problems.append(failed.problem)
+            return {}, {}
+        names = getattr(module, "__all__", functions)
+        able = [name for name in functions if name not in lacks and name in names]
+        return {name: getattr(module, name) for name in able if hasattr(module, name)}, lacks
+
+    def _add(self, thing: Any, name: str) -> str | None:  # noqa: ANN401 - any object
+        """Make a tool of it; gives why that cannot be, or None."""
+        known = self.found.tools.get(name)
+        try:
+            if known is None:
+                self.found.tools[name] = self._tool(thing, name)
+            elif known.exported is thing:
+                self.found.tools[name] = self._merged(known, name)
+            else:
+                return f"is taken already, by {known.description.file}"
         except Unsupported as error:
-            self._refuse(function, name, str(error))
+            return str(error)
         except BaseException as error:  # noqa: BLE001 - objects of the user's
-            self._refuse(function, name, reason_of(error))
-        return name in self.found.tools
+            return reason_of(error)
+        return None
 
-    def _refuse(self, function: object, name: str, reason: str) -> None:
-        file, line, _ = where(function, self.file)
-        self.found.problems.append(
-            Problem(file=file, line=line, reason=f"{name!r} {reason}", tool=name)
-        )
-
-    def _same(self, known: PythonTool, function: object, name: str) -> bool:
-        """Whether the name stands for the function that it stood for before."""
-        if known.exported is not function:
-            self._refuse(function, name, f"is taken already, by {known.description.file}")
-            return False
+    def _merged(self, known: PythonTool, name: str) -> PythonTool:
+        """A tool that another package exports too, with what both say of it."""
         said, marks = known.description, self.marks
-        safe = marks.is_destructive(name) if said.destructive is None else said.destructive
+        both = {said.destructive, marks.is_destructive(name)}
         merged = replace(
             said,
-            destructive=safe,
+            destructive=True if True in both else False if False in both else None,
             sequential=said.sequential or name in marks.sequential,
             timeout=said.timeout or marks.timeouts.get(name),
         )
-        self.found.tools[name] = replace(known, description=merged)
-        return True
+        return replace(known, description=merged)
 
-    def _tool(self, function: Any, name: str) -> PythonTool:  # noqa: ANN401 - any object
+    def _tool(self, thing: Any, name: str) -> PythonTool:  # noqa: ANN401 - any object
+        function = function_of(thing)
         check_kind(function)
         if not NAME.fullmatch(name):
             raise Unsupported("is no name that models can call: letters of ASCII, digits, _ and -")
@@ -277,4 +370,4 @@ class _Package:
             sequential=name in self.marks.sequential,
             timeout=self.marks.timeouts.get(name),
         )
-        return PythonTool(description, runnable(function), schema.arguments, function)
+        return PythonTool(description, runnable(function), schema.arguments, thing)

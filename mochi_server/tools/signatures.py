@@ -72,13 +72,25 @@ def read_signature(function: Function) -> Signature:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise Unsupported(f"its signature cannot be read: {reason_of(error)}") from error
-    parameters = tuple(_parameter(each, hints) for each in signature.parameters.values())
+    parameters = tuple(
+        _parameter(each, hints)
+        for each in signature.parameters.values()
+        if each.default is EMPTY or not is_filled_elsewhere(each.name)
+    )
     result = hints.get("return", EMPTY)
     if result is EMPTY:
         raise Unsupported("has no hint for its result; write `-> str`")
     if result in (None, type(None)):
         raise Unsupported("returns nothing that a model could read; write `-> str`")
     return Signature(parameters, result)
+
+
+def is_filled_elsewhere(name: str) -> bool:
+    """Whether other programs fill a parameter of this name themselves, not the model.
+
+    Those that Open WebUI hands to its tools are such: ``__user__``, ``__event_emitter__``.
+    """
+    return len(name) > 4 and name.startswith("__") and name.endswith("__")  # noqa: PLR2004
 
 
 def _hints(function: Function) -> dict[str, Any]:

@@ -52,6 +52,7 @@ async def test_the_list_has_every_agent_and_what_is_wrong(api, folder):
             "line": 1,
             "reason": "description is missing",
             "tool": None,
+            "severity": "warning",
         }
     ]
 

@@ -91,6 +91,12 @@ def test_a_check_fails_on_problems_and_tells_no_server(folder, stamp, capsys):
     assert not stamp.exists()
 
 
+def test_a_check_shows_what_is_left_out_and_passes(folder):
+    write_tools(folder, init=INIT.replace(', "missing"', ""), mail=function("send"))
+    *_, hint = run("--check").splitlines()
+    assert hint.startswith(f"hint: {folder / 'mail.py'}:1: left out: send ")
+
+
 def test_each_run_leaves_another_stamp(mochi, stamp):
     assert run() == f"No tools in {mochi.tools_path}.\n"
     first = stamp.stat()

@@ -27,6 +27,11 @@ def test_each_problem_of_the_folder_is_a_warning_with_its_place(mochi, isolation
     assert any("'sing'" in text for text in found)
 
 
+def test_functions_that_are_left_out_are_no_warning(mochi):
+    write_tools(mochi.tools_path, init=GOOD, helper=function("place"))
+    assert warnings() == []
+
+
 def test_a_folder_that_is_not_there_is_no_warning(mochi):
     assert warnings() == []
     mochi.tools_path.mkdir(parents=True)

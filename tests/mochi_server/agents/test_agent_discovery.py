@@ -288,9 +288,10 @@ async def test_a_tool_that_cannot_be_used_hides_no_other(agents):
     (folder / "__init__.py").write_text("from .coder import read\n__all__ = ['read', 'sing']")
     agent = await agents.one()
     assert (agent.valid, list(agent.tools)) == (True, ["read"])
-    [problem] = agent.problems
-    assert (problem.line, problem.tool) == (2, "sing")
-    assert agents.discovery.problems() == [problem]
+    problem, left_out = agent.problems
+    assert (problem.line, problem.tool, problem.severity) == (2, "sing", "warning")
+    assert (left_out.severity, "write" in left_out.reason) == ("hint", True)
+    assert agents.discovery.problems() == [problem, left_out]
 
 
 async def test_an_agent_that_is_not_there_is_not_found(agents):

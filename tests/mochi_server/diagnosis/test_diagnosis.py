@@ -20,6 +20,7 @@ from mochi_server.completions import Chunk, ModelInfo, ModelRequest
 from mochi_server.config import MochiServerSettings, load_settings
 from mochi_server.diagnosis import Check, Finding, Level, diagnose, note, ok, warning
 from mochi_server.diagnosis import sessions as sessions_check
+from mochi_server.diagnosis.extensions import look_at_tools
 from mochi_server.diagnosis.findings import MOST_SHOWN, some
 from mochi_server.diagnosis.folders import Place, place_findings
 from mochi_server.diagnosis.machine import Room, files_finding, room_findings
@@ -34,6 +35,7 @@ from mochi_server.providers.base import Provider
 from mochi_server.runtime import Runtime
 from mochi_server.startup import place_of_redis
 from tests.support.fake_ollama import FakeOllama
+from tests.support.tools import function, write_tools
 
 GB = 1_000_000_000
 
@@ -255,6 +257,20 @@ async def test_what_a_provider_needs_once_is_no_wait_for_its_answer(
     monkeypatch.setattr("mochi_server.diagnosis.providers.ANSWER_SECONDS", 0.5)
     [found] = await look_at_providers(Runtime(settings, providers={"late": Late("late")}))
     assert (found.level, "1 model" in found.what) == ("ok", True)
+
+
+# Tools
+
+
+async def test_what_is_left_out_of_the_tools_is_a_note(settings: MochiServerSettings) -> None:
+    """A helper module is no fault; a function that was exported and lacks something is one."""
+    init = function("add") + "__all__ = ['add', 'gone']\n"
+    write_tools(settings.tools_path, init=init, helper=function("place"))
+    runtime = Runtime(settings)
+    found = await look_at_tools(runtime)
+    await runtime.aclose()
+    assert levels(found) == ["ok", "warning", "note"]
+    assert "left out: place" in found[2].what
 
 
 # Sessions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from mochi_server.tools.base import FolderSpec, Problem
+from mochi_server.tools.base import FolderSpec, InvalidArguments, Problem
 from mochi_server.tools.packages import LoadedPackage, load_package
 
 SAMPLES = Path(__file__).parents[2] / "data" / "tools"
@@ -283,6 +284,29 @@ def test_a_list_of_dangerous_tools_that_is_wrong_makes_none_harmless(write: Writ
     assert tool.destructive is None
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_misspelt_name_among_the_destructive_tools_makes_none_harmless(
+    write: Write, listed: bool
+) -> None:
+    """It may stand for any of them."""
+    text = GOOD.format("wipe") + GOOD.format("look") + "__destructive__ = ['wipee']\n"
+    folder = write({"__init__.py": text + ("__all__ = ['wipe', 'look']\n" if listed else "")})
+    package = load(folder)
+    assert "__destructive__ names 'wipee'" in only_problem(package).reason
+    assert [tool.destructive for tool in package.description.tools] == [None, None]
+
+
+def test_what_one_of_two_packages_calls_destructive_is(write: Write) -> None:
+    folder = write(
+        {
+            "__init__.py": "from .a import f\n__all__ = ['f']\n__destructive__ = []\n",
+            "a/__init__.py": "__all__ = ['f']\n__destructive__ = ['f']\n" + GOOD.format("f"),
+        }
+    )
+    (tool,) = load(folder).description.tools
+    assert tool.destructive is True
+
+
 def test_of_two_tools_with_one_name_the_first_wins(write: Write) -> None:
     folder = write(
         {
@@ -313,17 +337,108 @@ def test_a_function_exported_twice_is_one_tool_with_all_that_is_said(write: Writ
     assert package.description.groups == {"a": ("f",)}
 
 
+@pytest.mark.parametrize("init", [None, "", "__group__ = 'mine'\n"])
 @pytest.mark.parametrize("inner", ["", "sub/"])
-def test_a_file_that_nothing_exports_gets_a_hint(write: Write, inner: str) -> None:
-    folder = write({f"{inner}mine.py": GOOD.format("f"), f"{inner}_helper.py": GOOD.format("g")})
-    problem = only_problem(load(folder))
-    assert Path(problem.file) == folder / inner / "mine.py"
-    assert "from .mine import f; __all__ = ['f']" in problem.reason
+def test_functions_of_a_file_are_tools_where_no_list_leaves_them_out(
+    write: Write, init: str | None, inner: str
+) -> None:
+    """Dropped into the folder; a sub-folder needs its __init__.py."""
+    files = {
+        f"{inner}mine.py": GOOD.format("f") + GOOD.format("_own"),
+        f"{inner}_helper.py": GOOD.format("g"),
+        f"{inner}test_mine.py": GOOD.format("h"),
+        f"{inner}bare.py": "word = 'no function'\n",
+    }
+    if init is not None:
+        files[f"{inner}__init__.py"] = init
+    folder = write(files)
+    description = load(folder).description
+    if inner and init is None:
+        (problem,) = description.problems
+        assert (description.tools, problem.severity) == ((), "hint")
+        assert problem.file == str(folder / "sub" / "mine.py")
+        assert "no __init__.py" in problem.reason
+        return
+    assert description.problems == ()
+    assert [(tool.name, tool.destructive) for tool in description.tools] == [("f", None)]
+    group = "mine" if init else "sub" if inner else None
+    assert description.groups == ({group: ("f",)} if group else {})
 
 
-def test_a_package_with_functions_and_no_list_of_exports_gets_a_hint(write: Write) -> None:
-    folder = write({"__init__.py": "from .m import f\n", "m.py": GOOD.format("f")})
-    assert "__all__ = ['f']" in only_problem(load(folder)).reason
+def test_functions_of_the_package_itself_are_tools_without_a_list(write: Write) -> None:
+    """Defined in it, or imported from one of its files; nothing from elsewhere."""
+    text = "from json import dumps\nfrom .m import f\n__destructive__ = ['f']\n"
+    folder = write({"__init__.py": text + GOOD.format("g"), "m.py": GOOD.format("f")})
+    description = load(folder).description
+    assert description.problems == ()
+    assert {tool.name: tool.destructive for tool in description.tools} == {"g": False, "f": True}
+
+
+def test_what_a_list_leaves_out_is_told_once_a_file_as_a_hint(write: Write) -> None:
+    """Helpers without hints or docstring are left alone where the package imports their file."""
+    folder = write(
+        {
+            "__init__.py": "from .m import f as g\nfrom . import helper\n__all__ = ['g']\n",
+            "m.py": GOOD.format("f") + GOOD.format("more") + GOOD.format("_own"),
+            "helper.py": "def place(path):\n    return path\n",
+            "dropped.py": "def wave():\n    return 'hello'\nraise SystemExit('not imported')\n",
+            "torn.py": "def f(:\n",
+        }
+    )
+    package = load(folder)
+    assert list(package.functions) == ["g"]
+    found = [(place(each)[0], each.reason, each.severity) for each in package.description.problems]
+    assert [(file, severity) for file, _, severity in found] == [
+        ("dropped.py", "hint"), ("m.py", "hint"), ("torn.py", "hint"),
+    ]  # fmt: skip
+    assert found[0][1] == "left out: wave (__all__ in __init__.py does not name it)"
+    assert found[1][1] == "left out: more (__all__ in __init__.py does not name it)"
+    assert "SyntaxError" in found[2][1]
+    assert package.description.problems[0].as_json()["severity"] == "hint"
+
+
+def test_a_function_that_lacks_something_is_a_hint_where_nobody_named_it(write: Write) -> None:
+    """And a file that has nothing else is not run."""
+    folder = write(
+        {
+            "mine.py": (
+                GOOD.format("f")
+                + "def helper(a):\n    return a\n"
+                + 'def setup(a: int) -> None:\n    """Set up."""\n'
+                + 'def show(a: int):\n    """Show."""\n'
+            ),
+            "script.py": "def main():\n    ...\nraise SystemExit('it was run')\n",
+        }
+    )
+    package = load(folder)
+    assert list(package.functions) == ["f"]
+    mine, script = package.description.problems
+    assert (place(mine), mine.severity) == (("mine.py", None), "hint")
+    assert mine.reason.startswith("left out: 'helper' has no docstring; 'show' has no hint")
+    assert "'setup' returns nothing" in mine.reason
+    assert script.reason == "left out: 'main' has no docstring"
+
+
+def test_one_broken_file_hides_no_other_where_all_are_tools(write: Write) -> None:
+    folder = write(
+        {
+            "a.py": "x = 1\ndef f(:\n",
+            "b.py": "import there_is_no_such_module\n" + GOOD.format("g"),
+            "c.py": GOOD.format("h"),
+        }
+    )
+    package = load(folder)
+    assert list(package.functions) == ["h"]
+    problems = package.description.problems
+    assert [(*place(each), each.severity) for each in problems] == [
+        ("a.py", 2, "warning"), ("b.py", 1, "warning"),
+    ]  # fmt: skip
+
+
+def test_a_files_own_list_says_what_is_public_in_it(write: Write) -> None:
+    text = "__all__ = ['f']\n" + GOOD.format("f") + GOOD.format("g")
+    package = load(write({"mine.py": text}))
+    assert list(package.functions) == ["f"]
 
 
 def test_folders_that_are_not_meant_are_left_alone(write: Write) -> None:
@@ -406,6 +521,117 @@ def test_a_module_that_answers_for_itself_cannot_break_the_load(write: Write) ->
     text = "__all__ = ['f', 'g']\ndef __getattr__(name):\n    raise SystemExit(name)\n"
     package = load(write({"__init__.py": text, "sub/__init__.py": "__all__ = []\n"}))
     assert place(package.description.problems[0]) == ("__init__.py", 3)
+
+
+OBJECTS = '''
+class StructuredTool:
+    """As langchain_core.tools has it: it cannot be called."""
+    def __init__(self, function=None, coroutine=None):
+        self.name, self.args_schema = "other", type("Schema", (), {})
+        self.description = "Described by the object."
+        self.func, self.coroutine = function, coroutine
+
+class SimpleTool:
+    """As smolagents makes it of a function: ``forward`` has a parameter more than it takes."""
+    def __init__(self, function):
+        self.name, self.inputs, self.output_type = "other", {}, "string"
+        self.description = "Described by the object."
+        def forward(*args, **kwargs):
+            return function(*args, **kwargs)
+        forward.__wrapped__ = function
+        self.forward = forward
+    def __call__(self, *args, sanitize_inputs_outputs: bool = False, **kwargs):
+        raise RuntimeError("not through here")
+
+class Counter:
+    """As a class of smolagents' is written by hand."""
+    name, output_type = "counter", "string"
+    inputs = {"a": {"type": "integer", "description": "What to count."}}
+    description = "Described by the object."
+    def forward(self, a: int) -> str:
+        return str(a * 2)
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError("not through here")
+
+@StructuredTool
+def structured(a: int) -> str:
+    """Do it."""
+    return str(a * 2)
+
+async def wait(a: int) -> str:
+    """Do it."""
+    return str(a * 2)
+later = StructuredTool(coroutine=wait)
+
+@SimpleTool
+def simple(a: int) -> str:
+    """Do it."""
+    return str(a * 2)
+
+counter = Counter()
+'''
+
+
+@pytest.mark.parametrize("name", ["structured", "later", "simple", "counter"])
+def test_a_tool_object_of_another_framework_is_taken_as_its_function(
+    write: Write, name: str
+) -> None:
+    package = load(write({"__init__.py": OBJECTS + f"__all__ = [{name!r}]\n"}))
+    assert package.description.problems == ()
+    tool = package.functions[name]
+    made = tool.function(**tool.bind({"a": "21"}))
+    assert (asyncio.run(made) if tool.is_async else made) == "42"
+    assert tool.is_async is (name == "later")
+    text = "Described by the object." if name == "counter" else "Do it."
+    assert tool.description.description == text
+    assert list(tool.description.parameters["properties"]) == ["a"]
+
+
+def test_decorated_functions_are_such_objects_where_no_list_names_them(write: Write) -> None:
+    assert {"structured", "simple", "wait"} == set(load(write({"mine.py": OBJECTS})).functions)
+
+
+def test_what_another_program_fills_is_no_parameter_for_the_model(write: Write) -> None:
+    """Open WebUI hands such values to its tools; here the function gets its own default."""
+    text = (
+        "def f(a: int, __user__: dict = {}, __event_emitter__=None) -> str:\n"
+        '    """Do it."""\n    return f"{a} {__user__} {__event_emitter__}"\n'
+        'def needs(a: int, __request__) -> str:\n    """Do it."""\n    return ""\n'
+        "__all__ = ['f', 'needs']\n"
+    )
+    package = load(write({"__init__.py": text}))
+    tool = package.functions["f"]
+    assert list(tool.description.parameters["properties"]) == ["a"]
+    assert list(tool.description.short_parameters) == ["a"]
+    assert tool.function(**tool.bind({"a": 1})) == "1 {} None"
+    with pytest.raises(InvalidArguments, match="Unknown: __user__"):
+        tool.bind({"a": 1, "__user__": {}})
+    assert "'__request__' has no type hint" in only_problem(package).reason
+
+
+def test_reasons_name_the_users_file_not_that_of_a_library(write: Write, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "mochi_test_library.py").write_text(
+        "class Search:\n    name = description = 'search'\n"
+        "def loose(function):\n    def run(*args, **kwargs):\n        ...\n    return run\n"
+    )
+    folder = write(
+        {
+            "__init__.py": "from .m import f\nfrom .m import g\n\n__all__ = ['f', 'g']\n",
+            "m.py": (
+                "from mochi_test_library import Search, loose\n"
+                "@loose\ndef f(a: int) -> str:\n    ...\ng = Search()\n"
+            ),
+        }
+    )
+    sys.path.insert(0, str(library))
+    try:
+        problems = load(folder).description.problems
+    finally:
+        sys.path.remove(str(library))
+        del sys.modules["mochi_test_library"]
+    assert [place(each) for each in problems] == [("__init__.py", 1), ("__init__.py", 2)]
 
 
 def test_a_name_that_no_model_can_call_is_a_problem(write: Write) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from .place import inside, open_plain, shown
+from ._place import inside, open_plain, shown
 
 MOST_FILES = 1000
 """Files that are listed."""

@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from .place import inside, open_plain, refusal, shown
+from ._place import inside, open_plain, refusal, shown
 
 LARGEST = 1_000_000
 """Characters that one call writes."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from .place import inside, shown, text_of
+from ._place import inside, shown, text_of
 
 SKIPPED = {"__pycache__", "node_modules", "venv"}
 MOST_FILES = 500

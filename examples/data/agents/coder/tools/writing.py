@@ -6,7 +6,7 @@ import contextlib
 import secrets
 from pathlib import Path
 
-from .place import LARGEST, inside, refusal, shown, text_of
+from ._place import LARGEST, inside, refusal, shown, text_of
 
 
 def write_file(path: str, content: str, overwrite: bool = False) -> str:
