@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ..tools.base import LoadedFolder, Problem, Tool
@@ -18,6 +18,7 @@ def assemble(
     skill: SkillFile | SkillFileError | None,
     loaded: LoadedFolder | None,
     *,
+    scripts: Sequence[str],
     names: Collection[str],
     default_timeout: float | None,
 ) -> AgentDefinition:
@@ -27,13 +28,16 @@ def assemble(
         folder: Its folder.
         skill: Its ``SKILL.md``, or why that cannot be read.
         loaded: Its tools, where it has Python files that could be loaded.
+        scripts: Its programs that none of its tools can run.
         names: Of all agents.
         default_timeout: Seconds for a tool that names no time of its own.
     """
     if not isinstance(skill, SkillFile):
         return _broken(folder, skill)
     draft = _Draft(folder, skill)
+    draft.check_skill_file()
     tools = draft.tools(loaded, default_timeout)
+    draft.check_scripts(scripts)
     draft.check_agents(names)
     return AgentDefinition(
         name=folder.name,
@@ -78,6 +82,20 @@ class _Draft:
         self.fatal: list[Problem] = []
         """Why it cannot be used."""
         self.others: list[Problem] = []
+
+    def check_skill_file(self) -> None:
+        """Note what the public format forbids and nothing here depends on."""
+        for line, reason in self.skill.warnings:
+            self._problem(reason, line)
+
+    def check_scripts(self, scripts: Sequence[str]) -> None:
+        """Note programs that nothing here can run."""
+        if scripts:
+            shown = ", ".join(scripts[:MOST_REASONS])
+            more = len(scripts) - MOST_REASONS
+            names = f"{shown} and {more} more" if more > 0 else shown
+            reason = f"nothing here can run its scripts ({names}); the agent can only read them"
+            self.others.append(Problem(file=str(self.folder.path), line=None, reason=reason))
 
     def tools(self, loaded: LoadedFolder | None, default_timeout: float | None) -> dict[str, Tool]:
         """What it may call, by name."""

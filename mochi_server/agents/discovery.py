@@ -16,6 +16,7 @@ from ..tools.shared_loads import SharedLoads
 from .assembly import assemble
 from .definition import AgentDefinition
 from .folders import TAKEN, AgentFolder, AgentsLook, Facts, look_at_agents
+from .own_files import scripts_of
 from .skill_file import SkillFile, SkillFileError, read_skill_file
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ class _Agent:
     folder: AgentFolder
     skill: SkillFile | SkillFileError | None
     loaded: LoadedFolder | None
+    scripts: Sequence[str]
+    """Programs in its folder that none of its tools can run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +143,10 @@ class AgentDiscoveryService:
         anew = anew or before.look is None or before.look.stamp != look.stamp
         known = {} if anew else before.agents
         skills = await in_thread(_skills, look.agents, known)
+        scripts = await in_thread(_scripts, look.agents)
         loaded = await self._code(look.agents, known)
         agents = {
-            each.name: _Agent(each, skills[each.name], loaded.get(each.name))
+            each.name: _Agent(each, skills[each.name], loaded.get(each.name), scripts[each.name])
             for each in look.agents
         }
         definitions = self._define(agents)
@@ -175,6 +179,7 @@ class AgentDiscoveryService:
                 agent.folder,
                 agent.skill,
                 agent.loaded,
+                scripts=agent.scripts,
                 names=agents.keys(),
                 default_timeout=self._default_timeout,
             )
@@ -201,6 +206,13 @@ def _skill(folder: AgentFolder, known: _Agent | None) -> SkillFile | SkillFileEr
         return read_skill_file(folder.skill_file, folder.name)
     except SkillFileError as error:
         return error
+
+
+def _scripts(folders: Sequence[AgentFolder]) -> dict[str, tuple[str, ...]]:
+    """The scripts of each agent that has no Python of its own to run them; blocks."""
+    return {
+        folder.name: scripts_of(folder.path) if folder.code is None else () for folder in folders
+    }
 
 
 def _skill_key(folder: AgentFolder) -> tuple[Path | None, Facts | None]:

@@ -21,6 +21,8 @@ TAKEN = frozenset({"chats", "reload"})
 """``/agents/chats`` and ``/agents/reload`` are no agents."""
 TOOLS = "tools"
 INIT = "__init__.py"
+README = "readme.md"
+"""In small letters; it is for people, and gives an agent with tools no more of them."""
 
 MOST_AGENTS = 1_000
 MOST_ENTRIES = 10_000
@@ -140,9 +142,11 @@ def look_at_agent(path: Path) -> AgentFolder:
 
 
 def _is_own_file(path: Path, entry: os.DirEntry[str], *, has_tools: bool) -> bool:
-    """Whether it is something for the agent to read: neither its prompt nor its code."""
+    """Whether it is something for the agent to read: neither its prompt, its code nor a README."""
     name = entry.name
     if is_hidden(name) or name in SKILL_FILES or name.endswith(".py"):
+        return False
+    if name.lower() == README:
         return False
     if has_tools and name == TOOLS:
         return False

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from ..aio import in_thread
@@ -26,6 +27,26 @@ CHARACTERS = 20_000
 """Of a file, in one call."""
 LARGEST_FILE = 2_000_000
 """Bytes."""
+
+SCRIPTS = "scripts"
+"""The folder in which the public format has programs."""
+PROGRAMS = frozenset(
+    {
+        ".bash",
+        ".bat",
+        ".cjs",
+        ".js",
+        ".mjs",
+        ".php",
+        ".pl",
+        ".ps1",
+        ".py",
+        ".r",
+        ".rb",
+        ".sh",
+        ".ts",
+    }
+)
 
 _SECONDS = 30.0
 
@@ -160,6 +181,21 @@ def _files(folder: Path) -> Iterator[tuple[str, int]]:
             folders = [each for each in entries if each.is_dir(follow_symlinks=False)]
             inner = [Path(each.path) for each in folders if not is_hidden(each.name)]
             waiting.extend((each, depth + 1) for each in reversed(inner))
+
+
+def scripts_of(folder: Path) -> tuple[str, ...]:
+    """Paths of files that look like programs: in a folder ``scripts``, or beside ``SKILL.md``."""
+    paths = [PurePosixPath(path) for path, _ in islice(_files(folder), MOST_FILES)]
+    return tuple(str(path) for path in paths if _is_script(path))
+
+
+def _is_script(path: PurePosixPath) -> bool:
+    folders, suffix = path.parts[:-1], path.suffix.lower()
+    if path.name == "__init__.py":
+        return False
+    if SCRIPTS in folders:
+        return suffix in PROGRAMS or not suffix
+    return not folders and suffix in PROGRAMS
 
 
 def is_hidden(name: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,6 +55,8 @@ class SkillFile:
     allowed_tools: tuple[str, ...] | None = None
     """Null where the file does not say; an empty list allows none."""
     allowed_tools_line: int | None = None
+    warnings: tuple[tuple[int, str], ...] = ()
+    """Line and reason of what the public format forbids, and leaves the agent usable."""
 
 
 def read_skill_file(path: Path, name: str) -> SkillFile:
@@ -93,12 +95,9 @@ def parse_skill_file(content: bytes, name: str) -> SkillFile:
 
 def _skill(keys: _Keys, body: str, name: str) -> SkillFile:
     _check_name(name, 1, "the folder's name")
-    given, line = keys.text("name"), keys.line("name")
-    if given is not None:
-        _check_name(given, line, "name")
-        if unicodedata.normalize("NFKC", given) != unicodedata.normalize("NFKC", name):
-            raise SkillFileError(f"name is {given!r}, and the folder is {name!r}", line)
-    description = " ".join(keys.needed("description", DESCRIPTION_CHARACTERS).split())
+    description = keys.needed("description")
+    warnings = tuple(_warnings(keys, name, description))
+    description = " ".join(description.split())
     metadata = keys.metadata()
     return SkillFile(
         name=name,
@@ -112,7 +111,21 @@ def _skill(keys: _Keys, body: str, name: str) -> SkillFile:
         metadata=metadata,
         allowed_tools=keys.names("allowed-tools") if "allowed-tools" in keys else None,
         allowed_tools_line=keys.line("allowed-tools"),
+        warnings=warnings,
     )
+
+
+def _warnings(keys: _Keys, name: str, description: str) -> Iterator[tuple[int, str]]:
+    given = keys.text("name")
+    if given is not None and _normal(given) != _normal(name):
+        yield keys.line("name"), f"name is {given!r}, and the folder is {name!r}, which counts"
+    if len(description) > DESCRIPTION_CHARACTERS:
+        reason = f"description is longer than {DESCRIPTION_CHARACTERS:,} characters"
+        yield keys.line("description"), reason
+
+
+def _normal(name: str) -> str:
+    return unicodedata.normalize("NFKC", name)
 
 
 class _Keys:
@@ -139,8 +152,8 @@ class _Keys:
             raise SkillFileError(f"{key} is longer than {most:,} characters", value.line)
         return text or None
 
-    def needed(self, key: str, most: int) -> str:
-        text = self.text(key, most)
+    def needed(self, key: str) -> str:
+        text = self.text(key)
         if text is None:
             reason = "is empty" if key in self else "is missing"
             raise SkillFileError(f"{key} {reason}", self.line(key))

@@ -231,6 +231,47 @@ def writing(name, text):
     return lambda folder: (folder / name).write_text(text)
 
 
+async def test_an_agent_whose_file_has_another_name_and_a_long_description_works(agents):
+    long = "Reads everything. " * 100
+    write_skill(agents.folder / "reader", "name: Reader 2", f"description: {long}")
+    found = (await agents.all())["reader"]
+    assert found.valid
+    assert found.description == long.strip()
+    assert [(each.line, each.severity) for each in found.problems] == [
+        (2, "warning"), (3, "warning"),
+    ]  # fmt: skip
+
+
+async def test_a_skill_with_scripts_says_that_nothing_can_run_them(agents):
+    """One with tools of its own may have one that runs them."""
+    names = ["a.py", "b.sh", "run", "office/pack.py", "__init__.py", "README.md", "data.json"]
+    for folder in (
+        write_skill(agents.folder / "plain"),
+        write_tools_agent(agents.folder / "able"),
+    ):
+        for name in names:
+            place = folder / "scripts" / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text("print('hello')")
+    (write_skill(agents.folder / "reader") / "examples").mkdir()
+    (agents.folder / "reader" / "examples" / "page.html").write_text("<p>")
+    found = await agents.all()
+    assert all(agent.valid for agent in found.values())
+    assert [name for name, agent in found.items() if agent.problems] == ["plain"]
+    [problem] = found["plain"].problems
+    assert "(scripts/a.py, scripts/b.sh, scripts/run and 1 more)" in problem.reason
+
+
+async def test_a_readme_gives_an_agent_with_tools_no_more_of_them(agents):
+    (write_tools_agent(agents.folder / "coder") / "README.md").write_text("For people.")
+    (write_agent(agents.folder / "writer") / "Readme.md").write_text("For people.")
+    found = await agents.all()
+    assert {name: list(agent.tools) for name, agent in found.items()} == {
+        "coder": ["work"],
+        "writer": ["work"],
+    }
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
@@ -243,7 +284,7 @@ def writing(name, text):
         (writing("coder.py", "import sys\nsys.exit(3)"), "coder/coder.py:2: SystemExit"),
         (writing("coder.py", "def work(): return 1"), "coder/coder.py:1: 'work' "),
         (writing("SKILL.md", "You are."), "coder/SKILL.md:1: the file must begin with"),
-        (writing("SKILL.md", "---\nname: x\n---"), "coder/SKILL.md:2: name is 'x', and"),
+        (writing("SKILL.md", "---\nname: x\n---"), "coder/SKILL.md:1: description is missing"),
         (
             writing("SKILL.md", "---\ndescription: x\nallowed-tools: [play]\n---"),
             "coder/SKILL.md:3: allowed-tools names none of the agent's tools",
