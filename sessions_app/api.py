@@ -48,7 +48,7 @@ router = Router()
 ONE = {"session_id": "a1b2c3d4e5"}
 READING = (SessionNotFound, SessionUnreadable, StorageError)
 WRITING = (*READING, SessionBusy)
-HEAD = tuple(name for name in SessionHead.model_fields if name not in LABELS)
+HEAD = tuple(name for name in SessionHead.model_fields if name not in (*LABELS, "warnings"))
 OF_MODELS: tuple[type[MochiError], ...] = (ModelNotFound, *OF_PROVIDERS)
 
 
@@ -56,6 +56,16 @@ def head_of(session: ChatSession) -> dict[str, Any]:
     """A session as ``POST`` and ``PATCH`` answer it."""
     data = session.metadata.model_dump(mode="json", include=set(HEAD))
     return {**{key: data[key] for key in HEAD}, **session.metadata.labels}
+
+
+async def head_with_warnings(session: ChatSession) -> dict[str, Any]:
+    """The same after a change of the tools, with what the settings name and nothing has."""
+    settings, agents = session.metadata.tool_settings, session.metadata.agent_settings
+    warnings: list[str] = []
+    if settings is not None:
+        has_agents = agents is not None and bool(agents.enabled_agents)
+        warnings = await get_runtime().tools.warnings(settings, agents=has_agents)
+    return {**head_of(session), **({"warnings": warnings} if warnings else {})}
 
 
 def detail_of(session: ChatSession) -> bytes:
@@ -132,7 +142,7 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> HttpRe
         agent_settings=agents,
         labels=payload.labels(),
     )
-    return json_response(head_of(session), status=201)
+    return json_response(await head_with_warnings(session), status=201)
 
 
 @router.get(
@@ -187,7 +197,8 @@ async def patch_session(
         await runtime.summaries.models.check(payload.summary_model)
     async with runtime.sessions.edit(session_id) as session:
         apply_patch(session.metadata, payload)
-    return json_response(head_of(session))
+    changed_tools = "tool_settings" in payload.model_fields_set
+    return json_response(await head_with_warnings(session) if changed_tools else head_of(session))
 
 
 @router.get(

@@ -20,7 +20,13 @@ from mochi_server.sessions.types import (
     ToolSettings,
 )
 
-from .schemas import AgentSettingsBody, ContextWindowPatch, SessionPatch, ToolSettingsBody
+from .schemas import (
+    MOST_NAMES,
+    AgentSettingsBody,
+    ContextWindowPatch,
+    SessionPatch,
+    ToolSettingsBody,
+)
 
 KNOWN = [policy.value for policy in ToolExecutionPolicy]
 POLICIES = f"Must be one of {', '.join(KNOWN)}."
@@ -95,6 +101,9 @@ def _unknown_policies(given: ToolSettingsBody, old: JSONObject) -> Iterator[Wron
         return
     if not isinstance(policies, dict):
         yield (TOOL_POLICIES,), "dict_type", "Must be an object with a policy for each name."
+        return
+    if len(policies) > MOST_NAMES:
+        yield (TOOL_POLICIES,), "too_long", f"At most {MOST_NAMES:,} names."
         return
     known = old_policies if isinstance(old_policies, dict) else {}
     for tool, policy in policies.items():

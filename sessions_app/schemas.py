@@ -253,6 +253,10 @@ class SessionHead(LabelsShown):
     message_count: int
     tool_settings: ToolSettings | None
     agent_settings: AgentSettings | None
+    warnings: list[str] = Field(
+        default=[],
+        description="Names in `tool_settings` that nothing has; only where there are such names.",
+    )
 
 
 class SessionDetail(SessionHead):

@@ -50,6 +50,12 @@ class ToolSettings(BaseModel):
         policy = self.execution_policy
         return policy if isinstance(policy, ToolExecutionPolicy) else ALWAYS_CONFIRM
 
+    @property
+    def tools_with_policies(self) -> list[str]:
+        """Names of tools that have a policy of their own."""
+        policies = (self.model_extra or {}).get(TOOL_POLICIES)
+        return [*policies] if isinstance(policies, dict) else []
+
     def policies_of(self, tool: str) -> list[JsonValue]:
         """Every policy that holds for a tool of this name; any of them may want a confirmation.
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from ..errors import ToolNotFound
 from ..sessions.types import ToolSettings
 from .base import Problem, Tool, ToolSource
 from .directory import FunctionTool
+
+MOST_WARNINGS = 20
+"""Names of one session's settings that are looked for among similar ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,25 @@ class ToolCatalogue:
             unknown_group=group if group not in found.groups else None,
         )
 
+    async def warnings(self, settings: ToolSettings, *, agents: bool) -> list[str]:
+        """What the settings name and nothing has, most likely misspelt; one sentence for each.
+
+        Args:
+            settings: Of a session.
+            agents: Whether the session has agents, whose tools it may name a policy for.
+        """
+        found = await self.inventory()
+        policies = [] if agents else settings.tools_with_policies
+        names = dict.fromkeys([*settings.tools, *policies])
+        unknown = [name for name in names if name not in found.tools]
+        warnings = [_missing(name, found) for name in unknown[:MOST_WARNINGS]]
+        if len(unknown) > MOST_WARNINGS:
+            warnings.append(f"There are {len(unknown) - MOST_WARNINGS} more such names.")
+        group = settings.tool_group
+        if group and group not in found.groups:
+            warnings.append(f"There is no group of tools {group!r}{_meant(group, found.groups)}")
+        return warnings
+
     def problems(self) -> list[Problem]:
         """What could not be used, as it was found last."""
         return list(self._problems)
@@ -98,6 +121,18 @@ class ToolCatalogue:
         """Close the sources; may be called again."""
         for source in self.sources:
             await source.aclose()
+
+
+def _missing(name: str, found: Inventory) -> str:
+    for problem in found.problems:
+        if problem.tool == name:
+            return f"The tool {name!r} cannot be used: {problem.reason}."
+    return f"There is no tool {name!r}{_meant(name, found.tools)}"
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def _add(tools: dict[str, Tool], found: Iterable[Tool]) -> list[Problem]:

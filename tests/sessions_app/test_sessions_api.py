@@ -5,7 +5,9 @@ import pytest
 
 from mochi_project.runtime import get_runtime
 from mochi_server.messages import AssistantMessage, UserMessage
+from tests.support.tools import function, write_tools
 
+ALWAYS = "always_confirm"
 TOOLS = {"tools": ["add"], "tool_group": None, "execution_policy": "never_confirm"}
 
 
@@ -32,8 +34,9 @@ async def test_a_new_session_answers_what_was_asked_for(api):
     assert response.status_code == 201
     assert list(body) == ["session_id", "model", "created_at", "updated_at", "message_count",
                           "tool_settings", "agent_settings",
-                          "title", "tags", "pinned", "archived"]  # fmt: skip
+                          "title", "tags", "pinned", "archived", "warnings"]  # fmt: skip
     assert body["message_count"] == 1
+    assert body["warnings"] == ["There is no tool 'add'."]
     assert body["tool_settings"] == TOOLS
     assert body["agent_settings"]["enabled_agents"] == ["coder"]
     detail = (await api.get(f"/sessions/{body['session_id']}")).json()
@@ -230,6 +233,10 @@ async def test_policies_of_single_tools_are_set_and_taken_away(api):
         ({"tool_policies": {"add": "sometimes"}}, "tool_settings.tool_policies.add"),
         ({"tool_policies": {"add": None}}, "tool_settings.tool_policies.add"),
         ({"tool_policies": ["add"]}, "tool_settings.tool_policies"),
+        (
+            {"tool_policies": dict.fromkeys(map(str, range(5000)), ALWAYS)},
+            "tool_settings.tool_policies",
+        ),
         ({"execution_policy": "by_vote"}, "tool_settings.execution_policy"),
         ({"tool_polices": {"add": "always_confirm"}}, "tool_settings.tool_polices"),
     ],
@@ -243,6 +250,46 @@ async def test_a_policy_or_key_that_is_new_and_unknown_is_refused(api, wrong, fi
         assert error_of(response) == (422, "VALIDATION_ERROR")
         assert response.json()["error"]["details"]["errors"][0]["field"] == field
     assert (await api.get(f"/sessions/{session_id}")).json()["tool_settings"] == TOOLS
+
+
+async def test_a_misspelt_name_in_the_settings_of_tools_is_a_warning(api, mochi):
+    """In the answer to whoever wrote it; the settings are kept, for tools may come later."""
+    text = function("multiply") + "__all__ = ['multiply', 'broken']\n__math__ = ['multiply']\n"
+    write_tools(mochi.tools_path, init=text)
+    fine = {"tools": ["multiply"], "tool_group": "math", "tool_policies": {"multiply": ALWAYS}}
+    made = await api.post("/sessions", {"model": "qwen3:14b", "tool_settings": fine})
+    assert "warnings" not in made.json()
+    session_id = made.json()["session_id"]
+    wrong = {
+        "tools": ["multipli", "broken", "fetch"],
+        "tool_group": "maths",
+        "tool_policies": {"multyply": ALWAYS},
+    }
+    warnings = [
+        "There is no tool 'multipli'; did you mean 'multiply'?",
+        (
+            "The tool 'broken' cannot be used: __all__ names 'broken', which does not exist here; "
+            "import it first."
+        ),
+        "There is no tool 'fetch'.",
+        "There is no tool 'multyply'; did you mean 'multiply'?",
+        "There is no group of tools 'maths'; did you mean 'math'?",
+    ]
+    for answer in (
+        await api.patch(f"/sessions/{session_id}", {"tool_settings": wrong}),
+        await api.post("/sessions", {"model": "qwen3:14b", "tool_settings": wrong}),
+    ):
+        assert answer.json()["warnings"] == warnings
+        assert answer.json()["tool_settings"]["tools"] == wrong["tools"]
+    assert "warnings" not in (await api.patch(f"/sessions/{session_id}", {"title": "T"})).json()
+    assert "warnings" not in (await api.get(f"/sessions/{session_id}")).json()
+
+
+async def test_hundreds_of_unknown_names_are_counted_not_named(api):
+    names = [f"tool_{number}" for number in range(300)]
+    made = await api.post("/sessions", {"model": "qwen3:14b", "tool_settings": {"tools": names}})
+    *named, last = made.json()["warnings"]
+    assert (len(named), last) == (20, "There are 280 more such names.")
 
 
 async def test_an_empty_patch_changes_nothing(api):
