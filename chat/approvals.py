@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -80,7 +79,7 @@ class ChannelLayerApprovals(ApprovalBroker):
     @asynccontextmanager
     async def ask(self, request: ApprovalRequest) -> AsyncIterator[Pending]:
         """See the base class."""
-        waiting = WaitingQuestion(request, expires=time.time() + self.timeout)
+        waiting = WaitingQuestion(request, seconds=self.timeout)
         listener = self._join(waiting)
         pending = _Pending(self, listener, waiting)
         try:

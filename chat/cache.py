@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import os
+import pickle
+import platform
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from django.core.cache.backends.base import BaseCache
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.core.cache.backends.filebased import FileBasedCache
+from django.core.cache.backends.locmem import LocMemCache
 
 SWEEP_SECONDS = 60.0
 """Pause between two looks for entries whose time is over."""
 
 STALE_SECONDS = 600.0
 """Age from which a temporary file is the rest of a crash."""
+
+
+def _machine() -> str:
+    """Return what names this machine until it starts again, with which its clock begins anew."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return platform.node()
+
+
+MACHINE = _machine()
+
+
+class MemoryCache(LocMemCache):
+    """Django's cache of one process, by a clock that nobody sets."""
+
+    def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Any:  # noqa: ANN401 - Django
+        """Return when an entry's time is over."""
+        seconds = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        return None if seconds is None else time.monotonic() + float(seconds)
+
+    def _has_expired(self, key: str) -> bool:
+        expires = self._expire_info.get(key, -1.0)  # type: ignore[attr-defined] # Django's own
+        return expires is not None and expires <= time.monotonic()
 
 
 class FolderCache(FileBasedCache):
@@ -34,6 +61,29 @@ class FolderCache(FileBasedCache):
         """Make nothing yet: who only looks leaves no folder behind."""
         BaseCache.__init__(self, params)
         self._dir = os.path.abspath(dir)  # noqa: PTH100 - of text, as Django has it
+
+    def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Any:  # noqa: ANN401 - as Django has it
+        """Return when an entry's time is over, on a clock of the machine that nobody sets."""
+        seconds = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        return None if seconds is None else (MACHINE, time.monotonic() + float(seconds))
+
+    def _is_expired(self, file: Any) -> bool:  # noqa: ANN401 - an open file
+        """Whether the time of an entry is over; then it is removed."""
+        try:
+            expires = pickle.load(file)  # noqa: S301 - what we have written ourselves
+        except EOFError:  # a power cut left an empty file
+            expires = ()
+        if expires is None:
+            return False
+        if (
+            isinstance(expires, tuple)
+            and expires[:1] == (MACHINE,)
+            and expires[1] > time.monotonic()
+        ):
+            return False
+        file.close()
+        self._delete(file.name)  # type: ignore[attr-defined] # Django's own
+        return True
 
     def _cull(self) -> None:
         """Called by Django before each write."""
@@ -54,6 +104,6 @@ class FolderCache(FileBasedCache):
     def _remove_expired(self, path: str) -> None:
         with open(path, "rb") as file:  # noqa: PTH123 - Django wants a file with a name of text
             try:
-                self._is_expired(file)  # type: ignore[attr-defined] # Django's own
+                self._is_expired(file)
             except Exception:  # noqa: BLE001 - unpickling what a power cut left raises anything
                 Path(path).unlink()

@@ -37,13 +37,15 @@ GetLayer = Callable[[], Any]
 class WaitingQuestion:
     """A question that waits in this process."""
 
-    def __init__(self, request: ApprovalRequest, *, expires: float) -> None:
+    def __init__(self, request: ApprovalRequest, *, seconds: float) -> None:
         self.request = request
-        self.expires = expires
-        """Seconds since the epoch."""
+        self.seconds = seconds
+        """How long it may be open."""
         loop = asyncio.get_running_loop()
-        self.deadline = loop.time() + expires - time.time()
-        """The same on the loop's clock, which nobody sets."""
+        self.deadline = loop.time() + seconds
+        """When its time is over, on the loop's clock, which nobody sets."""
+        self.expires = time.monotonic() + seconds
+        """The same on the machine's."""
         self.future: asyncio.Future[Decision] = loop.create_future()
         self.missing = 0
         """How many looks in a row have found nothing of it in the cache."""
@@ -78,7 +80,7 @@ class DecisionListener:
 
     def question(self, waiting: WaitingQuestion) -> StoredQuestion:
         """A question as the cache has it."""
-        return StoredQuestion(waiting.request, self.channel or "", waiting.expires)
+        return StoredQuestion(waiting.request, self.channel or "", waiting.seconds, waiting.expires)
 
     async def open(self) -> None:
         """Have a channel and listen to it; may be called again.

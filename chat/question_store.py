@@ -6,7 +6,7 @@ Everything here blocks and is meant for a thread. What is in the cache:
 ``question:{id}``         an open question; deleting it is the claim, which one wins
 ``answer:{id}``           the decision of who has claimed, until the asker goes on
 ``expired:{id}``          the session of a question that nobody answered in time
-``open:{session}``        the session's questions: until when, and their ids
+``open:{session}``        the longest time of the session's questions, and their ids
 ``asker:{channel}``       a process that asks and is alive
 ========================  ==========================================================
 """
@@ -30,6 +30,8 @@ from mochi_server.errors import (
     ToolConfirmationTimeout,
 )
 
+from .cache import MACHINE
+
 PREFIX = "mochi:confirmation:"
 
 SPARE_SECONDS = 60
@@ -49,13 +51,22 @@ class StoredQuestion:
     request: ApprovalRequest
     channel: str
     """Of the process that asks."""
+    seconds: float
+    """How long it may be open in all; its asker ends it."""
     expires: float
-    """Seconds since the epoch."""
+    """When it is over, by the clock of the asker's machine that nobody sets."""
+    machine: str = MACHINE
+    """Whose clock that is."""
 
     @property
     def id(self) -> str:
         """The confirmation's id."""
         return self.request.confirmation_id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is over, as far as this machine can know."""
+        return self.machine == MACHINE and self.expires <= time.monotonic()
 
     @property
     def session_id(self) -> str:
@@ -89,24 +100,24 @@ class QuestionStore:
 
     def put(self, question: StoredQuestion) -> None:
         """Open a question, or open it again."""
-        seconds = question.expires - time.time() + SPARE_SECONDS
         with _guarded():
+            seconds = question.seconds + SPARE_SECONDS
             self._cache.set(_key("question", question.id), _as_dict(question), seconds)
             self.beat(question.channel)
             with self._lock(question.session_id):
-                until, ids = self._open(question.session_id)
+                longest, ids = self._open(question.session_id)
                 if question.id not in ids:
-                    until = max(until, question.expires)
-                    self._set_open(question.session_id, until, [*ids, question.id])
+                    longest = max(longest, question.seconds)
+                    self._set_open(question.session_id, longest, [*ids, question.id])
 
     def forget(self, question: StoredQuestion) -> None:
         """Take out everything about a question but that it has expired."""
         with _guarded():
             self._cache.delete_many([_key("question", question.id), _key("answer", question.id)])
             with self._lock(question.session_id):
-                until, ids = self._open(question.session_id)
+                longest, ids = self._open(question.session_id)
                 left = [each for each in ids if each != question.id]
-                self._set_open(question.session_id, until, left)
+                self._set_open(question.session_id, longest, left)
 
     def check(self) -> None:
         """See that the cache answers."""
@@ -137,7 +148,7 @@ class QuestionStore:
                 raise self._why_not(session_id, confirmation_id)
             if question.session_id != session_id:
                 raise ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
-            if question.expires <= time.time():
+            if question.is_over:
                 raise ToolConfirmationTimeout(confirmation_id=confirmation_id)
             if not self._is_alive(question) or not self._cache.delete(
                 _key("question", confirmation_id)
@@ -157,7 +168,7 @@ class QuestionStore:
         try:
             with _guarded():
                 value = (decision.approved, decision.reason, decision.arguments)
-                seconds = question.expires - time.time() + SPARE_SECONDS
+                seconds = question.seconds + SPARE_SECONDS
                 self._cache.set(_key("answer", question.id), value, seconds)
         except ConfirmationUnavailable:
             self.put(question)
@@ -200,7 +211,7 @@ class QuestionStore:
                 for question in found
                 if question is not None
                 and question.session_id == session_id
-                and question.expires > time.time()
+                and not question.is_over
                 and self._is_alive(question)
             ]
 
@@ -220,9 +231,7 @@ class QuestionStore:
         found = self._cache.get(_key("question", confirmation_id))
         if found is None:
             return None
-        return StoredQuestion(
-            ApprovalRequest(**found["request"]), found["channel"], found["expires"]
-        )
+        return StoredQuestion(**{**found, "request": ApprovalRequest(**found["request"])})
 
     def _is_alive(self, question: StoredQuestion) -> bool:
         return _key("asker", question.channel) in self._cache
@@ -236,11 +245,10 @@ class QuestionStore:
         found: tuple[float, list[str]] | None = self._cache.get(_key("open", session_id))
         return found if found is not None else (0.0, [])
 
-    def _set_open(self, session_id: str, until: float, ids: list[str]) -> None:
+    def _set_open(self, session_id: str, longest: float, ids: list[str]) -> None:
         key = _key("open", session_id)
         if ids:
-            seconds = max(until - time.time(), 0.0) + SPARE_SECONDS
-            self._cache.set(key, (until, ids), seconds)
+            self._cache.set(key, (longest, ids), longest + SPARE_SECONDS)
         else:
             self._cache.delete(key)
 
@@ -253,7 +261,9 @@ def _as_dict(question: StoredQuestion) -> dict[str, Any]:
     return {
         "request": question.request.payload(),
         "channel": question.channel,
+        "seconds": question.seconds,
         "expires": question.expires,
+        "machine": question.machine,
     }
 
 

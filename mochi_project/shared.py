@@ -20,6 +20,7 @@ OF_ONE_PROCESS = {
     "mochi_server.chat.approvals.LocalApprovals",
     "channels.layers.InMemoryChannelLayer",
     "django.core.cache.backends.locmem.LocMemCache",
+    "chat.cache.MemoryCache",
     "django.core.cache.backends.dummy.DummyCache",
 }
 """Backends that show one process nothing of another."""
@@ -43,7 +44,7 @@ def caches_of(settings: MochiServerSettings) -> Table:
         redis = "django.core.cache.backends.redis.RedisCache"
         return {"default": {"BACKEND": redis, "LOCATION": settings.redis_url, "OPTIONS": options}}
     if settings.session_storage == "memory":
-        memory = "django.core.cache.backends.locmem.LocMemCache"
+        memory = "chat.cache.MemoryCache"
         options = {"MAX_ENTRIES": MOST_ENTRIES}
         return {"default": {"BACKEND": memory, "LOCATION": "mochi", "OPTIONS": options}}
     folder = settings.state_path / "cache"

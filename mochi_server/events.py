@@ -65,6 +65,7 @@ class ConfirmationRequired(FieldPayload):
 
     tool_name: str
     arguments: JSONObject
+    """What will run: coerced, with the defaults of what the model left out."""
     call_index: int
     tool_call_id: str
     confirmation_id: str
@@ -91,7 +92,7 @@ class ConfirmationDecided(FieldPayload):
     tool_call_id: str
     approved: bool
     arguments: JSONObject
-    """What will run: as the model asked, or as the person has changed it."""
+    """What will run: as the person was asked, or as the person has changed it."""
     edited: bool
     reason: str | None
     """What the person said, or why nobody did."""

@@ -26,6 +26,8 @@ class Question:
     """One call that must be confirmed, and its place among those of the reply."""
 
     call: ToolCall
+    arguments: JSONObject
+    """What will run: coerced, with the defaults of what the model left out."""
     call_index: int
     tool_source: str
     position: int
@@ -94,7 +96,7 @@ class Asker:
             session_id=self.session_id,
             tool_name=question.call.name,
             tool_source=question.tool_source,
-            arguments=question.call.arguments,
+            arguments=question.arguments,
             call_index=question.call_index,
             tool_call_id=question.call.id,
             queue_position=question.position,

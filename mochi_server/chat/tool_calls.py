@@ -159,6 +159,7 @@ class ToolCalls:
         for position, (plan, tool) in enumerate(queue, start=1):
             question = Question(
                 call=plan.call,
+                arguments=_with_defaults(plan.arguments, tool),
                 call_index=plan.index,
                 tool_source=tool.source,
                 position=position,
@@ -210,6 +211,17 @@ class ToolCalls:
                         text = f"{INTERRUPTED} Session ID: {step.session_id}"
                         results[plan.index] = _message(plan.call, text)  # until there is a result
                     yield [step]
+
+
+def _with_defaults(arguments: JSONObject, tool: Tool) -> JSONObject:
+    """Add the defaults that the tool has for what is not among the arguments."""
+    properties = tool.parameters.get("properties")
+    defaults = {
+        name: schema["default"]
+        for name, schema in (properties if isinstance(properties, dict) else {}).items()
+        if isinstance(schema, dict) and "default" in schema
+    }
+    return {**defaults, **arguments}
 
 
 def _batches(planned: Sequence[PlannedCall]) -> list[list[PlannedCall]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -114,6 +115,21 @@ async def test_the_decision_reaches_who_asked(sides: Sides, decision: Decision):
         await sides.deciding.decide("one", asked.confirmation_id, decision)
         with anyio.fail_after(60):
             assert await pending.decision() == decision
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_a_jump_of_the_wall_clock_leaves_questions_open(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch, hours: float
+):
+    clock = time.time
+    asked = question()
+    async with sides.asking.ask(asked) as pending:
+        monkeypatch.setattr(time, "time", lambda: clock() + hours * 3600)
+        assert await ids(sides) == [asked.confirmation_id]
+        await sides.deciding.decide("one", asked.confirmation_id, YES)
+        with anyio.fail_after(60):
+            assert await pending.decision() == YES
+        monkeypatch.undo()
 
 
 async def test_arguments_may_be_megabytes(sides: Sides):

@@ -364,19 +364,22 @@ async def test_a_model_that_cannot_call_tools_is_named_before_anything_is_stored
 async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(
     threads: Bench, ollama: FakeOllama
 ) -> None:
-    """Required, decided, result: and the assistant's message was on disk before the question."""
-    ollama.reply(tool_calls=[call("add", a=2)])
+    """Required, decided, result: and the assistant's message was on disk before the question.
+
+    What is shown is what runs: numbers for texts, and the default of what was left out.
+    """
+    ollama.reply(tool_calls=[call("add", a="2")])
     ollama.reply(["5."])
     session = await threads.session(**offer("always_confirm"))
     reader = (await threads.start(session)).reader()
     asked = await read_until(reader, "tool_call_confirmation_required")
     required = of_kind(asked, "tool_call_confirmation_required")[0]
     assert (required["queue_position"], required["queue_total"]) == (1, 1)
-    assert required["arguments"] == {"a": 2}
+    assert required["arguments"] == {"a": 2, "b": 3}
     assert roles(threads.stored(session)) == ["user", "assistant"]
     [listed] = await threads.chat.confirmations(session)
     assert listed["confirmation_id"] == required["confirmation_id"]
-    assert listed["tool_name"] == "add"
+    assert (listed["tool_name"], listed["arguments"]) == ("add", {"a": 2, "b": 3})
     await threads.chat.confirm(session, required["confirmation_id"], approved=True)
     events = await read_all(reader)
     assert kinds(events) == [
@@ -416,7 +419,7 @@ async def test_a_denied_call_tells_the_model_so_with_the_reason_and_the_next_one
         (True, True),
     ]
     assert decided[2]["arguments"] == {"a": 10, "b": 1}
-    assert required[2]["arguments"] == {"a": 2}
+    assert required[2]["arguments"] == {"a": 2, "b": 3}
     results = {result["call_index"]: result for result in of_kind(events, "tool_result")}
     assert [results[index]["result"] for index in range(3)] == ["4", None, "11"]
     assert results[1]["code"] == "TOOL_EXECUTION_DENIED"
