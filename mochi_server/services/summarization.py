@@ -105,7 +105,7 @@ class SummarizationService:
         self._not_loaded: dict[str, str] = {}
         """Sessions whose summary waits until a chat has used its model, and those models."""
         self._used: set[str] = set()
-        """Weights that chats and summaries have used since the start: none are loaded again."""
+        """Models of chats and summaries since the start: none of them is loaded again."""
         self._wishes: set[anyio.CancelScope] = set()
         self._catching_up: asyncio.Task[None] | None = None
         self._closed = False
@@ -126,7 +126,7 @@ class SummarizationService:
                 yield
         finally:
             self.schedule(session_id)
-            self._used.add(self._windows.weights_key(model))
+            self._used.add(model)
             self._resume(model)
 
     def make_way(self, model: str, session_id: str) -> None:
@@ -176,8 +176,7 @@ class SummarizationService:
 
     def _resume(self, model: str) -> None:
         """The model is loaded now: summarise what has waited for that."""
-        key = self._windows.weights_key
-        waiting = [each for each, name in self._not_loaded.items() if key(name) == key(model)]
+        waiting = [each for each, name in self._not_loaded.items() if self._are_one(name, model)]
         for session_id in waiting:
             del self._not_loaded[session_id]
         if waiting and not self._closed:
@@ -248,11 +247,14 @@ class SummarizationService:
         return LONGER_QUIET * self._interval if await provider.reads_cancelled_prompts() else 0.0
 
     async def _write(self, session_id: str, model: str, *, anew: bool, loading: Loading) -> None:
-        weights = self._windows.weights_key(model)
-        if loading is Loading.IF_NONE_LOADED and weights in self._used:
+        if loading is Loading.IF_NONE_LOADED and any(self._are_one(model, n) for n in self._used):
             loading = Loading.NEVER
-        self._used.add(weights)
+        self._used.add(model)
         await self._writer.write(session_id, model, anew=anew, loading=loading, gives_way=True)
+
+    def _are_one(self, model: str, other: str) -> bool:
+        """Whether two names are known to be of the same weights."""
+        return self._windows.weights_key(model) == self._windows.weights_key(other)
 
     # When somebody asks for it
 
