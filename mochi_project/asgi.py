@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
 
 import django
 from django.conf import settings
@@ -11,6 +12,12 @@ from mochi_server.config import export
 from mochi_server.errors import NotFound
 
 export({})  # names the settings module, unless somebody did
+if not hasattr(settings, "MOCHI"):
+    raise RuntimeError(
+        "This process belongs to another Django project, and Django has one project in a process. "
+        "Run mochi-server in a process of its own, with a proxy in front of both, or use "
+        "mochi_server.Runtime, which needs no Django (docs/how-to/mount-in-another-application.md)."
+    )
 django.setup(set_prefix=False)
 
 from .gate import Gate, Receive, Scope, Send, refuse  # noqa: E402 - after the set-up
@@ -36,4 +43,16 @@ class Protocols:
         return refuse(scope, send, NotFound(path=scope.get("path", "")), [])
 
 
-application = Gate(Protocols(), settings.MOCHI)
+class Application(Gate):
+    """Everything, behind the gate."""
+
+    def __init__(self, protocols: Protocols) -> None:
+        super().__init__(protocols, settings.MOCHI)
+        self._lifespan = protocols.lifespan
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        """Start and end with a program that mounts the application."""
+        return self._lifespan.running()
+
+
+application = Application(Protocols())

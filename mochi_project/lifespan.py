@@ -3,6 +3,10 @@
 A server that gets SIGTERM waits for open streams, and they for their turns: so the turns are told
 first, by a handler in front of the server's own. Turns then save what they have, send their last
 event and end; the server finds nothing left to wait for.
+
+An application that is mounted in another one leaves the process as it is. The other one says when
+it starts and ends (:meth:`Lifespan.running`); else it starts with its first request, and is closed
+when the event loop ends, which is too late for a reply that is being made.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ import asyncio
 import gc
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from types import FrameType
 from typing import Any
 
@@ -40,10 +45,11 @@ def calm_collector() -> None:
 
 
 class Lifespan:
-    """The ASGI lifespan of one process; starts by itself where the server speaks none."""
+    """The ASGI lifespan of one process; starts by itself where nobody speaks it."""
 
     def __init__(self) -> None:
         self.runtime: Runtime | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._previous: dict[int, Handler] = {}
 
     async def __call__(self, receive: Receive, send: Send) -> None:
@@ -53,21 +59,52 @@ class Lifespan:
             await send({"type": "lifespan.startup.failed", "message": "\n".join(problems)})
             return
         stop_with_supervisor()
-        self.start()
+        self._start_process()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
+    def _start_process(self) -> None:
+        """Take the runtime, and from this process what belongs to a server."""
+        raise_file_limit()
+        forbid_inspection()
+        self.runtime = get_runtime()
+        self._listen(self.runtime)
+        calm_collector()
+        self.runtime.start()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Start and end with the program that the application is mounted in.
+
+        Raises:
+            RuntimeError: the settings do not fit the number of processes.
+        """
+        if problems := shared_problems():
+            raise RuntimeError("\n".join(problems))
+        forbid_inspection()
+        self.runtime = get_runtime()
+        self.runtime.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
     def start(self) -> None:
-        """Take the runtime and the signals, once."""
+        """Take the runtime, once, where nobody has; the end of the event loop closes it."""
         if self.runtime is None:
-            raise_file_limit()
             forbid_inspection()
             self.runtime = get_runtime()
-            self._listen(self.runtime)
-            calm_collector()
             self.runtime.start()
+            self._closing = asyncio.get_running_loop().create_task(self._close_with_loop())
+
+    async def _close_with_loop(self) -> None:
+        """Wait until the loop ends, which cancels its tasks, and close the runtime."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self.stop()
 
     async def stop(self) -> None:
         """Give the signals back, end what runs, close everything."""

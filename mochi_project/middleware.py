@@ -24,7 +24,7 @@ def plain_http(get_response: GetResponse) -> GetResponse:
         method = request.method or ""
         if method == "HEAD":
             request.method = "GET"
-        if len(request.path_info) > 1 and request.path_info.endswith("/"):
+        if request.path_info != "/" and (not request.path_info or request.path_info[-1] == "/"):
             request.path_info = request.path_info.rstrip("/") or "/"
         response = await get_response(request)
         request.method = method

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import path, re_path, resolve
+from django.urls import get_script_prefix, path, re_path, resolve
 
 from . import errors
 from .api import api
@@ -18,7 +18,7 @@ handler500 = errors.server_error
 
 async def root(request: HttpRequest) -> HttpResponseBase:
     """Somebody opened the server's address in a browser."""
-    return HttpResponse(status=302, headers={"Location": "/api/v1/docs"})
+    return HttpResponse(status=302, headers={"Location": f"{get_script_prefix()}api/v1/docs"})
 
 
 async def nowhere(request: HttpRequest) -> HttpResponseBase:

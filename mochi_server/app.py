@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 from .config import MochiServerSettings, export, load_settings
 
-ASGIApplication = Callable[
-    [
-        MutableMapping[str, Any],
-        Callable[[], Awaitable[Mapping[str, Any]]],
-        Callable[[Mapping[str, Any]], Awaitable[None]],
-    ],
-    Awaitable[None],
-]
+
+class ASGIApplication(Protocol):
+    """What :func:`create_app` makes."""
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[Mapping[str, Any]]],
+        send: Callable[[Mapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Serve one connection of the ASGI protocol."""
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        """Start it, and end it with the block, in a program that mounts it below a path."""
+
 
 _given: dict[str, object] | None = None
 
@@ -28,7 +36,8 @@ def create_app(**values: Any) -> ASGIApplication:  # noqa: ANN401 - checked by t
     Raises:
         SettingsError: a value is not allowed.
         TypeError: a keyword is not a setting.
-        RuntimeError: there is an application already, with other settings.
+        RuntimeError: there is an application already, with other settings, or this process belongs
+            to another Django project.
     """
     global _given  # noqa: PLW0603 - one application per process is the point
     unknown = sorted(set(values) - set(MochiServerSettings.model_fields))
