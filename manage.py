@@ -2,6 +2,7 @@
 """Django's command line, with the server's settings."""
 
 import sys
+from pathlib import Path
 
 from django.core.management import execute_from_command_line
 
@@ -12,7 +13,8 @@ def main() -> int:
     """Run one management command."""
     export({})
     try:
-        load_settings()
+        if "data_dir" not in load_settings().model_fields_set:
+            export({"data_dir": Path(__file__).absolute().parent / "data"})
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2

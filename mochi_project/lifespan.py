@@ -20,6 +20,8 @@ from contextlib import asynccontextmanager
 from types import FrameType
 from typing import Any
 
+from django.conf import settings
+
 from mochi_server.files import raise_file_limit
 from mochi_server.processes import forbid_inspection, stop_with_supervisor
 from mochi_server.runtime import Runtime
@@ -55,7 +57,10 @@ class Lifespan:
     async def __call__(self, receive: Receive, send: Send) -> None:
         """Serve the lifespan protocol."""
         await receive()
-        if problems := shared_problems():
+        problems = shared_problems()
+        if (problem := settings.MOCHI.data_folder_problem) is not None:
+            problems.append(f"{problem} Set MOCHI_DATA_DIR: to data, or to . for this folder.")
+        if problems:
             await send({"type": "lifespan.startup.failed", "message": "\n".join(problems)})
             return
         stop_with_supervisor()

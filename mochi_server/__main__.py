@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging.config
 import math
 import signal
 import socket
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Mapping, Sequence
@@ -31,10 +33,12 @@ from .processes import forbid_inspection
 from .startup import (
     Announcement,
     CannotStart,
+    accepts_data_folder,
     address_of,
     check_redis,
     check_test_mode,
     check_workers,
+    data_folder_choice,
     listen,
     prepare_folder,
     url_of,
@@ -71,6 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for variable in unknown_variables():
         _complain(f"warning: {variable} is not a setting (see --help)")
     if ours is not None:
+        asks_for_help = not {"-h", "--help"}.isdisjoint(ours[1])
+        problem = None if asks_for_help else settings.data_folder_problem
+        if problem is not None:
+            return _fail(data_folder_choice(problem, *ours[1]), code=2)
         export(values)
         run_operator_command("mochi-server", ours[1])
         return 0
@@ -93,13 +101,36 @@ def _run(
 
 def _serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     try:
-        return serve(settings, given)
+        with contextlib.ExitStack() as stack:
+            folder = _data_folder(settings, stack)
+            if folder is not None:
+                given = {**given, "data_dir": folder}
+                settings = load_settings(**given)
+            return serve(settings, given)
     except SettingsError as error:
         return _fail(str(error), code=2)
     except CannotStart as error:
         return _fail(str(error), code=1)
     except KeyboardInterrupt:
         return 0
+
+
+def _data_folder(settings: MochiServerSettings, stack: contextlib.ExitStack) -> Path | None:
+    """The folder to use where the settings name none that is known to be one.
+
+    Test mode, which keeps nothing, gets an empty one.
+
+    Raises:
+        SettingsError: nobody has chosen.
+    """
+    problem = settings.data_folder_problem
+    if problem is None:
+        return None
+    if settings.environment == "test":
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mochi-server-")))
+    if not accepts_data_folder(problem):
+        raise SettingsError(data_folder_choice(problem))
+    return Path.cwd()
 
 
 def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
@@ -268,7 +299,8 @@ def _print(text: str) -> None:
 
 def _complain(text: str) -> None:
     for line in text.splitlines():
-        sys.stderr.write(f"mochi-server: {line}\n")
+        # A command below a problem is there to be copied.
+        sys.stderr.write(f"{line}\n" if line.startswith("  ") else f"mochi-server: {line}\n")
 
 
 def _fail(text: str, *, code: int) -> int:

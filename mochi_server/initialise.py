@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .files import replace_file
+from .config.settings import STATE
+from .files import make_folder, replace_file
 
 _PACKAGE = Path(__file__).parent
 _PLACES = (_PACKAGE / "examples", _PACKAGE.parent / "examples" / "data")
@@ -58,11 +59,20 @@ def initialise(folder: Path) -> Outcome:
     source = _examples()
     # The packages come last: a folder of tools is not loaded before its modules are there.
     paths = sorted(_files(source), key=lambda path: (path.name == "__init__.py", path))
+    _mark(folder / STATE)
     for path in paths:
         place = folder / path.relative_to(source)
         new = _write(place, path.read_bytes())
         (outcome.written if new else outcome.kept).append(str(path.relative_to(source)))
     return outcome
+
+
+def _mark(state: Path) -> None:
+    """Make the folder by which a data folder is recognised."""
+    try:
+        make_folder(state, private=True)
+    except OSError as error:
+        raise _refusal(state, error) from error
 
 
 def _examples() -> Path:

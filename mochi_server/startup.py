@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import socket
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -125,6 +126,33 @@ def place_of_redis(url: str) -> str:
     if parts.scheme == "unix":
         return parts.path
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def data_folder_choice(problem: str, *words: str) -> str:
+    """The problem and the two commands to choose from.
+
+    Args:
+        problem: the settings' ``data_folder_problem``.
+        words: what stands behind the options in these commands.
+    """
+    options = ("--data-dir data", "--data-dir .")
+    new, here = (
+        " ".join([own_command(), option, shlex.join(words)]).rstrip() for option in options
+    )
+    return (
+        f"{problem} Choose one of the two:\n"
+        f"  {new}    # the folder data in it, which may be new\n"
+        f"  {here}    # this folder"
+    )
+
+
+def accepts_data_folder(problem: str) -> bool:
+    """Ask whether to use the working directory; no where nobody sits at a terminal."""
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    sys.stderr.write(f"{problem}\nUse it as the data folder? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def prepare_folder(settings: MochiServerSettings) -> None:

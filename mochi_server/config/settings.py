@@ -25,6 +25,9 @@ from .values import (
 
 PREFIX = "MOCHI_"
 
+STATE = ".mochi"
+"""Name of the folder of what processes tell each other, in the data folder."""
+
 TEST_PORT = 5099
 """Where test mode listens unless a port is set."""
 
@@ -245,6 +248,22 @@ class MochiServerSettings(BaseSettings):
                 self.model_fields_set.discard("port")  # a default: nobody has set it
         return self
 
+    @property
+    def data_folder_problem(self) -> str | None:
+        """Why the working directory is not taken for the data folder; None where there is one.
+
+        A data folder was named, made by ``mochi-server init``, or used before. Any other folder is
+        somebody's project, whose files must not be run as tools.
+        """
+        marks = (self.state_path, self.within_data(Path("chat_sessions")))
+        if "data_dir" in self.model_fields_set or any(path.is_dir() for path in marks):
+            return None
+        return (
+            f"{self.within_data(Path())} is no data folder of mochi-server. If it were one, "
+            "Python files in its folders tools and agents would be run, and conversations be kept "
+            "in it."
+        )
+
     def within_data(self, path: Path) -> Path:
         """The absolute place of a folder that is given relative to ``data_dir``."""
         return (self.data_dir.expanduser() / path.expanduser()).absolute()
@@ -277,7 +296,7 @@ class MochiServerSettings(BaseSettings):
     @property
     def state_path(self) -> Path:
         """Absolute folder of what processes on this data tell each other; may be deleted."""
-        return self.within_data(Path(".mochi"))
+        return self.within_data(Path(STATE))
 
     @property
     def sessions_state_path(self) -> Path:

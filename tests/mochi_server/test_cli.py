@@ -102,7 +102,8 @@ def test_a_wrong_argument_is_code_2(capsys, arguments):
 async def test_a_port_in_use_is_one_line_and_code_1(tmp_path, workers):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        ended = await run_command("--port", port, "--workers", workers, cwd=tmp_path)
+        options = ("--port", port, "--workers", workers, "--data-dir", ".")
+        ended = await run_command(*options, cwd=tmp_path)
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert f"Port {port} of 127.0.0.1 is in use" in line
@@ -112,7 +113,7 @@ async def test_a_port_in_use_is_one_line_and_code_1(tmp_path, workers):
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 def test_an_address_of_another_machine_is_one_line_and_code_1(monkeypatch, capsys, host):
     monkeypatch.setenv("MOCHI_SESSION_STORAGE", "memory")
-    assert main(["--host", host, "--port", "0"]) == 1
+    assert main(["--host", host, "--port", "0", "--data-dir", "."]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "MOCHI_HOST" in line
 

@@ -118,7 +118,8 @@ def connector(**options: Any) -> aiohttp.TCPConnector:
 @contextlib.asynccontextmanager
 async def running_server(
     *,
-    data_dir: Path,
+    data_dir: Path | None,
+    cwd: Path | None = None,
     ollama: Any = None,
     arguments: tuple[str, ...] = (),
     command: tuple[str, ...] = ("-m", "mochi_server", "--port", "0"),
@@ -128,17 +129,22 @@ async def running_server(
     """``python -m mochi_server --port 0`` with these settings, until the block ends.
 
     ``ollama`` is an address or has one as ``url``. The built-in model is switched off unless
-    ``models_dir`` says where it is, and so are summaries in the background.
+    ``models_dir`` says where it is, and so are summaries in the background. It runs in ``data_dir``
+    unless ``cwd`` is given; where ``data_dir`` is None, nothing names the data folder.
     """
+    folder = cwd or data_dir
+    assert folder is not None
+    if data_dir is not None:
+        settings["data_dir"] = data_dir
     settings.setdefault("summarization_enabled", False)
-    settings.setdefault("models_dir", data_dir / "models")
+    settings.setdefault("models_dir", folder / "models")
     settings.setdefault("ollama_host", getattr(ollama, "url", ollama) or NOBODY)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,
         *arguments,
-        cwd=data_dir,
-        env=environment(data_dir=data_dir, **settings),
+        cwd=folder,
+        env=environment(**settings),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
