@@ -241,6 +241,7 @@ class Announcement:
         self.settings = settings
         self.host, self.port = address_of(sock)
         self.url = url_of(self.host, self.port)
+        self.everywhere = ip_address(sock.getsockname()[0]).is_unspecified
         self._write = write
 
     def run(self) -> None:
@@ -249,6 +250,9 @@ class Announcement:
         if health is None:
             return
         self._say(f"mochi-server {__version__} listens on {self.url}")
+        if self.everywhere:
+            host = self.settings.host
+            self._say(f"  and on every other address of this machine, as MOCHI_HOST is {host}")
         self._say(f"  documentation: {self.url}/api/v1/docs")
         if self.settings.session_storage == "json":
             self._say(f"  sessions: {self.settings.sessions_path}")

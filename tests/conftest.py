@@ -47,6 +47,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the developer's settings."""
     for name in [name for name in os.environ if name.startswith("MOCHI_")]:
         monkeypatch.delenv(name)
+    monkeypatch.delenv("OLLAMA_HOST", raising=False)
 
 
 @pytest_asyncio.fixture

@@ -6,6 +6,7 @@ docs/reference/settings.md is the table of all of them.
 
 from .environment import (
     SettingsError,
+    UnknownVariable,
     child_environment,
     environment_without_own_secrets,
     export,
@@ -19,6 +20,7 @@ from .settings import MochiServerSettings, variable_of
 __all__ = [
     "MochiServerSettings",
     "SettingsError",
+    "UnknownVariable",
     "child_environment",
     "environment_without_own_secrets",
     "export",

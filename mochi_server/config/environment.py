@@ -7,18 +7,28 @@ import os
 import re
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from dotenv import dotenv_values
 from pydantic import SecretStr, ValidationError
 
 from .settings import PREFIX, MochiServerSettings, variable_of
 
 _SECRET = re.compile(
-    r"((^|_)(KEY|TOKEN)|SECRET|PASSWORD|PASSWD|^MOCHI_REDIS_URL|^MOCHI_OLLAMA_HOST)(_FILE)?$",
+    r"((^|_)(KEY|TOKEN)|SECRET|PASSWORD|PASSWD|^MOCHI_REDIS_URL|^(MOCHI_)?OLLAMA_HOST)(_FILE)?$",
     re.IGNORECASE,
 )
 _WITH_LOGIN = re.compile(r"://[^/]*@")
+
+
+_SECRET_FIELDS = ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key")
+"""Settings whose value may lie in a file that a variable names."""
+
+OLLAMAS_OWN = "OLLAMA_HOST"
+"""Variable of Ollama's own programs, read where ours is unset."""
 
 
 class SettingsError(Exception):
@@ -32,7 +42,7 @@ def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
         SettingsError: a named file cannot be read, or is no text.
     """
     found: dict[str, str] = {}
-    for field in ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key"):
+    for field in _SECRET_FIELDS:
         for name in (variable_of(field), field.upper()):
             path = environ.get(f"{name}_FILE")
             if not path or environ.get(name):
@@ -54,8 +64,32 @@ def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - check
         SettingsError: some value is not allowed, one line names each variable; or a file that
             holds settings cannot be read.
     """
-    given = {**_secret_files(os.environ), **values}
+    settings = _settings_of(values)
+    theirs = os.environ.get(OLLAMAS_OWN)
+    if theirs and "ollama_host" not in settings.model_fields_set:
+        try:
+            return _settings_of({**values, "ollama_host": theirs})
+        except SettingsError as error:
+            text = str(error).replace(variable_of("ollama_host"), OLLAMAS_OWN)
+            raise SettingsError(text) from error
+    return settings
+
+
+def _in_file() -> dict[str, str]:
+    """The variables of ``.env``, in capitals.
+
+    Raises:
+        OSError: it cannot be read.
+        UnicodeDecodeError: it is no text.
+    """
+    values = dotenv_values(".env", interpolate=False)
+    return {name.upper(): value for name, value in values.items() if value is not None}
+
+
+def _settings_of(values: Mapping[str, Any]) -> MochiServerSettings:
+    """The settings of our own variables, with the given values before everything else."""
     try:
+        given = {**_secret_files({**_in_file(), **os.environ}), **values}
         return MochiServerSettings(**given)
     except UnicodeDecodeError as error:
         raise SettingsError(f"{Path('.env').absolute()} is not UTF-8 text.") from error
@@ -162,14 +196,28 @@ def _own_secrets() -> frozenset[str]:
     secret = [name for name, field in fields.items() if "SecretStr" in str(field.annotation)]
     names = {variable_of(name) for name in [*secret, "redis_url", "ollama_host"]}
     names |= {name.upper() for name in secret if fields[name].validation_alias is not None}
-    return frozenset(names | {f"{name}_FILE" for name in names})
+    return frozenset(names | {f"{name}_FILE" for name in names} | {OLLAMAS_OWN})
 
 
 _OWN_SECRETS = _own_secrets()
 
 
-def unknown_variables() -> list[str]:
-    """``MOCHI_`` variables of the environment that no setting reads: most likely misspelt."""
+@dataclass(frozen=True)
+class UnknownVariable:
+    """A name that no setting has: most likely misspelt."""
+
+    name: str
+    meant: str | None
+    """The setting that was most likely meant."""
+
+
+def unknown_variables() -> list[UnknownVariable]:
+    """``MOCHI_`` variables of the environment and of ``.env`` that no setting reads."""
     known = {variable_of(field) for field in MochiServerSettings.model_fields}
-    known |= {f"{name}_FILE" for name in known}
-    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    known |= {f"{variable_of(field)}_FILE" for field in _SECRET_FIELDS}
+    names = {*os.environ, *_in_file()}
+    return [
+        UnknownVariable(name, next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None))
+        for name in sorted(names - known)
+        if name.startswith(PREFIX)
+    ]

@@ -25,7 +25,14 @@ def _split(value: object) -> object:
 def _are_origins(value: list[str]) -> list[str]:
     for origin in value:
         parts = urlsplit(origin)
-        if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path:
+        if "*" in origin:
+            raise ValueError(f"{origin!r} has a wildcard: name each origin, with its port")
+        if (
+            parts.scheme not in {"http", "https"}
+            or not parts.hostname
+            or parts.path
+            or not _PORT.fullmatch(parts.netloc)
+        ):
             raise ValueError(f"{origin!r} is not an origin such as http://localhost:3000")
     return value
 
@@ -40,6 +47,8 @@ def _lower(value: object) -> object:
 
 def _complete(value: str) -> str:
     text = value.rstrip("/")
+    if re.fullmatch(r":\d+", text):  # Ollama's own programs take a port alone
+        text = f"127.0.0.1{text}"
     if "//" not in text:
         text = f"http://{text}"
     parts = urlsplit(text)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 
-from ..config import MochiServerSettings, unknown_variables, variable_of
+from ..config import UnknownVariable, unknown_variables, variable_of
 from ..runtime import Runtime
 from .findings import Finding, ok, warning
 
@@ -20,13 +19,12 @@ async def look_at_variables(runtime: Runtime) -> list[Finding]:
     return found or [ok("Every MOCHI_ variable is a setting.")]
 
 
-def unknown_findings(variables: list[str]) -> Iterator[Finding]:
+def unknown_findings(variables: list[UnknownVariable]) -> Iterator[Finding]:
     """One for each, with the setting that was most likely meant; values are never shown."""
-    known = list(map(variable_of, MochiServerSettings.model_fields))
     for variable in variables:
-        meant = get_close_matches(variable, known, n=1, cutoff=0.8)
-        suggestion = f"Perhaps {meant[0]} was meant." if meant else "mochi-server --help lists all."
-        yield warning(f"{variable} is not a setting.", suggestion)
+        meant = variable.meant
+        suggestion = f"Perhaps {meant} was meant." if meant else "mochi-server --help lists all."
+        yield warning(f"{variable.name} is not a setting.", suggestion)
 
 
 def _without_effect(runtime: Runtime) -> Iterator[Finding]:

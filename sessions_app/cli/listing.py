@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
+from django.core.management.base import CommandError
+
 from mochi_project.console import as_json, cut, table
+from mochi_server.aio import in_thread
 from mochi_server.errors import JSONObject
-from mochi_server.sessions import SessionFilter
+from mochi_server.sessions import JSONFileStorage, SessionFilter
 from mochi_server.sessions.manager import SessionManager
 
 from ..labels import ARCHIVED
@@ -51,12 +54,24 @@ def at_least_one(text: str) -> int:
 
 
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
-    """Print them, the one changed last first, and then the files that cannot be read."""
+    """Print them, the one changed last first, and then the files that cannot be read.
+
+    Raises:
+        CommandError: there is no folder of sessions.
+    """
+    place = ""
+    if isinstance(sessions.storage, JSONFileStorage):
+        folder = sessions.storage.folder
+        if not await in_thread(folder.is_dir):
+            raise CommandError(
+                f"There is no folder {folder}. Name that of the data: --data-dir, MOCHI_DATA_DIR."
+            )
+        place = f" in {folder}"
     found = await sessions.list(options["limit"], wanted=filter_of(options))
     if options["json"]:
         console.out.write(as_json({"sessions": found.entries, "problems": found.problems}))
         return 0
-    console.out.write(lines_table(found.entries) if found.entries else "No sessions.")
+    console.out.write(lines_table(found.entries) if found.entries else f"No sessions{place}.")
     for problem in found.problems:
         console.problem(str(problem["session_id"]), str(problem["reason"]))
     return 0

@@ -119,6 +119,10 @@ async def test_a_stream_comes_through_a_proxy_as_it_goes_and_ends_with_its_clien
         async with client.post(f"{api}/sessions", json={"model": "qwen3:14b"}) as made:
             assert made.status == 201, await made.text()
             session_id = (await made.json())["session_id"]
+        # A page from the proxy's own address, port included, is none of another site.
+        own = {"Host": f"{NAME}:{port}", "Origin": f"http://{NAME}:{port}"}
+        async with client.get(f"{api}/models", headers=own) as page:
+            assert page.status == 200, await page.text()
         gate = asyncio.Event()
         ollama.reply(["Hel", "lo", "!"], gate=gate, pause_after=1)
         address = f"{api}/chat/{session_id}/stream"

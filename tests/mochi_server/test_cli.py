@@ -45,6 +45,10 @@ async def test_the_version_is_told(tmp_path):
         (["pull"], {"MOCHI_PORT": "x"}, "MOCHI_PORT", "integer"),
         ([], {"MOCHI_MAX_BODY_MB": "-1"}, "MOCHI_MAX_BODY_MB", "greater than 0"),
         ([], {"MOCHI_CORS_ORIGINS": "app.example"}, "MOCHI_CORS_ORIGINS", "http://localhost:3000"),
+        ([], {"MOCHI_CORS_ORIGINS": "http://localhost:*"}, "MOCHI_CORS_ORIGINS", "wildcard"),
+        ([], {"MOCHI_CORS_ORIGINS": "http://*.example.org"}, "MOCHI_CORS_ORIGINS", "wildcard"),
+        ([], {"MOCHI_CORS_ORIGINS": "http://localhost:x"}, "MOCHI_CORS_ORIGINS", ":3000"),
+        ([], {"OLLAMA_HOST": "ftp://x"}, "OLLAMA_HOST", "http://localhost:11434"),
         ([], {"MOCHI_API_TOKEN_FILE": "/nowhere"}, "MOCHI_API_TOKEN_FILE", "No such file"),
     ],
 )
@@ -197,7 +201,8 @@ async def test_a_public_server_without_a_token_and_a_misspelt_variable_are_warne
     async with server_of(host="0.0.0.0", olama_host="http://x") as server:
         await server.saw("ollama pull")
         assert "WARNING: open to the network without a token; set MOCHI_API_TOKEN" in server.log
-        assert "MOCHI_OLAMA_HOST is not a setting" in server.log
+        assert "MOCHI_OLAMA_HOST is not a setting (did you mean MOCHI_OLLAMA_HOST?)" in server.log
+        assert "and on every other address of this machine, as MOCHI_HOST is 0.0.0.0" in server.log
 
 
 async def test_a_public_server_with_a_token_keeps_it_to_itself(server_of):

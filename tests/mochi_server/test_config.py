@@ -71,6 +71,42 @@ def test_a_secret_file_counts_where_the_variable_is_empty(monkeypatch, tmp_path)
     assert token.get_secret_value() == "from the file"
 
 
+def test_a_secret_file_may_be_named_in_the_settings_file(tmp_path):
+    (tmp_path / "token").write_text("from the file\n")
+    (tmp_path / ".env").write_text(f"MOCHI_API_TOKEN_FILE={tmp_path / 'token'}\n")
+    token = load_settings().api_token
+    assert token is not None
+    assert token.get_secret_value() == "from the file"
+
+
+def test_a_misspelt_name_in_the_settings_file_is_told_with_what_was_meant(tmp_path, capsys):
+    lines = ["MOCHI_API_TOKN=secret", "mochi_prot=1", "MOCHI_XYZZY=1", "MOCHI_HOST=::1", "OTHER=1"]
+    (tmp_path / ".env").write_text("\n".join(lines))
+    assert main(["init", str(tmp_path / "data")]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "mochi-server: warning: MOCHI_API_TOKN is not a setting (did you mean MOCHI_API_TOKEN?)",
+        "mochi-server: warning: MOCHI_PROT is not a setting (did you mean MOCHI_PORT?)",
+        "mochi-server: warning: MOCHI_XYZZY is not a setting (see --help)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "address"),
+    [
+        ("192.168.1.20", "http://192.168.1.20:11434"),
+        ("0.0.0.0:11435", "http://0.0.0.0:11435"),
+        (":11435", "http://127.0.0.1:11435"),
+        ("", "http://localhost:11434"),
+    ],
+)
+def test_the_variable_of_ollama_counts_where_ours_is_unset(monkeypatch, tmp_path, value, address):
+    monkeypatch.setenv("OLLAMA_HOST", value)
+    assert load_settings().ollama_host == address
+    (tmp_path / ".env").write_text("MOCHI_OLLAMA_HOST=http://ours:1\n")
+    assert load_settings().ollama_host == "http://ours:1"
+    assert load_settings(ollama_host="http://given:1").ollama_host == "http://given:1"
+
+
 def test_a_settings_file_that_is_no_text_is_one_line(tmp_path, capsys):
     (tmp_path / ".env").write_bytes(b"MOCHI_LOG_LEVEL=\xff\xfeinfo\n")
     assert main([]) == 2
@@ -102,6 +138,7 @@ SECRETS = (
     "MOCHI_REDIS_URL",
     "MOCHI_REDIS_URL_FILE",
     "MOCHI_OLLAMA_HOST",
+    "OLLAMA_HOST",
     "AWS_SECRET_ACCESS_KEY",
     "GITHUB_TOKEN",
     "github_token",

@@ -114,8 +114,16 @@ async def test_a_file_that_cannot_be_read_is_complained_about_once(tmp_path, arg
 
 
 def test_without_sessions_a_line_says_so(mochi):
-    assert run("sessions", "list") == ("No sessions.\n", "", 0)
+    mochi.sessions_path.mkdir(parents=True)
+    assert run("sessions", "list") == (f"No sessions in {mochi.sessions_path}.\n", "", 0)
     assert json.loads(run("sessions", "list", "--json")[0]) == {"sessions": [], "problems": []}
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_folder_of_sessions_that_is_not_there_is_named(mochi, options):
+    with pytest.raises(CommandError, match=f"There is no folder {mochi.sessions_path}"):
+        run("sessions", "list", *options)
+    assert not mochi.data_dir.exists()
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x"])

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from mochi_server.aio import in_daemon_thread
 from mochi_server.completions import Chunk, ModelInfo, ModelRequest
-from mochi_server.config import MochiServerSettings, load_settings
+from mochi_server.config import MochiServerSettings, UnknownVariable, load_settings
 from mochi_server.diagnosis import Check, Finding, Level, diagnose, note, ok, warning
 from mochi_server.diagnosis import sessions as sessions_check
 from mochi_server.diagnosis.extensions import look_at_tools
@@ -101,7 +101,9 @@ def test_a_folder_that_is_a_file_or_lies_below_one_is_an_error(tmp_path: Path) -
 
 
 def test_a_variable_without_a_likely_meaning_gets_the_list_of_all() -> None:
-    near, far = unknown_findings(["MOCHI_HSOT", "MOCHI_XYZZY_PLUGH"])
+    near, far = unknown_findings(
+        [UnknownVariable("MOCHI_HSOT", "MOCHI_HOST"), UnknownVariable("MOCHI_XYZZY_PLUGH", None)]
+    )
     assert near.suggestion == "Perhaps MOCHI_HOST was meant."
     assert "--help" in str(far.suggestion)
 
