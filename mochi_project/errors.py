@@ -31,6 +31,7 @@ from mochi_server.errors import (
 
 logger = logging.getLogger(__name__)
 
+STREAM_HINT = "for a stream, send this to /chat/stream or /chat/{session_id}/stream"
 NAMED_PROBLEMS = 20
 """How many wrong fields an answer names; the others are counted."""
 
@@ -93,6 +94,8 @@ def _problem(problem: Mapping[str, Any]) -> JSONObject:
     if place == "body":
         path = path[1:]  # the name of our own parameter
     match problem:
+        case {"type": "extra_forbidden"} if path == ["stream"]:  # as OpenAI and Ollama have it
+            message = f"unknown field; {STREAM_HINT}"
         case {"type": "extra_forbidden"}:
             message = "unknown field"
         case {"type": "model_type"}:  # else it would name our class

@@ -33,6 +33,7 @@ from .labels import ARCHIVED, MOST_TAGS
 from .list_schemas import FOUND, SessionList
 from .schemas import (
     MessageEdit,
+    MessageIndex,
     MessageList,
     SessionCreate,
     SessionDetail,
@@ -231,7 +232,7 @@ async def list_messages(request: HttpRequest, session_id: str) -> HttpResponse:
     ),
 )
 async def edit_message(
-    request: HttpRequest, session_id: str, message_index: int, payload: MessageEdit
+    request: HttpRequest, session_id: str, message_index: MessageIndex, payload: MessageEdit
 ) -> HttpResponse:
     """The index counts the system message. A chat request without `message` then answers anew."""
     async with get_runtime().sessions.edit(session_id, exclusive=True) as session:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -206,6 +208,16 @@ class SessionPatch(LabelsBody):
     summary_model: ModelName | None = Field(
         default=None, description="Writes summaries where the session's model cannot."
     )
+
+
+def _whole_number(value: object) -> object:
+    """Refuse what else pydantic reads as one: ``1.0``, ``1_0``, ``+1``."""
+    if isinstance(value, str) and re.fullmatch("-?[0-9]+", value) is None:
+        raise ValueError("must be a whole number")
+    return value
+
+
+MessageIndex = Annotated[int, BeforeValidator(_whole_number)]
 
 
 class MessageEdit(BaseModel):

@@ -172,7 +172,13 @@ class ChatSession:
             InvalidMessageIndex: out of range (negative ones are), or not a user message.
             SessionUnreadable: it is nested so deeply that it cannot be written anew.
         """
-        message = self.stored(index) if 0 <= index < len(self._lines) else None
+        if not 0 <= index < len(self._lines):
+            raise InvalidMessageIndex(
+                f"Index {index} is out of range: session {self.session_id!r} has "
+                f"{len(self._lines)} messages, and the first one has the index 0.",
+                details={"index": index, "session_id": self.session_id},
+            )
+        message = self.stored(index)
         if not is_user(message):
             raise InvalidMessageIndex(index=index, session_id=self.session_id)
         if is_bottomless(self._lines[index]):

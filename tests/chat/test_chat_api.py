@@ -126,3 +126,15 @@ async def test_a_second_turn_is_refused_while_the_first_one_runs(api, ollama):
     assert (await read(first))[-1].event == "done"
     stored = (await api.get(f"/sessions/{session_id}/messages")).json()["messages"]
     assert [message["content"] for message in stored] == ["one", "slow"]
+
+
+@pytest.mark.parametrize("route", ["/chat", "/chat/{id}"])
+async def test_a_body_that_asks_for_a_stream_is_told_where_there_is_one(api, route):
+    session_id = await api.new_session()
+    body = {"message": "Hi", "stream": True}
+    response = await api.post(route.format(id=session_id), body)
+    assert response.status_code == 422
+    [problem] = response.json()["error"]["details"]["errors"]
+    assert (problem["field"], problem["type"]) == ("stream", "extra_forbidden")
+    hint = "unknown field; for a stream, send this to /chat/stream or /chat/{session_id}/stream"
+    assert problem["message"] == hint

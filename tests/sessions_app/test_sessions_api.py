@@ -348,6 +348,17 @@ async def test_only_user_messages_can_be_edited(api, index):
     await with_messages(session_id, UserMessage(content="one"), AssistantMessage(content="two"))
     response = await api.put(f"/sessions/{session_id}/messages/{index}", {"content": "x"})
     assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
+    outside = index not in {"0", "2"}
+    assert ("out of range" in response.json()["error"]["message"]) == outside
+    assert ("not a user message" in response.json()["error"]["message"]) != outside
+
+
+@pytest.mark.parametrize("index", ["1.0", "1e0", "1_0", "+1", "%201", "one", "%D9%A1", "true"])
+async def test_an_index_is_a_whole_number(api, index):
+    session_id = await api.new_session(system_prompt="Be brief.")
+    await with_messages(session_id, UserMessage(content="one"))
+    response = await api.put(f"/sessions/{session_id}/messages/{index}", {"content": "x"})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
 @pytest.mark.parametrize("body", [{"content": " \n"}, {}, {"content": None}])
