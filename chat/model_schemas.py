@@ -24,6 +24,9 @@ CHECK: JSONObject = {
             "latency_ms": 3.2,
             "models": 1,
             "problem": None,
+            "model_status": {
+                "qwen3:14b": {"available": True, "latency_ms": None, "problem": None},
+            },
         },
         "openai": {
             "configured": True,
@@ -31,6 +34,7 @@ CHECK: JSONObject = {
             "latency_ms": None,
             "models": None,
             "problem": AWAY,
+            "model_status": {},
         },
         "anthropic": {
             "configured": False,
@@ -38,10 +42,17 @@ CHECK: JSONObject = {
             "latency_ms": None,
             "models": None,
             "problem": None,
+            "model_status": {},
         },
     },
     "checked_at": CHECKED_AT,
 }
+
+
+class ModelProblem(ProviderProblem):
+    """A provider, or with ``probe`` one of its models, that did not answer."""
+
+    model: str | None = Field(default=None, description="Only where one model is meant.")
 
 
 class AvailableModels(BaseModel):
@@ -50,8 +61,16 @@ class AvailableModels(BaseModel):
     model_config = ConfigDict(json_schema_extra={"example": AVAILABLE})
 
     providers: dict[str, list[Model]] = Field(description="By alias, the default one first.")
-    problems: list[ProviderProblem]
+    problems: list[ModelProblem]
     checked_at: str = Field(description="When the providers were asked.")
+
+
+class ModelStatus(BaseModel):
+    """One model that a provider lists."""
+
+    available: bool = Field(description="False where it was asked and did not answer.")
+    latency_ms: float | None = Field(description="Until it answered; null where it was not asked.")
+    problem: ModelProblem | None
 
 
 class ProviderCheck(BaseModel):
@@ -62,6 +81,7 @@ class ProviderCheck(BaseModel):
     latency_ms: float | None = Field(description="Until it said that it is there.")
     models: int | None = Field(description="How many; null where it did not tell.")
     problem: ProviderProblem | None
+    model_status: dict[str, ModelStatus] = Field(description="By name, as in `/models`.")
 
 
 class ModelCheck(BaseModel):

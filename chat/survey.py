@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from typing import Any
 
 from mochi_project.probe import Remembered, ask_all
 from mochi_server.errors import (
@@ -31,6 +33,25 @@ FRESH_SECONDS = 60.0
 """Age up to which an answer is given again."""
 
 
+PROBE_SECONDS = 30.0
+"""A model that has not begun to reply by then is given up."""
+
+PROBES_AT_ONCE = 8
+"""Of one provider; vendors refuse what comes too fast."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelAnswer:
+    """One model that a provider has listed."""
+
+    available: bool = True
+    """False where it was asked and did not answer."""
+    latency_ms: float | None = None
+    """Until it answered; null where it was not asked."""
+    problem: JSONObject | None = None
+    """``{"provider", "model", "code", "message"}``"""
+
+
 @dataclass(slots=True, kw_only=True)
 class ProviderAnswer:
     """One provider, as far as it has answered."""
@@ -44,6 +65,8 @@ class ProviderAnswer:
     """Null where it did not tell."""
     problem: JSONObject | None = None
     """``{"provider", "code", "message"}``"""
+    model_status: dict[str, ModelAnswer] = field(default_factory=dict)
+    """By name as in ``models``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +99,55 @@ async def ask(runtime: Runtime, *, limit: float = LIMIT_SECONDS) -> Survey:
     for alias, name in names.items():
         if reason := _why_none(tasks[name], limit):
             found[alias].problem = problem_of(alias, reason)
+    for one in found.values():
+        one.model_status = {model.name: ModelAnswer() for model in one.models or ()}
     return Survey(found)
+
+
+async def probe(runtime: Runtime, *, limit: float = PROBE_SECONDS) -> Survey:
+    """Ask every provider, and then every model that it has.
+
+    Args:
+        runtime: whose providers.
+        limit: seconds after which models that have not answered are given up.
+    """
+    survey = await ask(runtime)
+    questions: dict[str, Coroutine[Any, Any, None]] = {}
+    answers: dict[str, tuple[str, str, ModelAnswer]] = {}
+    for alias, one in survey.providers.items():
+        turn = asyncio.Semaphore(PROBES_AT_ONCE)
+        for name, answer in one.model_status.items():
+            task = f"probing {name} of {alias}"
+            questions[task] = _probe(runtime.providers, alias, name, answer, turn)
+            answers[task] = (alias, name, answer)
+    tasks = await ask_all(questions, tasks=runtime.background, limit=limit)
+    for task, (alias, name, answer) in answers.items():
+        if reason := _why_none(tasks[task], limit):
+            _refuse(answer, alias, name, reason)
+    return survey
+
+
+async def _probe(
+    registry: ProviderRegistry,
+    alias: str,
+    name: str,
+    answer: ModelAnswer,
+    turn: asyncio.Semaphore,
+) -> None:
+    provider, own_name = registry.resolve(name)
+    async with turn:
+        begin = time.perf_counter()
+        try:
+            await provider.probe(own_name)
+        except MochiError as error:
+            _refuse(answer, alias, name, error)
+        else:
+            answer.latency_ms = _since(begin)
+
+
+def _refuse(answer: ModelAnswer, alias: str, name: str, error: MochiError) -> None:
+    answer.available = False
+    answer.problem = {**problem_of(alias, error), "model": name}
 
 
 async def _prepare(registry: ProviderRegistry, alias: str, answer: ProviderAnswer) -> None:
@@ -107,7 +178,11 @@ async def _fill_in(registry: ProviderRegistry, alias: str, answer: ProviderAnswe
 
 def _heard(answer: ProviderAnswer, begin: float) -> None:
     answer.reachable = True
-    answer.latency_ms = round((time.perf_counter() - begin) * 1000, 1)
+    answer.latency_ms = _since(begin)
+
+
+def _since(begin: float) -> float:
+    return round((time.perf_counter() - begin) * 1000, 1)
 
 
 def _why_none(task: asyncio.Task[None], limit: float) -> MochiError | None:
@@ -127,4 +202,12 @@ def survey_of(runtime: Runtime) -> Remembered[Survey]:
         tasks=runtime.background,
         fresh=FRESH_SECONDS,
         name="survey of models",
+    )
+
+
+@lru_cache(maxsize=1)
+def probes_of(runtime: Runtime) -> Remembered[Survey]:
+    """The same with every model asked, shared by those who ask meanwhile and never given again."""
+    return Remembered(
+        partial(probe, runtime), tasks=runtime.background, fresh=0, name="probes of models"
     )

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
 from chat.model_schemas import AVAILABLE, CHECK, AvailableModels, ModelCheck
 from chat.schemas import MODEL, PROBLEM, Model, ModelList
-from chat.survey import ProviderAnswer, survey_of
+from chat.survey import ProviderAnswer, Survey, probes_of, survey_of
 from mochi_project.openapi import OF_PROVIDERS, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
-from mochi_server.errors import ModelNotFound
+from mochi_server.errors import InvalidRequest, ModelNotFound
 from mochi_server.providers.base import ModelInfo
 
 router = Router()
+
+Probe = Literal["true", "false"]
+"""Whether each model is asked, which costs vendors' tokens."""
 
 
 def shown(model: ModelInfo) -> dict[str, Any]:
@@ -36,7 +39,16 @@ def checked(one: ProviderAnswer) -> dict[str, Any]:
         "latency_ms": one.latency_ms,
         "models": None if one.models is None else len(one.models),
         "problem": one.problem,
+        "model_status": {name: asdict(model) for name, model in one.model_status.items()},
     }
+
+
+async def survey(probe: Probe, *, anew: bool) -> Survey:
+    """What the providers have, and with ``probe`` whether each model answers."""
+    runtime = get_runtime()
+    if probe == "true":
+        return await probes_of(runtime).read(anew=True)
+    return await survey_of(runtime).read(anew=anew)
 
 
 @router.get(
@@ -57,25 +69,27 @@ async def list_models(request: HttpRequest) -> HttpResponse:
     "/available",
     response=AvailableModels,
     summary="List the models of each configured provider",
-    openapi_extra=documented(example=AVAILABLE),
+    openapi_extra=documented(InvalidRequest, example=AVAILABLE, parameters={"probe": "false"}),
 )
-async def list_available_models(request: HttpRequest) -> HttpResponse:
+async def list_available_models(request: HttpRequest, probe: Probe = "false") -> HttpResponse:
     """Of at most a minute ago. A provider that hangs is waited for three seconds.
 
-    `/api/models/available` is the same.
+    With `probe=true` every model is asked now, for at most 30 seconds; one that does not answer is
+    under `problems`. `/api/models/available` is the same.
     """
-    runtime = get_runtime()
-    survey = await survey_of(runtime).read()
-    answers = survey.providers
+    found = await survey(probe, anew=False)
+    answers = found.providers.values()
+    status = {name: model for one in answers for name, model in one.model_status.items()}
+    problems = [*(one.problem for one in answers), *(model.problem for model in status.values())]
     return json_response(
         {
             "providers": {
-                alias: [shown(model) for model in one.models or ()]
-                for alias, one in answers.items()
+                alias: [shown(model) for model in one.models or () if status[model.name].available]
+                for alias, one in found.providers.items()
                 if one.configured
             },
-            "problems": [one.problem for one in answers.values() if one.problem is not None],
-            "checked_at": survey.checked_at,
+            "problems": [problem for problem in problems if problem is not None],
+            "checked_at": found.checked_at,
         }
     )
 
@@ -84,18 +98,19 @@ async def list_available_models(request: HttpRequest) -> HttpResponse:
     "/check",
     response=ModelCheck,
     summary="Which providers are configured and answer, and how fast",
-    openapi_extra=documented(example=CHECK),
+    openapi_extra=documented(InvalidRequest, example=CHECK, parameters={"probe": "false"}),
 )
-async def check_models(request: HttpRequest) -> HttpResponse:
+async def check_models(request: HttpRequest, probe: Probe = "false") -> HttpResponse:
     """Every provider, asked anew and side by side; one that hangs is waited for three seconds.
 
-    `/api/models/check` is the same.
+    With `probe=true` every model is asked as well, for at most 30 seconds. `/api/models/check` is
+    the same.
     """
-    survey = await survey_of(get_runtime()).read(anew=True)
+    found = await survey(probe, anew=True)
     return json_response(
         {
-            "providers": {alias: checked(one) for alias, one in survey.providers.items()},
-            "checked_at": survey.checked_at,
+            "providers": {alias: checked(one) for alias, one in found.providers.items()},
+            "checked_at": found.checked_at,
         }
     )
 

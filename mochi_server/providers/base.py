@@ -140,6 +140,17 @@ class Provider(ABC):
     async def check(self) -> bool:
         """Whether the provider answers now; never raises for one that does not."""
 
+    async def probe(self, name: str) -> None:
+        """Ask a model for the beginning of a reply, to know whether it can be used.
+
+        Raises:
+            MochiError: it cannot, as ``stream`` says.
+        """
+        request = ModelRequest(model=name, messages=[{"role": "user", "content": "Hi"}])
+        async with aclosing(self.stream(request)) as chunks:
+            async for _ in chunks:
+                return
+
     async def problem(self) -> str | None:
         """Why there is no model, and what to do about it, in one line; None for nothing to say."""
         return None

@@ -112,6 +112,14 @@ class LocalProvider(Provider):
         path, header = await self._find(name)
         return self._describe(name, path, header)
 
+    async def probe(self, name: str) -> None:
+        """Look whether the model is there; a reply would load it.
+
+        Raises:
+            ModelNotFound, ProviderNotConfigured.
+        """
+        await self.show_model(name)
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """The reply; loads the model first where that has not happened."""
         path, header = await self._find(request.model)

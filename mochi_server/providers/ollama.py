@@ -151,6 +151,14 @@ class OllamaProvider(Provider):
             )
         return model
 
+    async def probe(self, name: str) -> None:
+        """Ask Ollama for the model's description: a reply would load it, in another one's place.
+
+        Raises:
+            ModelNotFound, OllamaUnreachable, OllamaError.
+        """
+        await self._show(name)
+
     async def _ask(self, name: str) -> ModelInfo:
         """What the list and the description tell together, as in the list of models."""
         wanted = full_name(name)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from chat.survey import LIMIT_SECONDS, ask, survey_of
+from chat.survey import LIMIT_SECONDS, ask, probe, survey_of
 from mochi_server.config import load_settings
 from mochi_server.providers.local import LocalProvider
 from mochi_server.providers.ollama import OllamaProvider
@@ -17,7 +17,7 @@ from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
 from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_ollama import FakeOllama
-from tests.support.fake_openai import JSON, Answer, running_fake
+from tests.support.fake_openai import JSON, Answer, delta, error, finished, running_fake, stream
 
 
 class KeylessProvider(OllamaProvider):
@@ -178,7 +178,7 @@ async def test_a_provider_without_its_package_says_how_to_install_it(
         one = survey.providers[alias]
         assert (one.configured, one.reachable) == (False, False)
         assert one.problem["code"] == "PROVIDER_NOT_CONFIGURED"
-        assert "mochi-server[openai]" in one.problem["message"]
+        assert "[openai]" in one.problem["message"]
 
 
 async def test_a_package_that_takes_long_to_import_takes_nothing_off_the_limit(
@@ -233,3 +233,73 @@ async def test_a_hanging_ollama_delays_the_route_by_the_limit_only(api, silent, 
     assert response.status_code == 200
     assert response.json()["providers"]["ollama"] == []
     assert response.json()["problems"][0]["provider"] == "ollama"
+
+
+LISTED = Answer(
+    pieces=[b'{"object": "list", "data": [{"id": "m", "object": "model", "created": 1}]}'],
+    content_type=JSON,
+)
+
+
+@pytest.mark.parametrize("place", ["/api/v1/models", "/api/models"])
+async def test_each_model_is_listed_and_asked_where_that_is_wanted(api, ollama, place):
+    listed = [model["name"] for model in (await api.get("/models")).json()["models"]]
+    unasked = (await api.client.get(f"{place}/check")).json()["providers"]["ollama"]
+    assert unasked["model_status"] == {
+        name: {"available": True, "latency_ms": None, "problem": None} for name in listed
+    }
+    ollama.play_body(
+        b'{"error": "model not found"}',
+        status=404,
+        content_type="application/json",
+        path="/api/show",
+    )
+    asked = (await api.client.get(f"{place}/check?probe=true")).json()["providers"]["ollama"]
+    (gone,) = [name for name, one in asked["model_status"].items() if not one["available"]]
+    others = [one for name, one in asked["model_status"].items() if name != gone]
+    assert all(one["available"] and one["latency_ms"] > 0 for one in others)
+    problem = asked["model_status"][gone]["problem"]
+    assert (problem["provider"], problem["model"]) == ("ollama", gone)
+    assert problem["code"] == "MODEL_NOT_FOUND"
+    assert ollama.chats == [], "a reply would load each model"
+
+
+async def test_a_model_that_does_not_answer_is_not_available(api, ollama):
+    listed = [model["name"] for model in (await api.get("/models")).json()["models"]]
+    ollama.play_body(
+        b'{"error": "model not found"}',
+        status=404,
+        content_type="application/json",
+        path="/api/show",
+    )
+    found = (await api.get("/models/available?probe=true")).json()
+    (problem,) = [problem for problem in found["problems"] if "model" in problem]
+    left = [model["name"] for model in found["providers"]["ollama"]]
+    assert sorted([*left, problem["model"]]) == sorted(listed)
+    whole = (await api.get("/models/available?probe=true")).json()
+    assert [model["name"] for model in whole["providers"]["ollama"]] == listed
+    assert (await api.get("/models/available?probe=yes")).status_code == 422
+
+
+async def test_a_vendors_model_is_asked_for_the_beginning_of_a_reply(runtime_of):
+    async with running_fake() as fake:
+        vendor = OpenAICompatibleProvider("openai", api_key="k", base_url=fake.base_url, attempts=1)
+        runtime = runtime_of(vendor)
+        fake.answers = [LISTED, stream(delta(content="Hello"), finished())]
+        good = (await probe(runtime)).providers["openai"].model_status
+        fake.answers = [LISTED, error(403, message="not for this key")]
+        bad = (await probe(runtime)).providers["openai"].model_status
+        fake.answers = [LISTED, Answer(pieces=[], then="hold")]
+        silent = (await probe(runtime, limit=1)).providers["openai"].model_status
+    assert [path.partition(" ")[2] for path in fake.paths[:2]] == [
+        "/v1/models",
+        "/v1/chat/completions",
+    ]
+    (one,) = good.values()
+    assert (one.available, one.problem) == (True, None)
+    assert one.latency_ms > 0
+    (one,) = bad.values()
+    assert (one.available, one.latency_ms) == (False, None)
+    assert "not for this key" in one.problem["message"]
+    (one,) = silent.values()
+    assert one.problem["message"] == "No answer within 1 s."
