@@ -17,7 +17,7 @@ NOBODY = "nobody confirmed the call within {seconds:g} seconds."
 NOT_ASKED = (
     "this call must be confirmed by a person, and nobody is asked in a reply in one piece. Stream "
     'the reply, or send "confirmations": "wait" and confirm the call meanwhile, or change the '
-    "session's execution_policy."
+    "session's execution_policy, or its tool_policies where they name the tool."
 )
 
 
