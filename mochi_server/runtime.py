@@ -85,6 +85,7 @@ class Runtime:
                 max_output_tokens=settings.max_output_tokens,
                 max_history_tokens=settings.max_history_tokens,
                 max_history_messages=settings.max_history_messages,
+                max_reply_mb=settings.max_reply_mb,
             ),
             make_way=self.summaries.make_way,
         )

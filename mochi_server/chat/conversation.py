@@ -70,6 +70,7 @@ class Conversation:
                     async for chunks in batches:
                         if deltas := reply.add(chunks):
                             yield deltas
+                        self._check_size(reply)
             except BaseException as error:
                 if isinstance(error, ContextOverflow) and reply.is_blank and not retried:
                     retried, before = True, self.requests.extent
@@ -118,6 +119,19 @@ class Conversation:
     async def store(self, *messages: AssistantMessage | ToolMessage) -> None:
         """Append, to the end even when the client leaves meanwhile."""
         await finish(self._append(messages))
+
+    def _check_size(self, reply: Reply) -> None:
+        """End a reply of which enough has come.
+
+        Raises:
+            ProviderError: it is larger than ``MOCHI_MAX_REPLY_MB``.
+        """
+        most = self.requests.limits.max_reply_mb
+        if most is not None and reply.size > most * 10**6:
+            raise ProviderError(
+                f"The model's reply is longer than {most:g} MB (MOCHI_MAX_REPLY_MB).",
+                details={"model": self.model.full_name, "incomplete": True},
+            )
 
     async def _request(self, beside: Beside) -> ModelRequest:
         session = self.session or await self.sessions.get(self.session_id)

@@ -41,7 +41,7 @@ class Text:
 class Reply:
     """Collects what a model says until it ends, or is cut off."""
 
-    __slots__ = ("_by_id", "_text", "_thinking", "calls", "finish")
+    __slots__ = ("_by_id", "_text", "_thinking", "calls", "finish", "size")
 
     def __init__(self) -> None:
         self._text = Text()
@@ -49,6 +49,8 @@ class Reply:
         self.calls: list[ToolCall] = []
         self._by_id: dict[str, ToolCall] = {}
         self.finish: Finish | None = None
+        self.size = 0
+        """Characters of texts and calls."""
 
     def add(self, chunks: Sequence[Chunk]) -> list[Event]:
         """The next chunks; those that are events as well are handed back."""
@@ -57,9 +59,11 @@ class Reply:
             match chunk:  # the commonest first: this runs for each token
                 case ContentDelta():
                     self._text.add(chunk.content)
+                    self.size += len(chunk.content)
                     deltas.append(chunk)
                 case ThinkingDelta():
                     self._thinking.add(chunk.content)
+                    self.size += len(chunk.content)
                     deltas.append(chunk)
                 case ToolCall():
                     self._add_call(chunk)
@@ -75,6 +79,7 @@ class Reply:
             if call == other:
                 return
             call = call.model_copy(update={"id": new_call_id()})
+        self.size += len(call.name) + len(str(call.arguments))
         self._by_id[call.id] = call
         self.calls.append(call)
 

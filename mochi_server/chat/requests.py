@@ -33,6 +33,8 @@ class Limits:
     max_output_tokens: int | None = None
     max_history_tokens: int | None = None
     max_history_messages: int | None = None
+    max_reply_mb: float | None = None
+    """What is kept of one reply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,9 @@ class MochiServerSettings(BaseSettings):
     tool_memory_mb: Megabytes = Field(
         default=1024, description="Most memory of such a process (10**6 bytes)."
     )
+    max_reply_mb: float = Field(
+        default=10, gt=0, description="Most of one reply that is read and kept, in megabytes."
+    )
     max_calls_per_reply: int = Field(
         default=100, ge=1, description="Most tool calls of one reply that may run."
     )

@@ -37,7 +37,9 @@ class OllamaClient:
     def __init__(self, host: str = DEFAULT_HOST, *, limits: Limits | None = None) -> None:
         address = address_of(host)
         self.host = address.url
-        self._client = ollama.Client(address.url, **client_options(address, limits or Limits()))
+        self._client = ollama.Client(
+            address.url, **client_options(address, limits or Limits(), is_async=False)
+        )
 
     def list_models(self) -> list[ModelInfo]:
         """The models that can chat, most recently changed first."""

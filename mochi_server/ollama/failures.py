@@ -59,6 +59,10 @@ def failure_of_answer(
         host: Address of the server, for the message.
         retry_after: The header of that name.
     """
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        text = f"{host} redirects elsewhere ({status})."
+        text = f"{text} Redirects are not followed: correct MOCHI_OLLAMA_HOST."
+        return OllamaError(text, details={"status": status, "host": host})
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -10,6 +10,7 @@ import httpx
 import orjson
 from ollama import ListResponse, ResponseError, ShowResponse
 
+from ..answer_limits import httpx_limits
 from ..completions import ModelInfo
 from ..errors import MochiError, OllamaError, OllamaUnreachable
 from .address import Address
@@ -20,14 +21,18 @@ from .types import info_of
 CONNECTIONS_KEPT = 20
 
 
-def client_options(address: Address, limits: Limits) -> dict[str, Any]:
+def client_options(address: Address, limits: Limits, *, is_async: bool = True) -> dict[str, Any]:
     """Arguments for httpx: the login, finite waits, any number of connections, no proxies.
+
+    And limits of what is read.
 
     By default httpx waits in silence for one of 100 connections, and would send requests for
     localhost to ``HTTP_PROXY``.
     """
+    bounds = httpx_limits(is_async=is_async, has_events=False)
     return {
-        "headers": address.headers,
+        **bounds,
+        "headers": {**bounds["headers"], **address.headers},
         "timeout": httpx.Timeout(limits.first_byte, connect=limits.connect, pool=None),
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS_KEPT),
         "trust_env": False,

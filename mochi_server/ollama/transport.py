@@ -16,6 +16,7 @@ import aiohttp
 import anyio
 import orjson
 
+from ..answer_limits import ENCODINGS, LARGEST_ANSWER, too_large
 from ..errors import JSONObject, OllamaError, OllamaUnreachable
 from .address import address_of
 from .failures import failure_of_answer
@@ -55,7 +56,11 @@ class Transport:
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, connect=connect, sock_connect=connect),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Content-Type": "application/json", **self.address.headers},
+            headers={
+                "Content-Type": "application/json",
+                "Accept-Encoding": ENCODINGS,
+                **self.address.headers,
+            },
             trust_env=False,
             read_bufsize=READ_BUFFER,
         )
@@ -69,7 +74,9 @@ class Transport:
         limit = self.limits.first_byte
         try:
             with anyio.fail_after(limit):
-                return await self._sessions.get().post(f"{self.host}{path}", data=body)
+                return await self._sessions.get().post(
+                    f"{self.host}{path}", data=body, allow_redirects=False
+                )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise self.unreachable(error, waited_for=first_byte_limit(limit)) from error
 
@@ -87,9 +94,9 @@ class Transport:
         try:
             with anyio.fail_after(ANSWER_SECONDS):
                 async with self._sessions.get().request(
-                    method, f"{self.host}{path}", data=data
+                    method, f"{self.host}{path}", data=data, allow_redirects=False
                 ) as response:
-                    answer = await response.read()
+                    answer = await _read(response)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise self.unreachable(error, waited_for=f"{ANSWER_SECONDS:g} s") from error
         if response.status != HTTPStatus.OK:
@@ -151,6 +158,20 @@ def first_byte_limit(seconds: float) -> str:
 def _reason(error: Exception) -> str:
     cause = getattr(error, "os_error", None)
     return (getattr(cause, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body.
+
+    Raises:
+        ProviderError: it is too large.
+    """
+    body = bytearray()
+    while data := await response.content.readany():
+        body += data
+        if len(body) > LARGEST_ANSWER:
+            raise too_large(LARGEST_ANSWER)
+    return bytes(body)
 
 
 def _object(answer: bytes, host: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from ..answer_limits import LARGEST_ANSWER, too_large
 from ..completions import (
     Chunk,
     ContentDelta,
@@ -164,13 +165,18 @@ class Provider(ABC):
             ProviderError: the reply does not validate.
         """
         asked = replace(request, schema=shape.model_json_schema())
-        text, reason = "", None
+        pieces: list[str] = []
+        size, reason = 0, None
         async with aclosing(self.stream(asked)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, ContentDelta):
-                    text += chunk.content
+                    pieces.append(chunk.content)
+                    size += len(chunk.content)
+                    if size > LARGEST_ANSWER:
+                        raise too_large(LARGEST_ANSWER)
                 elif isinstance(chunk, Finish):
                     reason = chunk.reason
+        text = "".join(pieces)
         try:
             return shape.model_validate_json(closed(text))
         except ValidationError as error:

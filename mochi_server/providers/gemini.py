@@ -90,10 +90,11 @@ class GeminiProvider(VendorProvider["Client"]):
 
     def _connect(self) -> Client:
         # The SDK's own client would wait for ever, and try again after up to ten seconds.
-        hooks = {"request": [_limit_connect], "response": [_take]}
         library = import_module("httpx")
         wanted = http_options(library, self._base_url)
-        http = library.AsyncClient(event_hooks=hooks, **wanted)
+        http = library.AsyncClient(**wanted)
+        hooks = {"request": [_limit_connect], "response": [*http.event_hooks["response"], _take]}
+        http.event_hooks = hooks
         options = {
             "base_url": self._base_url or GEMINI_URL,
             "timeout": int(IDLE_SECONDS * 1000),

@@ -17,6 +17,7 @@ import anyio
 from pydantic import SecretStr
 
 from ..aio import in_thread
+from ..answer_limits import httpx_limits
 from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
 from ..messages import ToolCall
 from .answers import Overheard, words_of
@@ -72,11 +73,11 @@ def http_options(http: Any, url: str | None) -> dict[str, Any]:  # noqa: ANN401
     here = {host.strip("[]") for host in _LOOPBACK}
     is_here = parts is not None and parts.scheme == "http" and parts.hostname in here
     return {
+        **httpx_limits(),
         "limits": http.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS),
         "mounts": {f"all://{host}": None for host in _LOOPBACK},
         # With TLS the environment may have certificates, without it nothing but proxies.
         "trust_env": not is_here,
-        "follow_redirects": False,
     }
 
 
@@ -256,6 +257,8 @@ class VendorProvider(Provider, Generic[ClientT]):
 
     def _error_of(self, error: Exception, model: str | None) -> MochiError | None:
         """Our error for one of the SDK's; None for one that is not."""
+        if isinstance(error.__cause__, MochiError):  # of a limit, which the SDK took for a failure
+            return error.__cause__
         if isinstance(error, (*self._no_connection(), *http_errors())):
             cause = error.__cause__ or error
             kind = type(cause).__name__

@@ -1,0 +1,133 @@
+"""How much of what a model server sends is read, whatever it sends.
+
+For clients of ``httpx`` and of libraries with its interface: :func:`httpx_limits` has the arguments
+that bound every answer, also what an SDK reads by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing
+from typing import Any, Final
+
+from .errors import ProviderError
+
+LARGEST_ANSWER: Final = 4 * 2**20
+"""Bytes of an answer in one piece: a list of models, an error, a structured reply. Parsing it holds
+the event loop."""
+LARGEST_EVENT: Final = 4 * 2**20
+"""Bytes of one event, or one line, of a stream."""
+LARGEST_STREAM: Final = 128 * 2**20
+"""Bytes of a whole stream of events, of which text is a hundredth or so: calls and signatures are
+kept up to its end."""
+
+INFLATED_AT_ONCE: Final = 512
+"""Compressed bytes that are inflated together: a thousand times as many may come of them."""
+ENCODINGS: Final = "gzip, deflate"
+"""What a server may compress with: others inflate without a bound."""
+
+_EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_LINE_ENDS: Final = (b"\n",)
+
+
+def too_large(limit: int) -> ProviderError:
+    """The error of an answer that has more than so many bytes."""
+    return ProviderError(
+        f"The model server sent more than {limit // 2**20} MB at once: the rest was not read."
+    )
+
+
+def httpx_limits(*, is_async: bool = True, has_events: bool = True) -> dict[str, Any]:
+    """Arguments for an HTTP client whose answers are bounded, also when they are inflated.
+
+    Args:
+        is_async: For an asynchronous client.
+        has_events: Whether its streams consist of server-sent events; else of lines.
+    """
+    ends = _EVENT_ENDS if has_events else _LINE_ENDS
+
+    def bound(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
+        _Bound(response, ends)
+
+    async def bound_async(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
+        _Bound(response, ends)
+
+    return {
+        "headers": {"Accept-Encoding": ENCODINGS},
+        "event_hooks": {"response": [bound_async if is_async else bound]},
+        "follow_redirects": False,
+    }
+
+
+class _Bound:
+    """Counts what is read of one response, and ends it when that is too much."""
+
+    def __init__(self, response: Any, ends: tuple[bytes, ...]) -> None:  # noqa: ANN401
+        """Stand in for the methods of the response that read.
+
+        Raises:
+            ProviderError: it is compressed in a way that was not asked for.
+        """
+        self._ends = ends
+        self._is_whole = False
+        """Whether all of it is kept, and not handed on as it comes."""
+        self._size = 0
+        self._left = LARGEST_STREAM
+        encoding = str(response.headers.get("content-encoding") or "identity").lower()
+        if not {part.strip() for part in encoding.split(",")} <= {"identity", "gzip", "deflate"}:
+            raise ProviderError(f"The model server compresses its answers with {encoding[:50]!r}.")
+        self._is_packed = encoding != "identity"
+        self._raw, self._iterate = response.aiter_raw, response.aiter_bytes
+        self._read, self._iterate_sync = response.aread, response.iter_bytes
+        self._raw_sync, self._read_sync = response.iter_raw, response.read
+        response.aiter_raw, response.aiter_bytes = self.aiter_raw, self.aiter_bytes
+        response.aread, response.iter_bytes = self.aread, self.iter_bytes
+        response.iter_raw, response.read = self.iter_raw, self.read
+
+    async def aread(self) -> bytes:
+        self._is_whole = True
+        data: bytes = await self._read()
+        return data
+
+    def read(self) -> bytes:
+        self._is_whole = True
+        data: bytes = self._read_sync()
+        return data
+
+    async def aiter_raw(self, chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._raw(chunk_size)) as pieces:
+            async for data in pieces:
+                for part in self._parts(data):
+                    yield part
+
+    def iter_raw(self, chunk_size: int | None = None) -> Generator[bytes, None, None]:
+        for data in self._raw_sync(chunk_size):
+            yield from self._parts(data)
+
+    async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._iterate(chunk_size)) as pieces:
+            async for data in pieces:
+                self._count(data)
+                yield data
+
+    def iter_bytes(self, chunk_size: int | None = None) -> Generator[bytes, None, None]:
+        for data in self._iterate_sync(chunk_size):
+            self._count(data)
+            yield data
+
+    def _parts(self, data: bytes) -> list[bytes]:
+        if not self._is_packed:
+            return [data]
+        return [data[i : i + INFLATED_AT_ONCE] for i in range(0, len(data), INFLATED_AT_ONCE)]
+
+    def _count(self, data: bytes) -> None:
+        self._size += len(data)
+        self._left -= len(data)
+        if not self._is_whole:
+            end = max(data.rfind(end) for end in self._ends)
+            self._size = len(data) - end if end >= 0 else self._size
+        limit = LARGEST_ANSWER if self._is_whole else LARGEST_EVENT
+        if self._size > limit:
+            raise too_large(limit)
+        if self._left < 0:
+            raise too_large(LARGEST_STREAM)

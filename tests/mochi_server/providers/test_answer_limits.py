@@ -1,0 +1,232 @@
+"""What is read of a model server that sends too much, in whatever it says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from mochi_server.answer_limits import LARGEST_ANSWER, LARGEST_EVENT
+from mochi_server.completions import ModelRequest
+from mochi_server.errors import MochiError
+from mochi_server.ollama import AsyncOllamaClient, OllamaClient
+from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.base import Provider
+from mochi_server.providers.gemini import GeminiProvider
+from mochi_server.providers.ollama import OllamaProvider
+from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+
+MEGABYTE = 2**20
+ENDLESS = 200
+"""Megabytes that a server would send; it is left long before."""
+HELLO = [{"role": "user", "content": "Hello"}]
+SSE, NDJSON, JSON = "text/event-stream", "application/x-ndjson", "application/json"
+
+
+class Flood:
+    """A server that sends as much as it is let."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.sent = 0
+        """Megabytes of the answer that went out."""
+        self.head = ""
+        self.begin = b""
+        self.piece = b"x" * MEGABYTE
+        self.paths: list[str] = []
+
+    def answer(
+        self,
+        kind: str,
+        begin: bytes = b"",
+        piece: bytes = b"x" * MEGABYTE,
+        *,
+        status: str = "200 OK",
+        headers: str = "",
+    ) -> None:
+        self.begin, self.piece = begin, piece
+        self.head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{headers}Connection: close\r\n\r\n"
+        )
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = await reader.readuntil(b"\r\n\r\n")
+            self.paths.append(request.split(b" ")[1].decode())
+            writer.write(self.head.encode() + self.begin)
+            for _ in range(ENDLESS):
+                writer.write(self.piece)
+                await writer.drain()
+                self.sent += 1
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def flood() -> AsyncIterator[Flood]:
+    made = Flood()
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield made
+    server.close()
+
+
+class Shape(BaseModel):
+    text: str
+
+
+def ask(model: str = "m") -> ModelRequest:
+    return ModelRequest(model=model, messages=HELLO)
+
+
+async def say(provider: Provider) -> None:
+    async for _ in provider.stream(ask()):
+        pass
+
+
+def ollama(url: str) -> Provider:
+    return OllamaProvider("it", host=url)
+
+
+def vendor(kind: Any) -> Callable[[str], Provider]:
+    def make(url: str) -> Provider:
+        made: Provider = kind("it", api_key="k", base_url=url)
+        return made
+
+    return make
+
+
+MAKERS = {
+    "ollama": ollama,
+    "openai": vendor(OpenAICompatibleProvider),
+    "anthropic": vendor(AnthropicProvider),
+    "gemini": vendor(GeminiProvider),
+}
+CALLS: dict[str, Callable[[Provider], Awaitable[object]]] = {
+    "list": lambda provider: provider.list_models(),
+    "stream": say,
+    "structured": lambda provider: provider.structured(ask(), Shape),
+}
+
+
+@asynccontextmanager
+async def failing(provider: Provider) -> AsyncIterator[pytest.ExceptionInfo[MochiError]]:
+    try:
+        with anyio.fail_after(60), pytest.raises(MochiError) as caught:
+            yield caught
+    finally:
+        await provider.aclose()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad Request"])
+async def test_no_answer_is_read_whole_whatever_its_size(
+    flood: Flood, name: str, call: str, status: str
+) -> None:
+    """A list of models, an error, a reply, a stream of which no event ends."""
+    is_reply = call != "list" and status == "200 OK"
+    flood.answer(SSE if is_reply and name != "ollama" else JSON, b'{"a":"', status=status)
+    provider = MAKERS[name](flood.url)
+    async with failing(provider) as caught:
+        await CALLS[call](provider)
+    assert flood.sent < 40
+    assert len(caught.value.message) < 2000
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("call", ["list", "stream"])
+async def test_what_a_small_answer_inflates_to_is_bounded(
+    flood: Flood, name: str, call: str
+) -> None:
+    """Two hundred megabytes of one letter are two hundred kilobytes on the wire."""
+    packer = zlib.compressobj(wbits=31)
+    packed = b"".join([packer.compress(b"x" * MEGABYTE) for _ in range(ENDLESS)]) + packer.flush()
+    kind = SSE if call == "stream" and name != "ollama" else JSON
+    flood.answer(kind, packed, b"", headers="Content-Encoding: gzip\r\n")
+    provider = MAKERS[name](flood.url)
+    await provider.prepare()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = peak_memory()
+    async with failing(provider):
+        await CALLS[call](provider)
+    assert peak_memory() - before < 60 * MEGABYTE
+
+
+def peak_memory() -> int:
+    """The most memory that this process has had since its peak was reset, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic", "gemini"])
+async def test_an_encoding_that_was_not_asked_for_is_refused(flood: Flood, name: str) -> None:
+    flood.answer(JSON, b"?", b"", headers="Content-Encoding: br\r\n")
+    provider = MAKERS[name](flood.url)
+    async with failing(provider) as caught:
+        await provider.list_models()
+    assert "compresses its answers with 'br'" in caught.value.message
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("call", CALLS)
+async def test_no_redirect_is_followed(flood: Flood, name: str, call: str) -> None:
+    """The words of another service, which only this machine reaches, must not come back."""
+    flood.answer(
+        JSON, b"", b"", status="302 Found", headers="Location: /secret\r\nContent-Length: 0\r\n"
+    )
+    provider = MAKERS[name](flood.url)
+    async with failing(provider) as caught:
+        await CALLS[call](provider)
+    assert "redirects" in caught.value.message
+    assert not any("secret" in path for path in flood.paths)
+
+
+async def test_the_clients_of_the_library_have_the_same_limits(flood: Flood) -> None:
+    def in_thread(method: str, *arguments: Any) -> None:
+        with OllamaClient(flood.url) as client:
+            getattr(client, method)(*arguments)
+
+    client = AsyncOllamaClient(flood.url)
+    for method, arguments in (("list_models", ()), ("chat", ("m", HELLO))):
+        for status, headers in (("200 OK", ""), ("302 Found", "Location: /secret\r\n")):
+            flood.answer(JSON, b'{"a":"', status=status, headers=headers)
+            for call in (
+                getattr(client, method)(*arguments),
+                asyncio.to_thread(in_thread, method, *arguments),
+            ):
+                flood.sent = 0
+                with pytest.raises(MochiError):
+                    await call
+                assert flood.sent < 40
+    await client.aclose()
+    assert not any("secret" in path for path in flood.paths)
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic", "gemini"])
+async def test_an_error_that_is_too_large_says_so(flood: Flood, name: str) -> None:
+    flood.answer(JSON, b'{"data":"')
+    provider = MAKERS[name](flood.url)
+    async with failing(provider) as caught:
+        await provider.list_models()
+    assert "sent more than 4 MB at once" in caught.value.message
+    assert LARGEST_ANSWER == LARGEST_EVENT == 4 * MEGABYTE
+
+
+async def test_a_large_list_of_models_is_still_read(flood: Flood) -> None:
+    names = [f"vendor/model-{number}-{'x' * 200}" for number in range(10_000)]
+    body = json.dumps({"data": [{"id": name} for name in names]}).encode()
+    flood.answer(JSON, body, b"", headers=f"Content-Length: {len(body)}\r\n")
+    provider = OpenAICompatibleProvider("it", base_url=flood.url)
+    assert len(await provider.list_models()) == 10_000
+    await provider.aclose()
