@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .config.settings import STATE
 from .files import make_folder, replace_file
+from .installation import own_command
 
 _PACKAGE = Path(__file__).parent
 _PLACES = (_PACKAGE / "examples", _PACKAGE.parent / "examples" / "data")
@@ -118,7 +119,7 @@ def _refusal(place: Path, error: OSError) -> CannotInitialise:
 def _next_steps(folder: Path) -> str:
     return (
         "Next:\n"
-        f"  mochi-server --data-dir {shlex.quote(str(folder))}\n"
+        f"  {own_command()} --data-dir {shlex.quote(str(folder))}\n"
         "  curl localhost:8000/api/v1/tools    # what a session can offer to its model\n"
         f"Change and delete what you like. Put tools of your own into a folder in "
         f"{folder / 'tools'}, with an __init__.py, which may be empty.\n"
