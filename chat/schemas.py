@@ -25,6 +25,7 @@ from mochi_server.events import (
     MessageComplete,
     ThinkingDelta,
     ToolCallStarted,
+    ToolCallWaiting,
     ToolContinuationStart,
     ToolResultReady,
 )
@@ -179,6 +180,7 @@ _EXAMPLES: tuple[Event, ...] = (
     ToolCallStarted(
         tool_name="add", arguments={"a": 2, "b": 3}, call_index=0, tool_call_id="call_1"
     ),
+    ToolCallWaiting(tool_name="add", tool_call_id="call_1"),
     ConfirmationRequired(
         tool_name="delete_file",
         arguments={"path": "old.txt"},

@@ -58,6 +58,16 @@ class ToolCallStarted(FieldPayload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallWaiting(FieldPayload):
+    """A call waits until others have ended: its session has its share of the tools' processes."""
+
+    type: ClassVar[str] = "tool_call_waiting"
+
+    tool_name: str
+    tool_call_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmationRequired(FieldPayload):
     """A person must decide about a call before it runs; it waits, and can be decided already."""
 
@@ -187,6 +197,7 @@ Event: TypeAlias = (
     ContentDelta
     | ThinkingDelta
     | ToolCallStarted
+    | ToolCallWaiting
     | ConfirmationRequired
     | ConfirmationDecided
     | ToolResultReady

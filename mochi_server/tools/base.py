@@ -109,8 +109,12 @@ class LoadedFolder(ABC):
             ToolFailed: nobody is there to look at them.
         """
 
-    def place(self) -> AbstractAsyncContextManager[object]:
-        """Room for one call; waits while there is none, which is not the call's own time."""
+    def must_wait(self, session_id: str) -> bool:  # noqa: ARG002 - where room is short
+        """Whether the next call of a session has to wait for its place."""
+        return False
+
+    def place(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:  # noqa: ARG002
+        """Room for one call of a function; waits while there is none, before the call's time."""
         return nullcontext()
 
     @abstractmethod

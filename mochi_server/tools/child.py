@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +70,7 @@ class Child:
         self._link = Link(on_trouble=self.kill, on_end=self._settle)
         self._reason: str | None = None
         self._said = said
+        self._output: OutputLog | None = None
         self._started = asyncio.Event()
         self._life = tasks.spawn(self._live(), name=f"process of tools {name}")
         self.size = 0
@@ -127,6 +129,17 @@ class Child:
                 allowed = self._limits.memory // 1_000_000
                 self.kill(f"the tool used more than {allowed} MB of memory")
 
+    @contextlib.contextmanager
+    def speaking_as(self, name: str) -> Iterator[None]:
+        """Put this name in front of what it prints meanwhile, also of a line without an end."""
+        before, self.name = self.name, name
+        try:
+            yield
+        finally:
+            if self._output is not None:
+                self._output.drain()
+            self.name = before
+
     def kill(self, reason: str) -> None:
         """End it and everything in its group at once; who waits for an answer gets the reason."""
         if self._reason is None:
@@ -168,7 +181,7 @@ class Child:
         stack.callback(os.close, held)
         with contextlib.ExitStack() as theirs:
             theirs.callback(os.close, lifeline)
-            output = OutputLog(lambda: self.name, self._said)
+            output = self._output = OutputLog(lambda: self.name, self._said)
             theirs.callback(os.close, output.sink)
             stack.callback(output.close)
             ours, link = socket.socketpair()

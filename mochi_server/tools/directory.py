@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JSONObject
+from ..events import Event, ToolCallWaiting
 from .base import (
     FolderDescription,
     FolderSpec,
@@ -59,10 +60,12 @@ class FunctionTool(Tool):
     async def run(
         self,
         arguments: JSONObject,
-        context: ToolContext,  # noqa: ARG002 - a plain function is not told who calls
-    ) -> AsyncGenerator[ToolBegun | ToolOutput, None]:
-        """See the base class; there are no events."""
-        async with self._folder.place():
+        context: ToolContext,
+    ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
+        """See the base class; the one event says that the call waits for others."""
+        if self._folder.must_wait(context.session_id):
+            yield ToolCallWaiting(tool_name=self.name, tool_call_id=context.tool_call_id)
+        async with self._folder.place(self.name, context):
             yield ToolBegun()
             yield ToolOutput(await self._folder.call(self.name, arguments))
 

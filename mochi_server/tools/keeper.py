@@ -12,7 +12,7 @@ from typing import Any
 
 from ..aio import BackgroundTasks
 from ..errors import JSONObject
-from .base import LoadedFolder
+from .base import LoadedFolder, ToolContext
 
 CLOSE_SECONDS = 5.0
 """Longest wait at the end for folders that are being closed already."""
@@ -67,8 +67,11 @@ class _HeldFolder(LoadedFolder):
     async def validate(self, name: str, arguments: JSONObject) -> JSONObject:
         return await self._folder.validate(name, arguments)
 
-    def place(self) -> AbstractAsyncContextManager[object]:
-        return self._folder.place()
+    def must_wait(self, session_id: str) -> bool:
+        return self._folder.must_wait(session_id)
+
+    def place(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:
+        return self._folder.place(name, context)
 
     async def call(self, name: str, arguments: JSONObject) -> str:
         return await self._folder.call(name, arguments)

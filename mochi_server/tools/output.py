@@ -17,6 +17,9 @@ LONGEST_LINE = 2_000
 LINES_AT_ONCE = 200
 LINES_PER_SECOND = 20.0
 READ_BYTES = 65_536
+DRAINED_PIECES = 2
+"""Of the usual size of a pipe: what was printed before, not what is printed without end."""
+
 PAUSE_SECONDS = 0.005
 
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -102,6 +105,15 @@ class OutputLog:
         if self._allowance.refused:
             logger.info("%s: … %d lines were left out", self._name(), self._allowance.refused)
             self._allowance.refused = 0
+
+    def drain(self) -> None:
+        """Log what is in the pipe now, and the line that has no end yet."""
+        if self._source < 0:
+            return
+        for _ in range(DRAINED_PIECES):
+            self._take()
+        self._line(self._rest)
+        self._rest = b""
 
     def close(self) -> None:
         """Log what is still in the pipe, as far as one piece goes, and close it."""

@@ -13,10 +13,11 @@ import anyio
 
 from ..aio import BackgroundTasks
 from ..errors import JSONObject
-from .base import FolderSpec, ToolFailed
+from .base import FolderSpec, ToolContext, ToolFailed
 from .child import Child, ChildGone, Limits
 from .outcomes import Outcome
 from .output import Allowance
+from .shares import FairSlots
 from .wire import BadFrame
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Seat:
 
 
 class ProcessPool:
-    """Lends out processes, the one that was used last first; who waits is served in order."""
+    """Lends out processes, the one that was used last first; sessions share them."""
 
     def __init__(
         self, spec: FolderSpec, generation: str, options: PoolOptions, tasks: BackgroundTasks
@@ -65,10 +66,10 @@ class ProcessPool:
         self._options = options
         self._tasks = tasks
         self._said = Allowance()
-        self._limit = anyio.Semaphore(options.workers)
+        self._slots = FairSlots(options.workers)
         self._calls = anyio.Semaphore(options.workers)
-        self._held: dict[asyncio.Task[Any] | None, Seat] = {}
-        """What each task has a place for, until it calls."""
+        self._held: dict[asyncio.Task[Any] | None, tuple[Seat, str]] = {}
+        """What each task has a place for, until it calls, and the call's name in the log."""
         self._looks = anyio.Semaphore(1)
         """One process is enough for looks, as long as they are quick."""
         self._all_looks = anyio.Semaphore(max(2, options.workers))
@@ -77,22 +78,27 @@ class ProcessPool:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
+    def must_wait(self, session_id: str) -> bool:
+        """Whether a call of this session has to wait for others."""
+        return self._slots.must_wait(session_id)
+
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    async def place(self, name: str, context: ToolContext) -> AsyncIterator[None]:
         """Wait for a process, also for its start; the next ``call`` of this task has it.
 
         Raises (when it is entered):
             ToolFailed: there is none to be had.
         """
-        async with self._limit:
+        async with self._slots.slot(context.session_id):
             task = asyncio.current_task()
-            self._held[task] = await self._take()
+            speaker = f"{name} (session {context.session_id}, call {context.tool_call_id})"
+            self._held[task] = await self._take(), speaker
             try:
                 yield
             finally:
-                if (seat := self._held.pop(task, None)) is not None:  # nobody has called
-                    self._busy.discard(seat.child)
-                    self._give_back(seat)
+                if (held := self._held.pop(task, None)) is not None:  # nobody has called
+                    self._busy.discard(held[0].child)
+                    self._give_back(held[0])
 
     async def call(self, name: str, arguments: JSONObject) -> Outcome:
         """Call the function in a process of its own; cancelling kills that process.
@@ -101,10 +107,11 @@ class ProcessPool:
             ToolFailed: there is no process, or it ended.
         """
         async with self._calls:
-            seat = self._held.pop(asyncio.current_task(), None)
+            seat, speaker = self._held.pop(asyncio.current_task(), (None, ""))
             if seat is None or not seat.child.alive:
                 seat = await self._take()
-            return await self._use(seat, "call", name, arguments)
+            with seat.child.speaking_as(": ".join(filter(None, (self._spec.path.name, speaker)))):
+                return await self._use(seat, "call", name, arguments)
 
     async def validate(self, name: str, arguments: JSONObject) -> Outcome:
         """Look at the arguments; does not wait for calls, a process more is started for it.

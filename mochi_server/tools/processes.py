@@ -12,7 +12,15 @@ from typing import cast
 
 from ..aio import BackgroundTasks, in_thread
 from ..errors import JSONObject
-from .base import FolderDescription, FolderSpec, LoadedFolder, Problem, ToolFailed, ToolLoader
+from .base import (
+    FolderDescription,
+    FolderSpec,
+    LoadedFolder,
+    Problem,
+    ToolContext,
+    ToolFailed,
+    ToolLoader,
+)
 from .child import Child, Limits
 from .link import NONSENSE
 from .output import Allowance
@@ -47,9 +55,13 @@ class ProcessFolder(LoadedFolder):
         outcome = await self._pool.validate(name, arguments)
         return cast("JSONObject", outcome.result(name))
 
-    def place(self) -> AbstractAsyncContextManager[object]:
+    def must_wait(self, session_id: str) -> bool:
+        """See the base class."""
+        return self._pool.must_wait(session_id)
+
+    def place(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:
         """See the base class: one of the processes that may be busy at a time."""
-        return self._pool.place()
+        return self._pool.place(name, context)
 
     async def call(self, name: str, arguments: JSONObject) -> str:
         """See the base class; waits while all processes are busy."""
@@ -68,7 +80,7 @@ class ProcessLoader(ToolLoader):
     """Loads folders in child processes; a few of them describe all that one ``load`` wants.
 
     Args:
-        workers: Most calls of one folder at a time; others wait in order.
+        workers: Most calls of one folder at a time; sessions share them.
         memory_mb: Most memory of one process, in 10**6 bytes.
         start_seconds: Longest start of a process, with the imports of the tools.
         idle_seconds: After that long without a call all processes of a folder but one end.

@@ -179,6 +179,7 @@ SAMPLES: tuple[events.Event, ...] = (
         tool_call_id="1",
         code="C",
     ),
+    events.ToolCallWaiting(tool_name="a", tool_call_id="1"),
     events.ToolContinuationStart(),
     agent_events.AgentStart(
         agent_name="a",

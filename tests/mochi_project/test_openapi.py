@@ -99,7 +99,7 @@ async def test_messages_and_events_have_names(document):
         each["properties"]["event"]["const"]: each["properties"]["data"]["$ref"]
         for each in schemas["ChatEvent"]["oneOf"]
     }
-    assert len(events) == 16
+    assert len(events) == 17
     assert events["content_delta"] == "#/components/schemas/ContentDeltaEvent"
     assert {"ChunkEvent", "MessageEvent"} <= set(schemas)
     for holder in ("SessionDetail", "MessageList", "AgentChat"):

@@ -1,0 +1,112 @@
+"""Sessions whose calls hang leave room for others, and the log says whose line it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
+from mochi_server.tools.shares import FairSlots
+from tests.support.fake_ollama import FakeOllama
+from tests.support.tools import write_tools
+from tests.support.turns import Bench, bench, read_all, read_until
+
+TOOLS = '''
+import time
+
+__all__ = ["hang", "say"]
+__destructive__ = []
+
+
+def hang() -> str:
+    """Take very long."""
+    time.sleep(600)
+
+
+def say(text: str) -> str:
+    """Print it."""
+    print("begun")
+    print(text, end="")
+    return "said"
+'''
+
+
+async def call(engine: Bench, name: str, count: int = 1, **arguments: Any) -> Any:
+    """Start a turn of a new session, with so many calls of a tool; its reader."""
+    settings = ToolSettings(tools=[name], execution_policy=ToolExecutionPolicy.NEVER_CONFIRM)
+    session = await engine.session(tool_settings=settings)
+    match = f"{name} of {session}"
+    calls = [{"name": name, "arguments": arguments, "id": f"call_{n}"} for n in range(count)]
+    engine.ollama.reply(tool_calls=calls, match=match)
+    engine.ollama.reply(["Well."], match=match)
+    return session, (await engine.start(session, match)).reader()
+
+
+async def test_a_session_runs_beside_three_whose_calls_hang(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    write_tools(tmp_path / "tools", init=TOOLS)
+    async with bench(tmp_path, ollama, tool_workers=8) as engine:
+        hanging = [(await call(engine, "hang", 8))[1] for _ in range(3)]
+        for reader in hanging:
+            await read_until(reader, "tool_call_waiting")
+        began = time.monotonic()
+        _, reader = await call(engine, "say", text="x")
+        events = await read_all(reader)
+        assert "tool_call_waiting" not in {event.type for event in events}
+        assert time.monotonic() - began < 30
+        for reader in hanging:
+            reader.leave()
+        await engine.ended()
+
+
+async def test_what_a_call_prints_is_logged_with_session_call_and_tool(
+    tmp_path: Path, ollama: FakeOllama, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mochi_server.tools.output")
+    write_tools(tmp_path / "tools", init=TOOLS)
+    async with bench(tmp_path, ollama) as engine:
+        for text in ("40 %", "80 %"):
+            session, reader = await call(engine, "say", text=text)
+            await read_all(reader)
+            lines = [record.getMessage() for record in caplog.records[-2:]]
+            speaker = f"tools: say (session {session}, call call_0)"
+            assert lines == [f"{speaker}: begun", f"{speaker}: {text}"]
+
+
+async def test_a_slot_goes_to_the_session_that_has_the_fewest() -> None:
+    slots, order = FairSlots(2), list[str]()
+
+    async def hold(session: str) -> None:
+        async with slots.slot(session):
+            order.append(session)
+
+    async with AsyncExitStack() as first:
+        await first.enter_async_context(slots.slot("a"))
+        async with slots.slot("b"), anyio.create_task_group() as waiting:
+            for session in ("a", "c"):
+                waiting.start_soon(hold, session)
+                await asyncio.sleep(0)
+            assert slots.must_wait("d")
+            await first.aclose()
+            for _ in range(3):  # the one that it was given to, and the next one
+                await asyncio.sleep(0)
+    assert sorted(order) == ["a", "c"]
+    assert not slots.must_wait("d")
+
+
+async def test_who_stops_waiting_takes_no_slot() -> None:
+    slots = FairSlots(1)
+    async with slots.slot("a"):
+        with anyio.move_on_after(0.01):
+            async with slots.slot("b"):
+                pytest.fail("there is one slot")
+    async with slots.slot("b"):
+        assert slots.must_wait("a")
