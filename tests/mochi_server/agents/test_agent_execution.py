@@ -398,7 +398,6 @@ async def test_an_agent_whose_session_is_deleted_meanwhile_ends_with_a_reason(
         {"agent": "coder"},
         {"agent": "nobody", "instruction": "Do it."},
         {"agent": "writer", "instruction": "Do it."},
-        {"instruction": "Do it."},
         {"agent": "coder", "instruction": "Do it.", "more": 1},
     ],
 )
@@ -413,6 +412,16 @@ async def test_a_call_that_does_not_fit_starts_nothing(
     assert not of_kind(events, "agent_start")
     assert not agent_files(engine)
     assert text_of(events) == "Well."
+
+
+async def test_a_call_that_names_none_of_several_agents_starts_nothing(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    ollama.reply(tool_calls=[call("agent", instruction="Do it.")])
+    says(ollama, "Well.")
+    events = await engine.turn(await session_with(engine, "coder", "writer"))
+    assert only(events, "tool_result")["code"] == "VALIDATION_ERROR"
+    assert not of_kind(events, "agent_start")
 
 
 def remove(place: Path) -> None:
