@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Any
+
+from typing_extensions import Self
 
 from .agents import AgentDiscoveryService, AgentSource, PromptLoader
 from .agents.execution import AgentExecutionService
@@ -31,6 +34,7 @@ from .services.summary_writer import SummaryWriter
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
 from .sessions.storage.base import SessionStorage
+from .tools.base import ToolSource
 from .tools.catalogue import ToolCatalogue
 from .tools.directory import DirectorySource
 from .tools.execution import ToolExecutionService
@@ -62,7 +66,22 @@ class Runtime:
         providers: Mapping[str, Provider] | None = None,
         storages: Mapping[str, SessionStorage] | None = None,
         approvals: ApprovalBroker | None = None,
+        tools: Sequence[Callable[..., Any]] = (),
     ) -> None:
+        """Put everything together.
+
+        Args:
+            settings: Those of the environment and of ``.env`` if none are given.
+            providers: By alias, in the place of those of the settings.
+            storages: ``default`` and ``agent_chats``, in the place of those of the settings.
+            approvals: Who carries questions to people.
+            tools: Functions of the caller's, which sessions can use beside those of the folder;
+                of two with one name they win. They are called in threads of this process.
+
+        Raises:
+            SettingsError: a setting of the environment has a value that is not allowed.
+            ValueError: a function cannot be a tool.
+        """
         self.settings = settings = settings if settings is not None else load_settings()
         self.providers = ProviderRegistry(
             providers if providers is not None else _providers_of(settings)
@@ -92,16 +111,7 @@ class Runtime:
         self.background = BackgroundTasks()
         self.turns = TurnRegistry()
         self.tool_loader = build_tool_loader(settings)
-        self.tools = ToolCatalogue(
-            [
-                DirectorySource(
-                    settings.tools_path,
-                    loader=self.tool_loader,
-                    stamp=settings.state_path / TOOLS_STAMP,
-                    default_timeout=settings.tool_timeout_seconds,
-                )
-            ]
-        )
+        self.tools = self._catalogue(tools)
         self.tool_execution = ToolExecutionService(
             result_characters=settings.tool_result_characters,
             max_calls_per_reply=settings.max_calls_per_reply,
@@ -139,6 +149,29 @@ class Runtime:
             tools=self.tools,
             agents=agents,
         )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _catalogue(self, functions: Sequence[Callable[..., Any]]) -> ToolCatalogue:
+        settings = self.settings
+        sources: list[ToolSource] = [
+            DirectorySource(
+                settings.tools_path,
+                loader=self.tool_loader,
+                stamp=settings.state_path / TOOLS_STAMP,
+                default_timeout=settings.tool_timeout_seconds,
+            )
+        ]
+        if functions:
+            from .tools.registered import RegisteredSource  # noqa: PLC0415 - a server has none
+
+            timeout = settings.tool_timeout_seconds
+            sources.insert(0, RegisteredSource(functions, default_timeout=timeout))
+        return ToolCatalogue(sources)
 
     def _summarization(self) -> SummarizationService:
         settings = self.settings

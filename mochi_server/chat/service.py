@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing
 
 from ..errors import InvalidRequest, JSONObject, ProviderError, ToolNotFound
+from ..events import ErrorEvent, Event
 from ..ids import new_run_id
 from ..providers.base import Think
 from ..services.summarization import SummarizationService
@@ -151,6 +152,39 @@ class ChatService:
         """Run the turn; read its log at once, for the last reader that leaves cancels it."""
         return self._turns.start(turn)
 
+    async def stream(
+        self,
+        session_id: str,
+        *,
+        message: str | None = None,
+        think: Think = False,
+        wait: bool = True,
+        model: str | None = None,
+        selected: Sequence[str] | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Run a turn and yield its events as they come, ``Done`` last.
+
+        The arguments are those of ``open_turn``. Closing the generator stops the turn; what the
+        model has said so far is stored.
+
+        Raises:
+            MochiError: what ``open_turn`` raises, before the first event; or what ended the turn,
+                in the place of the events ``ErrorEvent`` and ``Done``.
+        """
+        turn = await self.open_turn(
+            session_id, message=message, think=think, wait=wait, model=model, selected=selected
+        )
+        log = self.start(turn)
+        reader = log.reader()
+        try:
+            while (batch := await reader.next()) is not None:
+                for _, event in batch:
+                    if isinstance(event, ErrorEvent) and log.error is not None:
+                        raise log.error
+                    yield event
+        finally:
+            reader.leave()
+
     async def complete(
         self,
         session_id: str,
@@ -166,20 +200,13 @@ class ChatService:
         Raises:
             MochiError: what ``open_turn`` raises, or what ended the turn.
         """
-        turn = await self.open_turn(
+        fold = WholeReply(session_id)
+        events = self.stream(
             session_id, message=message, think=think, wait=wait, model=model, selected=selected
         )
-        log = self.start(turn)
-        reader = log.reader()
-        fold = WholeReply(session_id)
-        try:
-            while (batch := await reader.next()) is not None:
-                for _, event in batch:
-                    fold.add(event)
-        finally:
-            reader.leave()
-        if log.error is not None:
-            raise log.error
+        async with aclosing(events):
+            async for event in events:
+                fold.add(event)
         return fold.as_json()
 
     async def confirm(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from platformdirs import user_cache_path
 from pydantic import AliasChoices, Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from .values import (
     CommaList,
@@ -60,6 +60,31 @@ class MochiServerSettings(BaseSettings):
         validate_default=True,
         hide_input_in_errors=True,
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Refuse settings that are given by name and do not exist; variables are not ours alone.
+
+        Raises:
+            TypeError: one does not; the text names the one that was meant, if it can be told.
+        """
+        fields = settings_cls.model_fields
+        known = {each for name in fields for each in (name, name.upper(), variable_of(name))}
+        for name in init_settings():
+            if name not in known:
+                from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
+
+                meant = get_close_matches(name, fields, n=1)
+                hint = f"; did you mean {meant[0]!r}?" if meant else ""
+                raise TypeError(f"There is no setting {name!r}{hint}")
+        return init_settings, env_settings, dotenv_settings, file_secret_settings
 
     # Server
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")

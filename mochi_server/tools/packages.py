@@ -7,7 +7,7 @@ of its own, and raises nothing because of the user's code.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from .base import FolderDescription, FolderSpec, Problem, ToolDescription
 from .callables import check_kind, function_of, is_async, runnable, where
 from .folders import candidates, line_of, modules, public_functions
 from .imports import ImportedFolder, ImportFailed
-from .marks import read_marks
+from .marks import Marks, read_marks
 from .results import clean, reason_of
 from .schema import ToolSchemaService
 from .signatures import Unsupported
@@ -348,26 +348,59 @@ class _Package:
         )
         return replace(known, description=merged)
 
-    def _tool(self, thing: Any, name: str) -> PythonTool:  # noqa: ANN401 - any object
-        function = function_of(thing)
-        check_kind(function)
-        if not NAME.fullmatch(name):
-            raise Unsupported("is no name that models can call: letters of ASCII, digits, _ and -")
-        if name in self.found.taken:
-            raise Unsupported("is a name that the server uses itself; choose another one")
-        schema = self.found.schemas.describe(function, name)
-        file, line, source = where(function, self.file)
-        description = ToolDescription(
-            name=name,
-            description=schema.description,
-            parameters=schema.parameters,
-            short_parameters=schema.short_parameters,
-            file=file,
-            line=line or 1,
-            source=source,
-            is_async=is_async(function),
-            destructive=self.marks.is_destructive(name),
-            sequential=name in self.marks.sequential,
-            timeout=self.marks.timeouts.get(name),
+    def _tool(self, thing: object, name: str) -> PythonTool:
+        found = self.found
+        return python_tool(
+            thing,
+            name,
+            marks=self.marks,
+            schemas=found.schemas,
+            taken=found.taken,
+            fallback=self.file,
         )
-        return PythonTool(description, runnable(function), schema.arguments, thing)
+
+
+def python_tool(
+    thing: object,
+    name: str,
+    *,
+    marks: Marks,
+    schemas: ToolSchemaService,
+    taken: Collection[str],
+    fallback: Path,
+) -> PythonTool:
+    """Make a tool of a function, or of an object that is one for others.
+
+    Args:
+        thing: The function, or the object.
+        name: What models call it.
+        marks: What is said of it elsewhere than in its code.
+        schemas: Makes its schema.
+        taken: Names that it may not have.
+        fallback: The file of what has no source.
+
+    Raises:
+        Unsupported: it cannot be a tool.
+    """
+    function = function_of(thing)
+    check_kind(function)
+    if not NAME.fullmatch(name):
+        raise Unsupported("is no name that models can call: letters of ASCII, digits, _ and -")
+    if name in taken:
+        raise Unsupported("is a name that the server uses itself; choose another one")
+    schema = schemas.describe(function, name)
+    file, line, source = where(function, fallback)
+    description = ToolDescription(
+        name=name,
+        description=schema.description,
+        parameters=schema.parameters,
+        short_parameters=schema.short_parameters,
+        file=file,
+        line=line or 1,
+        source=source,
+        is_async=is_async(function),
+        destructive=marks.is_destructive(name),
+        sequential=name in marks.sequential,
+        timeout=marks.timeouts.get(name),
+    )
+    return PythonTool(description, runnable(function), schema.arguments, thing)

@@ -30,6 +30,7 @@ FRONT_END = ROOT / "docs" / "how-to" / "write-a-front-end.md"
 SIMPLE = ROOT / "docs" / "how-to" / "use-the-simple-routes.md"
 PROXY = ROOT / "docs" / "how-to" / "behind-a-proxy.md"
 WRITE_A_TOOL = ROOT / "docs" / "how-to" / "write-a-tool.md"
+LIBRARY = ROOT / "docs" / "how-to" / "use-it-as-a-library.md"
 ADD_A_PROVIDER = ROOT / "docs" / "how-to" / "add-a-provider.md"
 
 ADDRESS = "localhost:8000"
@@ -118,6 +119,23 @@ async def test_the_program_of_the_readme_prints_what_is_shown(tmp_path: Path) ->
             [sys.executable, "-c", program], cwd=tmp_path, env=environment(models_dir=models)
         )
     assert done.stdout.decode() == shown
+
+
+async def test_the_programs_of_the_page_on_the_library_print_what_is_shown(tmp_path: Path) -> None:
+    first, capital, second, three = (block.text for block in blocks(LIBRARY))
+    async with FakeOllama() as ollama:
+        ollama.reply(["The capital ", "of France ", "is Paris."])
+        ollama.reply(tool_calls=[{"name": "stock", "arguments": {"article": "apples"}}])
+        ollama.reply(["Yes, three apples ", "are left."])
+        for program, shown in ((first, capital), (second, three)):
+            with anyio.fail_after(120):
+                done = await anyio.run_process(
+                    [sys.executable, "-c", program],
+                    cwd=tmp_path,
+                    env=environment(ollama_host=ollama.url),
+                )
+            assert done.stdout.decode() == shown
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 async def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path: Path) -> None:

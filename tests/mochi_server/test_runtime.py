@@ -1,0 +1,248 @@
+"""The library as a program uses it: its own functions as tools, streams, settings by name."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mochi_server import MochiServerSettings, Runtime
+from mochi_server.config import load_settings
+from mochi_server.errors import MochiError, SessionNotFound
+from mochi_server.events import ConfirmationRequired, ContentDelta, Done, ToolResultReady
+from mochi_server.sessions import ToolExecutionPolicy, ToolSettings
+from tests.support.fake_ollama import FakeOllama
+from tests.support.tools import write_tools
+
+MODEL = "qwen3:14b"
+ASKING = ContextVar("asking", default="nobody")
+NEVER = ToolExecutionPolicy.NEVER_CONFIRM
+
+
+def double(number: int) -> int:
+    """Double a number.
+
+    Args:
+        number: Which one.
+    """
+    return 2 * number
+
+
+def where() -> str:
+    """Say where it runs."""
+    thread = threading.current_thread()
+    return f"{ASKING.get()} {thread is threading.main_thread()} {thread.name}"
+
+
+async def later() -> str:
+    """Say in which loop it runs."""
+    await asyncio.sleep(0)
+    return str(id(asyncio.get_running_loop()))
+
+
+@asynccontextmanager
+async def library(tmp_path: Path, ollama: FakeOllama, **options: Any) -> AsyncIterator[Runtime]:
+    fields = options.pop("settings", {})
+    settings = MochiServerSettings(data_dir=tmp_path, ollama_host=ollama.url, **fields)
+    with anyio.fail_after(60):
+        async with Runtime(settings, **options) as mochi:
+            yield mochi
+
+
+def calls(ollama: FakeOllama, *called: tuple[str, dict[str, Any]]) -> None:
+    """Let the model call these, and then say a word."""
+    ollama.reply(tool_calls=[{"name": name, "arguments": given} for name, given in called])
+    ollama.reply(["Well", "."])
+
+
+async def results(
+    mochi: Runtime, *tools: str, policy: ToolExecutionPolicy = NEVER
+) -> list[tuple[bool, str]]:
+    """Say something; what the tools gave."""
+    settings = ToolSettings(tools=[*tools], execution_policy=policy)
+    session = await mochi.sessions.create(MODEL, tool_settings=settings)
+    events = [e async for e in mochi.chat.stream(session.session_id, message="Hi")]
+    ready = [event for event in events if isinstance(event, ToolResultReady)]
+    ready.sort(key=lambda event: event.call_index)
+    return [(event.success, event.result or event.error_message or "") for event in ready]
+
+
+async def test_a_stream_is_the_events_of_a_turn(tmp_path: Path, ollama: FakeOllama):
+    ollama.reply(["Pa", "ris"])
+    async with library(tmp_path, ollama) as mochi:
+        session = await mochi.sessions.create(MODEL)
+        events = [e async for e in mochi.chat.stream(session.session_id, message="Hi")]
+        again = [e async for e in mochi.chat.stream(session.session_id)]
+    assert [e.content for e in events if isinstance(e, ContentDelta)] == ["Pa", "ris"]
+    assert events[-1] == again[-1] == Done(session_id=session.session_id)
+
+
+async def test_a_turn_that_fails_raises(tmp_path: Path, ollama: FakeOllama):
+    ollama.reply(["So"], error="boom")
+    async with library(tmp_path, ollama) as mochi:
+        with pytest.raises(SessionNotFound):
+            await anext(mochi.chat.stream("nowhere", message="Hi"))
+        session_id = (await mochi.sessions.create(MODEL)).session_id
+        events = mochi.chat.stream(session_id, message="Hi")
+        assert await anext(events) == ContentDelta("So")
+        with pytest.raises(MochiError, match="boom"):
+            await anext(events)
+        assert [m.text for m in (await mochi.sessions.get(session_id)).messages] == ["Hi", "So"]
+
+
+async def test_who_leaves_a_stream_stops_the_turn(tmp_path: Path, ollama: FakeOllama):
+    ollama.reply(["So", "on"], pause_after=1, gate=asyncio.Event())
+    async with library(tmp_path, ollama) as mochi:
+        session_id = (await mochi.sessions.create(MODEL)).session_id
+        async with aclosing(mochi.chat.stream(session_id, message="Hi")) as events:
+            async for _ in events:
+                break
+        await mochi.turns.wait_closed(10)
+        stored = (await mochi.sessions.get(session_id)).stored_messages()
+    assert [(m["content"], m.get("interrupted")) for m in stored[1:]] == [("So", True)]
+
+
+async def test_the_end_of_the_runtime_keeps_what_runs(tmp_path: Path, ollama: FakeOllama):
+    ollama.reply(["So", "on"], pause_after=1, gate=asyncio.Event())
+    async with library(tmp_path, ollama) as mochi:
+        session_id = (await mochi.sessions.create(MODEL)).session_id
+        events = mochi.chat.stream(session_id, message="Hi")
+        await anext(events)
+    with pytest.raises(MochiError, match="shutting down"):
+        await anext(events)
+    async with library(tmp_path, ollama) as again:
+        stored = (await again.sessions.get(session_id)).stored_messages()
+    assert stored[-1]["interrupted"] is True
+
+
+async def test_own_functions_are_tools(tmp_path: Path, ollama: FakeOllama):
+    calls(ollama, ("double", {"number": "21"}), ("double", {"number": "many"}), ("later", {}))
+    async with library(tmp_path, ollama, tools=[double, later]) as mochi:
+        good, bad, loop = await results(mochi, "double", "later")
+        assert good == (True, "42")
+        assert bad[0] is False
+        assert "number" in bad[1]
+        assert loop == (True, str(id(asyncio.get_running_loop())))
+    offered = ollama.chats[0]["tools"][0]["function"]
+    assert (offered["name"], offered["description"]) == ("double", "Double a number.")
+    assert offered["parameters"]["properties"]["number"]["description"] == "Which one."
+
+
+async def test_own_functions_run_in_threads_of_this_process(tmp_path: Path, ollama: FakeOllama):
+    calls(ollama, ("where", {}))
+    ASKING.set("me")
+    async with library(tmp_path, ollama, tools=[where]) as mochi:
+        assert await results(mochi, "where") == [(True, "me False mochi-tool")]
+
+
+async def test_a_person_is_asked_about_own_functions_too(tmp_path: Path, ollama: FakeOllama):
+    calls(ollama, ("double", {"number": 4}))
+    async with library(tmp_path, ollama, tools=[double]) as mochi:
+        settings = ToolSettings(
+            tools=["double"], execution_policy=ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
+        )
+        session_id = (await mochi.sessions.create(MODEL, tool_settings=settings)).session_id
+        asked = 0
+        async for event in mochi.chat.stream(session_id, message="Hi"):
+            if isinstance(event, ConfirmationRequired):
+                asked += 1
+                await mochi.chat.confirm(
+                    session_id, event.confirmation_id, approved=True, arguments={"number": 5}
+                )
+            if isinstance(event, ToolResultReady):
+                assert event.result == "10"
+        assert asked == 1
+
+
+async def test_a_function_that_hangs_ends_its_own_call(tmp_path: Path, ollama: FakeOllama):
+    ended = threading.Event()
+
+    def hang() -> str:
+        """Hang."""
+        ended.wait(30)
+        return "never told"
+
+    calls(ollama, ("hang", {}), ("double", {"number": 1}))
+    short = {"tool_timeout_seconds": 0.3}
+    began = time.monotonic()
+    async with library(tmp_path, ollama, tools=[hang, double], settings=short) as mochi:
+        hung, good = await results(mochi, "hang", "double")
+        assert (hung[0], good) == (False, (True, "2"))
+    assert time.monotonic() - began < 25
+    ended.set()
+
+
+async def test_own_functions_win_over_those_of_the_folder(tmp_path: Path, ollama: FakeOllama):
+    write_tools(
+        tmp_path / "tools",
+        init='def double() -> str:\n    """Say no."""\n    return "no"\n\n'
+        'def single() -> str:\n    """Say one."""\n    return "one"\n\n'
+        '__all__ = ["double", "single"]\n',
+    )
+    calls(ollama, ("double", {"number": 3}), ("single", {}))
+    async with library(tmp_path, ollama, tools=[double]) as mochi:
+        assert await results(mochi, "double", "single") == [(True, "6"), (True, "one")]
+        [problem] = (await mochi.tools.inventory()).problems
+        assert "is taken by a tool of 'registered'" in problem.reason
+
+
+def undescribed(number: int) -> int:
+    return number
+
+
+def agent() -> str:
+    """Take the name of the tool for agents."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        ([undescribed], "'undescribed' cannot be a tool: it has no docstring"),
+        ([lambda: ""], "'<lambda>' cannot be a tool"),
+        ([agent], "'agent' cannot be a tool: it is a name that the server uses itself"),
+        ([double, partial(double, 1)], "Two of the tools have the name 'double'"),
+        ([double, double], "Two of the tools have the name 'double'"),
+        ([7], "'int' cannot be a tool: it is not callable"),
+    ],
+)
+def test_what_cannot_be_a_tool_is_refused_at_once(tmp_path: Path, functions: Any, words: str):
+    with pytest.raises(ValueError, match=words):
+        Runtime(MochiServerSettings(data_dir=tmp_path), tools=functions)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("data_dri", "There is no setting 'data_dri'; did you mean 'data_dir'?"),
+        ("MOCHI_DATA_DRI", "There is no setting 'MOCHI_DATA_DRI'"),
+        ("qqqqqq", "There is no setting 'qqqqqq'$"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_an_error(name: str, words: str):
+    for make in (MochiServerSettings, load_settings):
+        with pytest.raises(TypeError, match=words.replace("?", r"\?")):
+            make(**{name: "x"})
+
+
+@pytest.mark.parametrize("name", ["openai_api_key", "OPENAI_API_KEY", "MOCHI_OPENAI_API_KEY"])
+def test_a_setting_may_be_given_by_each_of_its_names(name: str):
+    key = MochiServerSettings(**{name: "it"}).openai_api_key
+    assert key is not None
+    assert key.get_secret_value() == "it"
+
+
+def test_variables_of_others_are_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MOCHI_DATA_DRI", "x")
+    (tmp_path / ".env").write_text("MOCHI_DATA_DRI=x\nOTHERS=1\n")
+    assert MochiServerSettings().data_dir == Path()
