@@ -46,43 +46,34 @@ class MochiASGIHandler(ASGIHandler):
         """Read the body, get the response, send it; stop as soon as the client has left."""
         with self.bodies.one() as body:
             request, response = await self._start(scope, receive, body)
-            if request is not None or response is not None:
-                await self._answer(request, response, receive, send, body)
-
-    async def _answer(
-        self,
-        request: ASGIRequest | None,
-        response: HttpResponseBase | None,
-        receive: Receive,
-        send: Send,
-        body: Body,
-    ) -> None:
-        watch = _Watch(receive)
-        try:
-            if request is not None:
-                response = await self.get_response_async(request)
-            if response is not None:
-                response.headers[_NAME] = _VALUE
-                response.headers[_ID_NAME] = request_id()
-            if isinstance(response, EventStreamResponse):
-                response.forget_request()
-                del request
-                body.release()
-                watch.follow(response)
-                await response.send_to(send)
-            elif response is not None:
-                await self.send_response(response, send)
-        except asyncio.CancelledError:
-            stalled = getattr(response, "stalled", False)
-            if not (watch.gone or stalled):
-                raise
-            forget_cancellation()
-            if stalled:
-                drop_connection(send)
-        finally:
-            watch.stop()
-            if response is not None:
-                response.close()
+            if request is None and response is None:
+                return
+            watch = _Watch(receive)
+            try:
+                if request is not None:
+                    response = await self.get_response_async(request)
+                if response is not None:
+                    response.headers[_NAME] = _VALUE
+                    response.headers[_ID_NAME] = request_id()
+                if isinstance(response, EventStreamResponse):
+                    response.forget_request()
+                    del request
+                    body.release()
+                    watch.follow(response)
+                    await response.send_to(send)
+                elif response is not None:
+                    await self.send_response(response, send)
+            except asyncio.CancelledError:
+                stalled = getattr(response, "stalled", False)
+                if not (watch.gone or stalled):
+                    raise
+                forget_cancellation()
+                if stalled:
+                    drop_connection(send)
+            finally:
+                watch.stop()
+                if response is not None:
+                    response.close()
 
     async def _start(
         self, scope: Scope, receive: Receive, body: Body
