@@ -34,7 +34,7 @@ class Limits:
     max_history_tokens: int | None = None
     max_history_messages: int | None = None
     max_reply_mb: float | None = None
-    """What is kept of one reply."""
+    """Longest reply, in millions of characters."""
 
 
 @dataclass(frozen=True, slots=True)
