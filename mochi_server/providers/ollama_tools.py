@@ -13,13 +13,15 @@ from typing import Any, Final
 from ..errors import JSONObject
 from .parameters import parameters_of, resolved
 
-TOLD: Final = (
+DROPPED: Final = (
     "default", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
     "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "examples",
 )  # fmt: skip
-"""Words that Ollama drops, and that a model should know."""
+"""Keywords that Ollama drops, and that a model should know."""
 MOST_REFERENCES: Final = 100
 """References that are written out in one tool; each may lead to many others."""
+_NO_SCHEMAS: Final = frozenset({"default", "enum", "const", "examples", "$defs"})
+"""Keywords whose values are no schemas, or are needed no longer."""
 _TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 Schema = dict[str, Any]
@@ -30,7 +32,7 @@ def tool_for_ollama(tool: Mapping[str, Any]) -> JSONObject:
     parameters = parameters_of(tool)
     inlined = _Inliner(parameters).inline(parameters, ())
     inlined.pop("$defs", None)
-    inlined["properties"] = _told_all(inlined["properties"])
+    inlined["properties"] = _describe_all(inlined["properties"])
     return {**tool, "function": {**tool["function"], "parameters": inlined}}
 
 
@@ -58,36 +60,36 @@ class _Inliner:
                 **self.inline(target, (*within, reference)),
                 **self.inline(rest, within),
             }
-        return {
-            key: value if key in {"default", "enum", "const", "examples", "$defs"}
-            else {name: self.inline(each, within) for name, each in value.items()}
-            if key == "properties" and isinstance(value, dict)
-            else self.inline(value, within)
-            for key, value in schema.items()
-        }  # fmt: skip
+        return {key: self._inline_value(key, value, within) for key, value in schema.items()}
+
+    def _inline_value(self, key: str, value: Any, within: tuple[str, ...]) -> Any:  # noqa: ANN401
+        if key in _NO_SCHEMAS:
+            return value
+        if key == "properties" and isinstance(value, dict):
+            return {name: self.inline(each, within) for name, each in value.items()}
+        return self.inline(value, within)
 
 
-def _told_all(properties: Mapping[str, Any]) -> Schema:
-    return {name: _told(each) for name, each in properties.items()}
+def _describe_all(properties: Mapping[str, Any]) -> Schema:
+    return {name: _describe(each) for name, each in properties.items()}
 
 
-def _told(schema: Any) -> Any:  # noqa: ANN401 - any JSON
-    """A property's schema whose description says what Ollama drops of it."""
+def _describe(schema: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return a property's schema whose description says what Ollama drops of it."""
     if not isinstance(schema, dict):
         return schema
-    told = _plain(schema)
-    if isinstance(told.get("anyOf"), list):
-        told["anyOf"] = [_told(each) for each in told["anyOf"]]
-    if isinstance(told.get("properties"), dict):
-        told["properties"] = _told_all(told["properties"])
-    notes = [f"{word}: {_shown(told[word])}" for word in TOLD if told.get(word) is not None]
-    if isinstance(values := told.get("additionalProperties"), dict) and values:
-        notes.append(f"values: {_shown(values)}")
+    plain = _plain(schema)
+    if isinstance(plain.get("anyOf"), list):
+        plain["anyOf"] = [_describe(each) for each in plain["anyOf"]]
+    if isinstance(plain.get("properties"), dict):
+        plain["properties"] = _describe_all(plain["properties"])
+    notes = [f"{key}: {_as_text(plain[key])}" for key in DROPPED if plain.get(key) is not None]
+    if isinstance(values := plain.get("additionalProperties"), dict) and values:
+        notes.append(f"values: {_as_text(values)}")
     if notes:
-        said = told.get("description")
-        words = "; ".join(notes)
-        told["description"] = f"{said} ({words})" if said else words
-    return told
+        description, note = plain.get("description"), "; ".join(notes)
+        plain["description"] = f"{description} ({note})" if description else note
+    return plain
 
 
 def _plain(schema: Schema) -> Schema:
@@ -110,5 +112,5 @@ def _plain(schema: Schema) -> Schema:
     return plain
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
