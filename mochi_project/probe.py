@@ -38,10 +38,13 @@ class Remembered(Generic[T]):
         self._last: asyncio.Task[T] | None = None
         self._at = float("-inf")
 
-    async def read(self, *, anew: bool = False) -> T:
-        """The last answer if it is fresh, else a new one; ``anew`` takes none that is there."""
+    async def read(self, *, refresh: bool = False) -> T:
+        """Return the last answer if it is fresh, else ask again; with ``refresh`` always ask.
+
+        Whoever asks while a question is open gets its answer.
+        """
         task = self._last
-        is_old = anew or time.monotonic() - self._at > self._fresh
+        is_old = refresh or time.monotonic() - self._at > self._fresh
         if task is None or (task.done() and is_old):
             task = self._last = self._tasks.spawn(self._ask(), name=self._name)
         return await asyncio.shield(task)

@@ -43,12 +43,11 @@ def checked(one: ProviderAnswer) -> dict[str, Any]:
     }
 
 
-async def survey(probe: Probe, *, anew: bool) -> Survey:
-    """What the providers have, and with ``probe`` whether each model answers."""
+async def survey(probe: Probe, *, refresh: bool) -> Survey:
+    """Ask what the providers have, and with ``probe`` whether each model answers."""
     runtime = get_runtime()
-    if probe == "true":
-        return await probes_of(runtime).read(anew=True)
-    return await survey_of(runtime).read(anew=anew)
+    answers = probes_of(runtime) if probe == "true" else survey_of(runtime)
+    return await answers.read(refresh=refresh)
 
 
 @router.get(
@@ -77,7 +76,7 @@ async def list_available_models(request: HttpRequest, probe: Probe = "false") ->
     With `probe=true` every model is asked now, for at most 30 seconds; one that does not answer is
     under `problems`. `/api/models/available` is the same.
     """
-    found = await survey(probe, anew=False)
+    found = await survey(probe, refresh=False)
     answers = found.providers.values()
     status = {name: model for one in answers for name, model in one.model_status.items()}
     problems = [*(one.problem for one in answers), *(model.problem for model in status.values())]
@@ -101,12 +100,12 @@ async def list_available_models(request: HttpRequest, probe: Probe = "false") ->
     openapi_extra=documented(InvalidRequest, example=CHECK, parameters={"probe": "false"}),
 )
 async def check_models(request: HttpRequest, probe: Probe = "false") -> HttpResponse:
-    """Every provider, asked anew and side by side; one that hangs is waited for three seconds.
+    """Every provider, asked now and side by side; one that hangs is waited for three seconds.
 
     With `probe=true` every model is asked as well, for at most 30 seconds. `/api/models/check` is
     the same.
     """
-    found = await survey(probe, anew=True)
+    found = await survey(probe, refresh=True)
     return json_response(
         {
             "providers": {alias: checked(one) for alias, one in found.providers.items()},
