@@ -110,15 +110,15 @@ class TurnRegistry:
         except asyncio.CancelledError:
             error = self._stopping.get(turn.session_id)
             if error is None:
-                logger.info("Turn interrupted, its last reader has left: %s", _named(turn))
+                logger.info("Turn interrupted, its last reader has left: %s", _labels_of(turn))
                 raise
-            logger.info("Turn stopped: %s code=%s", _named(turn), error.code)
+            logger.info("Turn stopped: %s code=%s", _labels_of(turn), error.code)
         except MochiError as failure:
             log_failure(turn.session_id, turn.run_id, turn.model, failure)
             error = failure
         except Exception:
             error = InternalError()
-            logger.exception("Turn failed: %s code=%s", _named(turn), error.code)
+            logger.exception("Turn failed: %s code=%s", _labels_of(turn), error.code)
         finally:
             await self._end(turn, log, error)
 
@@ -136,20 +136,22 @@ class TurnRegistry:
             log.close(error)
 
 
-def _named(turn: Runnable) -> str:
-    return f"session={turn.session_id} run={turn.run_id} model={one_line(turn.model)}"
+def _labels(session_id: str, run_id: str, model: str) -> str:
+    return f"session={session_id} run={run_id} model={one_line(model)}"
+
+
+def _labels_of(turn: Runnable) -> str:
+    return _labels(turn.session_id, turn.run_id, turn.model)
 
 
 def log_failure(session_id: str, run_id: str, model: str, error: MochiError) -> None:
-    """Log that a turn failed, in one line with the words of whoever ended it.
+    """Log that a turn failed, in one line with the error's message.
 
-    They are those of the answer to the client, in which no secret of a provider is.
+    The client gets the same message; secrets of providers are removed from it already.
     """
     logger.warning(
-        "Turn failed: session=%s run=%s model=%s code=%s: %s",
-        session_id,
-        run_id,
-        one_line(model),
+        "Turn failed: %s code=%s: %s",
+        _labels(session_id, run_id, model),
         error.code,
         one_line(error.message),
     )
