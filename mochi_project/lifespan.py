@@ -71,13 +71,16 @@ class Lifespan:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _start_process(self) -> None:
-        """Take the runtime, and from this process what belongs to a server."""
+        """Start the runtime, and set up the process, which is the server's own."""
         raise_file_limit()
+        calm_collector()
+        self._listen(self._start_runtime())
+
+    def _start_runtime(self) -> Runtime:
         forbid_inspection()
         self.runtime = get_runtime()
-        self._listen(self.runtime)
-        calm_collector()
         self.runtime.start()
+        return self.runtime
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
@@ -88,20 +91,16 @@ class Lifespan:
         """
         if problems := shared_problems():
             raise RuntimeError("\n".join(problems))
-        forbid_inspection()
-        self.runtime = get_runtime()
-        self.runtime.start()
+        self._start_runtime()
         try:
             yield
         finally:
             await self.stop()
 
     def start(self) -> None:
-        """Take the runtime, once, where nobody has; the end of the event loop closes it."""
+        """Start the runtime unless it runs; the end of the event loop closes it."""
         if self.runtime is None:
-            forbid_inspection()
-            self.runtime = get_runtime()
-            self.runtime.start()
+            self._start_runtime()
             self._closing = asyncio.get_running_loop().create_task(self._close_with_loop())
 
     async def _close_with_loop(self) -> None:
