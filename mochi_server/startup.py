@@ -24,7 +24,6 @@ from urllib.parse import urlsplit
 
 from . import __version__
 from .config import MochiServerSettings, SettingsError
-from .embedded.engine import missing_requirement
 from .errors import ProviderNotConfigured
 from .files import make_folder
 from .installation import install_command, own_command
@@ -301,6 +300,8 @@ class Announcement:
 
     def _invitation(self, models: list[dict[str, Any]]) -> Iterator[str]:
         if not models:
+            from .embedded.engine import missing_requirement  # noqa: PLC0415 - rarely needed
+
             if (problem := missing_requirement()) is None:
                 yield f"No model yet. For the small built-in one:  {own_command()} pull"
             else:
