@@ -42,7 +42,7 @@ async def in_thread_if(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Run it in a thread where the condition holds, since it may take long, and else at once."""
+    """Run the function in a thread if the condition holds, else at once in the event loop."""
     return await in_thread(function, *args, **kwargs) if condition else function(*args, **kwargs)
 
 

@@ -69,7 +69,7 @@ class ModelInfo:
 
 
 LONG_REQUEST = 200
-"""Messages; one of more takes milliseconds to be written in a vendor's words."""
+"""Messages; building the body of a longer request takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,5 +93,5 @@ class ModelRequest:
 
     @property
     def is_long(self) -> bool:
-        """Whether to make the vendor's body of it takes so long that the loop should go on."""
+        """Whether building the vendor's request body would block the event loop for too long."""
         return len(self.messages) > LONG_REQUEST

@@ -22,9 +22,7 @@ CONNECTIONS_KEPT = 20
 
 
 def client_options(address: Address, limits: Limits, *, is_async: bool = True) -> dict[str, Any]:
-    """Arguments for httpx: the login, finite waits, any number of connections, no proxies.
-
-    And limits of what is read.
+    """Arguments for httpx: login, time limits, size limits, any number of connections, no proxies.
 
     By default httpx waits in silence for one of 100 connections, and would send requests for
     localhost to ``HTTP_PROXY``.

@@ -75,10 +75,12 @@ async def stream_chat(
             watch.since = clock()
             data = await read()
             watch.since = None
-            if reader.pending + len(data) > LONG_READ:
-                chunks = await in_thread(reader.feed, data) if data else reader.close()
+            if not data:
+                chunks = reader.close()
+            elif reader.pending + len(data) > LONG_READ:
+                chunks = await in_thread(reader.feed, data)
             else:
-                chunks = reader.feed(data) if data else reader.close()
+                chunks = reader.feed(data)
             if chunks:
                 yield chunks
             if reader.finished:

@@ -93,11 +93,11 @@ class OllamaProvider(Provider):
     async def _entries(self) -> list[dict[str, Any]]:
         answer = await self._transport.fetch("/api/tags")
         entries = [entry for entry in answer.get("models") or [] if entry.get("name")]
-        self._digests = {full_name(entry["name"]): _weights(entry) for entry in entries}
+        self._digests = {full_name(entry["name"]): _digest_of(entry) for entry in entries}
         return entries
 
     def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
-        shown = self._shown.get(_weights(entry))
+        shown = self._shown.get(_digest_of(entry))
         return info_of(entry["name"], listed=entry, shown=shown, provider=self.alias)
 
     async def _show_all(self, entries: list[dict[str, Any]]) -> None:
@@ -114,10 +114,10 @@ class OllamaProvider(Provider):
                 raise
 
     def _is_missing(self, entry: Mapping[str, Any]) -> bool:
-        return not tells_enough(entry) and _weights(entry) not in self._shown
+        return not tells_enough(entry) and _digest_of(entry) not in self._shown
 
     async def _complete(self, entry: Mapping[str, Any]) -> None:
-        self._shown[_weights(entry)] = await self._show(entry["name"])
+        self._shown[_digest_of(entry)] = await self._show(entry["name"])
 
     async def _show(self, name: str) -> dict[str, Any]:
         shown = await self._transport.fetch("/api/show", {"model": name}, model=name)
@@ -222,9 +222,11 @@ class OllamaProvider(Provider):
             ModelNotFound, OllamaUnreachable, OllamaError.
         """
         digest = self._digests.get(full_name(name))
-        shown = await self._show(name) if digest is None else self._shown.get(digest)
+        shown = self._shown.get(digest) if digest is not None else None
         if shown is None:
-            shown = self._shown[str(digest)] = await self._show(name)
+            shown = await self._show(name)
+            if digest is not None:
+                self._shown[digest] = shown
         return Weights(key=shown["weights"] or full_name(name), window=shown["window"])
 
     async def loaded_window(self, model: str) -> int | None:
@@ -239,14 +241,14 @@ class OllamaProvider(Provider):
     async def _entry_of(self, model: str, running: list[dict[str, Any]]) -> dict[str, Any] | None:
         """The model among those that are loaded, which are listed under one of their names."""
         by_name = {str(entry.get("name") or entry.get("model")): entry for entry in running}
-        found = by_name.get(full_name(model))
-        if found is None and running:
-            weights = await self.weights_of(model)
-            for name, entry in by_name.items():
-                with contextlib.suppress(ModelNotFound):  # deleted since it was loaded
-                    if (await self.weights_of(name)).key == weights.key:
-                        found = entry
-        return found
+        if not by_name or full_name(model) in by_name:
+            return by_name.get(full_name(model))
+        weights = await self.weights_of(model)
+        for name, entry in by_name.items():
+            with contextlib.suppress(ModelNotFound):  # deleted since it was loaded
+                if (await self.weights_of(name)).key == weights.key:
+                    return entry
+        return None
 
     @property
     def shared_server(self) -> str:
@@ -316,6 +318,6 @@ class OllamaProvider(Provider):
             self._instructor = None
 
 
-def _weights(entry: Mapping[str, Any]) -> str:
+def _digest_of(entry: Mapping[str, Any]) -> str:
     """What stays the same as long as the model does."""
     return str(entry.get("digest") or entry["name"])

@@ -167,9 +167,9 @@ class DynamicContextWindowService:
             size, num_ctx = self._state(model).window or None, None
         else:
             first, limit = self._bounds(model, info)
-            begun = None if model_changed else config.current_window
-            size = first if begun in {None, first} else ladder(begun or first, limit)
-            num_ctx = self._raise(model, _need(min(size, limit), limit, usage))
+            begun = (None if model_changed else config.current_window) or first
+            size = first if begun == first else ladder(begun, limit)
+            num_ctx = self._raise(model, _need(size, limit, usage))
             size = num_ctx if self._set_by_modelfile(model) is None else min(num_ctx, limit)
         reason = _reason(config.current_window, size, model_changed=model_changed)
         return Window(size=size, num_ctx=num_ctx, reason=reason)
@@ -207,10 +207,9 @@ class DynamicContextWindowService:
 
 def _need(size: int, limit: int, usage: int) -> int:
     """The window of a session that has one of ``size``, and whose next prompt is of ``usage``."""
-    size = min(size, limit)
-    return (
-        size if usage <= budget_of(size) else max(size, ladder(math.ceil(usage * HEADROOM), limit))
-    )
+    if usage <= budget_of(size):
+        return size
+    return max(size, ladder(math.ceil(usage * HEADROOM), limit))
 
 
 def _reason(current: int | None, size: int | None, *, model_changed: bool) -> str:

@@ -132,8 +132,9 @@ class SummaryWriter:
             part = await in_thread(next_part, session, measure, anew=anew, cached=cached)
             if part is None:
                 if metadata.summary is None:
-                    said = f"Too little was said in session {session.session_id!r} to summarise it."
-                    raise EmptyHistory(said)
+                    raise EmptyHistory(
+                        f"Too little was said in session {session.session_id!r} to summarise it."
+                    )
                 return None, metadata.summary
             if not loading.allows(state):
                 raise ModelNotLoaded(model)
