@@ -22,8 +22,8 @@ DRAINED_PIECES = 2
 
 PAUSE_SECONDS = 0.005
 
-_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-"""All but the tabulator: the log is read in a terminal, which obeys such characters."""
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""All but the tabulator: what reads the log obeys such characters, some as ends of lines."""
 
 
 class Allowance:
@@ -97,7 +97,7 @@ class OutputLog:
             return False
         self._say_what_is_missing()
         text = line[:LONGEST_LINE].decode("utf-8", "replace").rstrip()
-        text = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+        text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
         logger.info("%s: %s%s", self._name(), text, "…" if len(line) > LONGEST_LINE else "")
         return True
 

@@ -13,6 +13,7 @@ import anyio
 
 from ..aio import BackgroundTasks
 from ..errors import JSONObject
+from ..logs import one_line
 from .base import FolderSpec, ToolContext, ToolFailed
 from .child import Child, ChildGone, Limits
 from .outcomes import Outcome
@@ -91,7 +92,8 @@ class ProcessPool:
         """
         async with self._slots.slot(context.session_id):
             task = asyncio.current_task()
-            speaker = f"{name} (session {context.session_id}, call {context.tool_call_id})"
+            call_id = one_line(context.tool_call_id)
+            speaker = f"{name} (session {context.session_id}, call {call_id})"
             self._held[task] = await self._take(), speaker
             try:
                 yield

@@ -20,6 +20,7 @@ class FairSlots:
         self._held: Counter[str] = Counter()
         """Slots by session."""
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+        """Each until it goes on: a granted or cancelled one is done, and still here."""
 
     def must_wait(self, session_id: str) -> bool:
         """Whether the next slot of this session is not there yet."""
@@ -38,16 +39,16 @@ class FairSlots:
             self._release(session_id)
 
     async def _wait(self, session_id: str) -> None:
-        granted = asyncio.get_running_loop().create_future()
-        self._waiting.append((session_id, granted))
+        entry = (session_id, asyncio.get_running_loop().create_future())
+        self._waiting.append(entry)
         try:
-            await granted
+            await entry[1]
         except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
+            if not entry[1].cancelled():  # it was granted at the same moment
                 self._release(session_id)
-            else:
-                self._waiting.remove((session_id, granted))
             raise
+        finally:
+            self._waiting.remove(entry)
 
     def _take(self, session_id: str) -> None:
         self._held[session_id] += 1
@@ -58,11 +59,9 @@ class FairSlots:
         self._free += 1
         if not self._held[session_id]:
             del self._held[session_id]
-        while self._waiting:
-            session_id, granted = min(self._waiting, key=lambda entry: self._held[entry[0]])
+        while waiting := [entry for entry in self._waiting if not entry[1].done()]:
+            session_id, granted = min(waiting, key=lambda entry: self._held[entry[0]])
             if self.must_wait(session_id):
                 break
-            self._waiting.remove((session_id, granted))
-            if not granted.cancelled():
-                self._take(session_id)
-                granted.set_result(None)
+            self._take(session_id)
+            granted.set_result(None)
