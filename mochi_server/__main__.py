@@ -29,7 +29,7 @@ from .config import (
 from .files import raise_file_limit
 from .initialise import CannotInitialise, run_init
 from .logs import command_logging_config, logging_config
-from .processes import forbid_inspection
+from .processes import forbid_inspection, start_resource_tracker
 from .startup import (
     Announcement,
     CannotStart,
@@ -148,6 +148,8 @@ def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     check_redis(settings)
     prepare_folder(settings)
     sock = listen(settings.host, settings.port)
+    if settings.workers > 1:
+        start_resource_tracker()
     export(given)
     announcement = Announcement(settings, sock, _print)
     threading.Thread(target=announcement.run, name="announcement", daemon=True).start()

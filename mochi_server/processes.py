@@ -9,8 +9,9 @@ import signal
 import sys
 import threading
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 
-from .config import MochiServerSettings
+from .config import MochiServerSettings, with_tool_environment
 from .installation import install_command
 
 _PR_SET_DUMPABLE = 4
@@ -48,6 +49,15 @@ def forbid_inspection() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def start_resource_tracker() -> None:
+    """Start the process that `multiprocessing` has beside workers, without secrets.
+
+    It would start with them, have the whole environment, and keep it open to the tools.
+    """
+    with with_tool_environment():
+        resource_tracker.ensure_running()
 
 
 def stop_with_supervisor() -> None:

@@ -14,6 +14,7 @@ from .environment import (
     server_processes,
     tool_environment,
     unknown_variables,
+    with_tool_environment,
 )
 from .settings import MochiServerSettings, variable_of
 
@@ -29,4 +30,5 @@ __all__ = [
     "tool_environment",
     "unknown_variables",
     "variable_of",
+    "with_tool_environment",
 ]

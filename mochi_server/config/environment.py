@@ -6,7 +6,8 @@ import multiprocessing
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -178,6 +179,18 @@ def tool_environment(names: Collection[str] = ()) -> dict[str, str]:
     """
     names = _TOOL_VARIABLES.union(names)
     return {name: value for name, value in os.environ.items() if name in names}
+
+
+@contextmanager
+def with_tool_environment() -> Iterator[None]:
+    """Leave this process the variables of tools alone, for a process that it starts meanwhile."""
+    variables = dict(os.environ)
+    try:
+        for name in variables.keys() - tool_environment().keys():
+            del os.environ[name]
+        yield
+    finally:
+        os.environ.update(variables)
 
 
 def environment_without_own_secrets() -> dict[str, str]:

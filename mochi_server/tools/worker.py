@@ -45,6 +45,7 @@ EXIT_SECONDS = 0.4
 def main(arguments: list[str]) -> None:
     """Serve until the server closes the socket; ``[SOCKET, LIFELINE, MEMORY]``."""
     descriptor, lifeline, memory = (int(argument) for argument in arguments)
+    _close_all_but({0, 1, 2, descriptor, lifeline})
     _die_with_the_server(lifeline)
     _import_packages()
     _limit(memory)
@@ -57,6 +58,18 @@ def main(arguments: list[str]) -> None:
     worker = Worker()
     while (request := requests.get()) is not None:
         link.sendall(worker.answer(request))
+
+
+def _close_all_but(kept: set[int]) -> None:
+    """Close what came along from the server, such as the socket that it listens on.
+
+    uvloop leaves everything open that is inheritable, as it is in one of several workers.
+    """
+    folder = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
+    for number in [int(path.name) for path in folder.iterdir()]:
+        if number not in kept:
+            with contextlib.suppress(OSError):  # the one of this look is closed by now
+                os.close(number)
 
 
 def _die_with_the_server(lifeline: int) -> None:
