@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 
-NOT_GROUPS = {"__all__", "__path__", "__destructive__", "__sequential__", "__timeouts__"}
+DESTRUCTIVE = "__destructive__"
+NOT_GROUPS = {"__all__", "__path__", DESTRUCTIVE, "__sequential__", "__timeouts__"}
 GROUP = re.compile(r"__(\w+?)__")
 Complaint = tuple[str, str]
 """A variable and what is wrong with it."""
@@ -35,7 +36,7 @@ class Marks:
     def named(self) -> Iterator[tuple[str, Sequence[str]]]:
         """Every variable that names tools, with the names."""
         yield from self.groups.items()
-        yield "__destructive__", self.destructive or ()
+        yield DESTRUCTIVE, self.destructive or ()
         yield "__sequential__", self.sequential
         yield "__timeouts__", tuple(self.timeouts)
 
@@ -63,7 +64,7 @@ def read_marks(module: ModuleType, group: str | None) -> tuple[Marks, list[Compl
         exported=tuple(dict.fromkeys(_names(space, "__all__", complaints) or ())),
         group=own if isinstance(own, str) and own else group,
         groups=dict(_groups(space)),
-        destructive=_names(space, "__destructive__", complaints),
+        destructive=_names(space, DESTRUCTIVE, complaints),
         sequential=_names(space, "__sequential__", complaints) or (),
         timeouts=_timeouts(space, complaints),
     )
@@ -76,13 +77,14 @@ def _names(
     value = space.get(variable)
     if value is None:
         return None
-    names = _strings(value)
+    names = names_of(value)
     if names is None:
         complaints.append((variable, f"{variable} is not a list of names"))
     return names
 
 
-def _strings(value: object) -> tuple[str, ...] | None:
+def names_of(value: object) -> tuple[str, ...] | None:
+    """Return the names in a list of them; None for anything else."""
     if isinstance(value, list | tuple | set | frozenset):
         items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
         if all(isinstance(each, str) for each in items):
@@ -92,7 +94,7 @@ def _strings(value: object) -> tuple[str, ...] | None:
 
 def _groups(space: dict[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for variable, value in space.items():
-        names = _strings(value) if GROUP.fullmatch(variable) else None
+        names = names_of(value) if GROUP.fullmatch(variable) else None
         if names is not None and variable not in NOT_GROUPS:
             yield variable, names
 

@@ -20,7 +20,7 @@ from .base import FolderDescription, FolderSpec, Problem, ToolDescription
 from .callables import check_kind, function_of, is_async, runnable, where
 from .folders import candidates, line_of, modules, public_functions
 from .imports import ImportedFolder, ImportFailed
-from .marks import Marks, read_marks
+from .marks import DESTRUCTIVE, Marks, names_of, read_marks
 from .results import clean, reason_of
 from .schema import ToolSchemaService
 from .signatures import Unsupported
@@ -106,6 +106,8 @@ class _Found:
     taken: frozenset[str]
     """Names that no tool may have."""
     tools: dict[str, PythonTool] = field(default_factory=dict)
+    unclear: set[str] = field(default_factory=set)
+    """Names of tools of a package that says in a wrong way which of them are destructive."""
     groups: dict[str, list[str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     schemas: ToolSchemaService = field(default_factory=ToolSchemaService)
@@ -198,6 +200,7 @@ class _Package:
         self.folder = folder
         self.found = found
         self.marks, problems = read_marks(module, group)
+        self.is_unclear = any(variable == DESTRUCTIVE for variable, _ in problems)
         for variable, reason in problems:
             self._problem(reason, variable=variable)
 
@@ -223,8 +226,24 @@ class _Package:
                 if name not in self.marks.exported:
                     wrong.add(variable)
                     self._problem(f"{variable} names {name!r}, {otherwise}", variable=variable)
-        if "__destructive__" in wrong:
+        if DESTRUCTIVE in wrong or self._is_contradicted():
+            self.is_unclear = True
             self.marks = replace(self.marks, destructive=None)
+
+    def _is_contradicted(self) -> bool:
+        """Whether a file calls tools destructive that the package's list does not."""
+        if self.marks.destructive is None:
+            return False
+        contradicted = False
+        for file in modules(self.path):
+            listed = getattr(self.folder.loaded(file), DESTRUCTIVE, ())
+            names = names_of(listed)
+            if names is None or not set(names) <= set(self.marks.destructive):
+                contradicted = True
+                reason = f"{DESTRUCTIVE} counts in __init__.py only, which has another one"
+                line = line_of(file, DESTRUCTIVE)
+                self.found.problems.append(Problem(file=str(file), line=line, reason=reason))
+        return contradicted
 
     def _problem(self, reason: str, *, variable: str = "__all__", tool: str | None = None) -> None:
         line = line_of(self.file, variable)
@@ -323,6 +342,8 @@ class _Package:
     def _add(self, thing: Any, name: str) -> str | None:  # noqa: ANN401 - any object
         """Make a tool of it; gives why that cannot be, or None."""
         known = self.found.tools.get(name)
+        if self.is_unclear and (known is None or known.exported is thing):
+            self.found.unclear.add(name)
         try:
             if known is None:
                 self.found.tools[name] = self._tool(thing, name)
@@ -340,9 +361,10 @@ class _Package:
         """A tool that another package exports too, with what both say of it."""
         said, marks = known.description, self.marks
         both = {said.destructive, marks.is_destructive(name)}
+        is_harmless = False in both and name not in self.found.unclear
         merged = replace(
             said,
-            destructive=True if True in both else False if False in both else None,
+            destructive=True if True in both else False if is_harmless else None,
             sequential=said.sequential or name in marks.sequential,
             timeout=said.timeout or marks.timeouts.get(name),
         )

@@ -307,6 +307,42 @@ def test_what_one_of_two_packages_calls_destructive_is(write: Write) -> None:
     assert tool.destructive is True
 
 
+@pytest.mark.parametrize("wrong", ["['ff']", "'f'"])
+@pytest.mark.parametrize(("other", "origin"), [("__init__.py", ".a"), ("b/__init__.py", "..a")])
+def test_a_wrong_list_is_not_made_good_by_that_of_another_package(
+    write: Write, wrong: str, other: str, origin: str
+) -> None:
+    folder = write(
+        {
+            "a/__init__.py": f"__all__ = ['f']\n__destructive__ = {wrong}\n" + GOOD.format("f"),
+            other: f"from {origin} import f\n__all__ = ['f']\n__destructive__ = []\n",
+        }
+    )
+    package = load(folder)
+    assert package.functions["f"].description.destructive is None
+
+
+@pytest.mark.parametrize("init", ["", "from .wiping import wipe\n__all__ = ['wipe']\n"])
+@pytest.mark.parametrize(("listed", "destructive"), [("", None), ("'wipe'", True)])
+def test_a_tool_that_its_file_calls_destructive_is_not_harmless(
+    write: Write, init: str, listed: str, destructive: bool | None
+) -> None:
+    folder = write(
+        {
+            "__init__.py": f"{init}__destructive__ = [{listed}]\n",
+            "wiping.py": "__destructive__ = ['wipe']\n" + GOOD.format("wipe"),
+        }
+    )
+    package = load(folder)
+    assert package.functions["wipe"].description.destructive is destructive
+    if destructive is None:
+        problem = only_problem(package)
+        assert (problem.file, problem.line) == (str(folder / "wiping.py"), 1)
+        assert "__init__.py only" in problem.reason
+    else:
+        assert package.description.problems == ()
+
+
 def test_of_two_tools_with_one_name_the_first_wins(write: Write) -> None:
     folder = write(
         {
