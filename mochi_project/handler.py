@@ -28,8 +28,8 @@ from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send
 
 logger = logging.getLogger("django.request")
 
-_NAME, _VALUE = (text.decode() for text in NO_SNIFFING)
-_ID_NAME = REQUEST_ID.decode()
+_NOSNIFF_NAME, _NOSNIFF_VALUE = (text.decode() for text in NO_SNIFFING)
+_REQUEST_ID_NAME = REQUEST_ID.decode()
 
 WATCH_AFTER = 0.05
 """Seconds after which a request is watched for a client that leaves; most are done by then."""
@@ -53,8 +53,8 @@ class MochiASGIHandler(ASGIHandler):
                 if request is not None:
                     response = await self.get_response_async(request)
                 if response is not None:
-                    response.headers[_NAME] = _VALUE
-                    response.headers[_ID_NAME] = request_id()
+                    response.headers[_NOSNIFF_NAME] = _NOSNIFF_VALUE
+                    response.headers[_REQUEST_ID_NAME] = request_id()
                 if isinstance(response, EventStreamResponse):
                     response.forget_request()
                     del request

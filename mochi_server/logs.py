@@ -23,15 +23,15 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 _request_id: ContextVar[str] = ContextVar("mochi_request_id", default="")
 
 
-def begin_request(given: bytes | None) -> None:
+def begin_request(client_id: bytes | None) -> None:
     """Use this id from now on, in this task and those that it starts, or a new one.
 
     Args:
-        given: What the client calls its request; only an id of at most 128 letters, digits and
+        client_id: What the client calls its request; only an id of at most 128 letters, digits and
             ``._~:/+=@-`` is taken.
     """
-    if given is not None and _SANE_ID.fullmatch(given):
-        _request_id.set(given.decode())
+    if client_id is not None and _SANE_ID.fullmatch(client_id):
+        _request_id.set(client_id.decode())
     else:
         _request_id.set(f"{random.getrandbits(64):016x}")
 

@@ -29,7 +29,7 @@ from .schemas import (
 )
 
 KNOWN = [policy.value for policy in ToolExecutionPolicy]
-POLICIES = f"Must be one of {', '.join(KNOWN)}."
+NOT_A_POLICY = f"Must be one of {', '.join(KNOWN)}."
 
 
 async def prompt_text(
@@ -48,55 +48,53 @@ async def prompt_text(
 
 
 def tools_of(
-    given: ToolSettingsBody | None, stored: ToolSettings | None = None
+    body: ToolSettingsBody | None, stored: ToolSettings | None = None
 ) -> ToolSettings | None:
-    """The settings as they are stored.
+    """Return the settings as they are stored.
 
-    Keys and policies that are not known here are taken where the session has them already, so that
-    a client can send back what it got.
+    Unknown keys and policies are accepted if the session has them already, so that a client can
+    send back what it got.
 
     Raises:
         ValidationError: the session does not have them; most likely they are misspelt.
     """
-    if given is None:
+    if body is None:
         return None
     old = {} if stored is None else stored.model_dump(mode="json")
-    _refuse("tool_settings", [*_unknown_keys(given, old), *_unknown_policies(given, old)])
-    absent = set() if TOOL_POLICIES in given.model_fields_set else {TOOL_POLICIES}
-    return ToolSettings(**given.model_dump(exclude=absent))
+    _refuse("tool_settings", [*_unknown_keys(body, old), *_unknown_policies(body, old)])
+    absent = set() if TOOL_POLICIES in body.model_fields_set else {TOOL_POLICIES}
+    return ToolSettings(**body.model_dump(exclude=absent))
 
 
 def agents_of(
-    given: AgentSettingsBody | None, stored: AgentSettings | None = None
+    body: AgentSettingsBody | None, stored: AgentSettings | None = None
 ) -> AgentSettings | None:
     """The settings as they are stored.
 
     Raises:
         ValidationError: a key is unknown, and the session does not have it already.
     """
-    if given is None:
+    if body is None:
         return None
     old = {} if stored is None else stored.model_dump()
-    _refuse("agent_settings", list(_unknown_keys(given, old)))
-    return AgentSettings(**given.model_dump())
+    _refuse("agent_settings", list(_unknown_keys(body, old)))
+    return AgentSettings(**body.model_dump())
 
 
-Wrong = tuple[tuple[str, ...], str, str]
+SettingsProblem = tuple[tuple[str, ...], str, str]
 """Where in the settings, the type of the error as pydantic has it, and what is wrong."""
 
 
-def _unknown_keys(given: BaseModel, old: JSONObject) -> Iterator[Wrong]:
-    for key in given.model_extra or {}:
+def _unknown_keys(body: BaseModel, old: JSONObject) -> Iterator[SettingsProblem]:
+    for key in body.model_extra or {}:
         if key not in old:
             yield (key,), "extra_forbidden", "unknown field"
 
 
-def _unknown_policies(given: ToolSettingsBody, old: JSONObject) -> Iterator[Wrong]:
-    if given.execution_policy not in KNOWN and given.execution_policy != old.get(
-        "execution_policy"
-    ):
-        yield ("execution_policy",), "enum", POLICIES
-    policies, old_policies = given.tool_policies, old.get(TOOL_POLICIES)
+def _unknown_policies(body: ToolSettingsBody, old: JSONObject) -> Iterator[SettingsProblem]:
+    if body.execution_policy not in KNOWN and body.execution_policy != old.get("execution_policy"):
+        yield ("execution_policy",), "enum", NOT_A_POLICY
+    policies, old_policies = body.tool_policies, old.get(TOOL_POLICIES)
     if policies is None or policies == old_policies:
         return
     if not isinstance(policies, dict):
@@ -108,10 +106,10 @@ def _unknown_policies(given: ToolSettingsBody, old: JSONObject) -> Iterator[Wron
     known = old_policies if isinstance(old_policies, dict) else {}
     for tool, policy in policies.items():
         if policy not in KNOWN and not (tool in known and policy == known[tool]):
-            yield (TOOL_POLICIES, tool), "enum", POLICIES
+            yield (TOOL_POLICIES, tool), "enum", NOT_A_POLICY
 
 
-def _refuse(place: str, wrong: Sequence[Wrong]) -> None:
+def _refuse(place: str, wrong: Sequence[SettingsProblem]) -> None:
     if wrong:
         raise ValidationError(
             [

@@ -116,9 +116,10 @@ def _skill(keys: _Keys, body: str, name: str) -> SkillFile:
 
 
 def _warnings(keys: _Keys, name: str, description: str) -> Iterator[tuple[int, str]]:
-    given = keys.text("name")
-    if given is not None and _normal(given) != _normal(name):
-        yield keys.line("name"), f"name is {given!r}, and the folder is {name!r}, which counts"
+    own_name = keys.text("name")
+    if own_name is not None and _normal(own_name) != _normal(name):
+        reason = f"name is {own_name!r}, and the folder is {name!r}, which counts"
+        yield keys.line("name"), reason
     if len(description) > DESCRIPTION_CHARACTERS:
         reason = f"description is longer than {DESCRIPTION_CHARACTERS:,} characters"
         yield keys.line("description"), reason

@@ -44,7 +44,7 @@ class Conversation:
     requests: RequestBuilder
     sessions: SessionManager
     make_way: Callable[[str, str], None]
-    """Told model and session before each request: background work on the same server can wait."""
+    """Called with model and session before each request: background work on the server yields."""
     notes: Notes | None
     """Gets every message that is stored, before the events that follow from it are there."""
 
@@ -174,7 +174,7 @@ class Conversations:
             providers: Whose models there are.
             windows: What is known of the models' windows.
             limits: For each request.
-            make_way: Told the model and the session before each request.
+            make_way: Called with model and session before each request.
         """
         self._providers = providers
         self._windows = windows

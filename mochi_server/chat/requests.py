@@ -70,7 +70,10 @@ class RequestBuilder:
     sent: int = field(default=0, init=False)
     """Characters of the last request, as far as they count as prompt."""
     extent: tuple[int | None, ...] = field(default=(), init=False)
-    """What decides whether the last request fits: of two with the same, both do or none does."""
+    """Window, dropped messages and reply limit of the last request.
+
+    If the provider found it too long, another request with the same three is too long as well.
+    """
     ceiling: int | None = field(default=None, init=False)
     """Most tokens of history, by our estimate, after an overflow has shown that it was wrong."""
 
@@ -107,7 +110,7 @@ class RequestBuilder:
             window = self._decide(session, usage + around, last_model)
             fitted = self._fit(session, window, around)
         if self.window is not None and window.reason == "no_adjustment":
-            window = replace(window, reason=self.window.reason)  # it is told once for the turn
+            window = replace(window, reason=self.window.reason)  # reported once for the turn
         self.window = window
         self.dropped = fitted.dropped
         self.sent = int((fitted.tokens + around) * ratio)

@@ -28,7 +28,7 @@ _WITH_LOGIN = re.compile(r"://[^/]*@")
 _SECRET_FIELDS = ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key")
 """Settings whose value may lie in a file that a variable names."""
 
-OLLAMAS_OWN = "OLLAMA_HOST"
+OLLAMA_HOST = "OLLAMA_HOST"
 """Variable of Ollama's own programs, read where ours is unset."""
 
 
@@ -66,17 +66,17 @@ def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - check
             holds settings cannot be read.
     """
     settings = _settings_of(values)
-    theirs = os.environ.get(OLLAMAS_OWN)
-    if theirs and "ollama_host" not in settings.model_fields_set:
+    ollama_host = os.environ.get(OLLAMA_HOST)
+    if ollama_host and "ollama_host" not in settings.model_fields_set:
         try:
-            return _settings_of({**values, "ollama_host": theirs})
+            return _settings_of({**values, "ollama_host": ollama_host})
         except SettingsError as error:
-            text = str(error).replace(variable_of("ollama_host"), OLLAMAS_OWN)
+            text = str(error).replace(variable_of("ollama_host"), OLLAMA_HOST)
             raise SettingsError(text) from error
     return settings
 
 
-def _in_file() -> dict[str, str]:
+def _variables_of_file() -> dict[str, str]:
     """The variables of ``.env``, in capitals.
 
     Raises:
@@ -90,7 +90,7 @@ def _in_file() -> dict[str, str]:
 def _settings_of(values: Mapping[str, Any]) -> MochiServerSettings:
     """The settings of our own variables, with the given values before everything else."""
     try:
-        given = {**_secret_files({**_in_file(), **os.environ}), **values}
+        given = {**_secret_files({**_variables_of_file(), **os.environ}), **values}
         return MochiServerSettings(**given)
     except UnicodeDecodeError as error:
         raise SettingsError(f"{Path('.env').absolute()} is not UTF-8 text.") from error
@@ -209,7 +209,7 @@ def _own_secrets() -> frozenset[str]:
     secret = [name for name, field in fields.items() if "SecretStr" in str(field.annotation)]
     names = {variable_of(name) for name in [*secret, "redis_url", "ollama_host"]}
     names |= {name.upper() for name in secret if fields[name].validation_alias is not None}
-    return frozenset(names | {f"{name}_FILE" for name in names} | {OLLAMAS_OWN})
+    return frozenset(names | {f"{name}_FILE" for name in names} | {OLLAMA_HOST})
 
 
 _OWN_SECRETS = _own_secrets()
@@ -228,7 +228,7 @@ def unknown_variables() -> list[UnknownVariable]:
     """``MOCHI_`` variables of the environment and of ``.env`` that no setting reads."""
     known = {variable_of(field) for field in MochiServerSettings.model_fields}
     known |= {f"{variable_of(field)}_FILE" for field in _SECRET_FIELDS}
-    names = {*os.environ, *_in_file()}
+    names = {*os.environ, *_variables_of_file()}
     return [
         UnknownVariable(name, next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None))
         for name in sorted(names - known)

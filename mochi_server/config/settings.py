@@ -70,7 +70,7 @@ class MochiServerSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Refuse settings that are given by name and do not exist; variables are not ours alone.
+        """Refuse arguments that are no settings; unknown environment variables are no error here.
 
         Raises:
             TypeError: one does not; the text names the one that was meant, if it can be told.

@@ -181,10 +181,10 @@ class DynamicContextWindowService:
     def _bounds(self, model: str, info: ModelInfo) -> tuple[int, int]:
         """The window of a new conversation, and the largest one that need alone may lead to."""
         safe = safe_limit(info)
-        given = self._set_by_modelfile(model)
-        if given is None:
+        preset = self._set_by_modelfile(model)
+        if preset is None:
             return min(safe, INITIAL_WINDOW), safe
-        first = min(given, info.context_length or given)
+        first = min(preset, info.context_length or preset)
         return first, max(first, safe) if self._beyond_modelfile else first
 
     def _raise(self, model: str, size: int) -> int:

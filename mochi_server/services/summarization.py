@@ -176,7 +176,7 @@ class SummarizationService:
 
     def _resume(self, model: str) -> None:
         """The model is loaded now: summarise what has waited for that."""
-        waiting = [each for each, name in self._not_loaded.items() if self._are_one(name, model)]
+        waiting = [each for each, name in self._not_loaded.items() if self._are_same(name, model)]
         for session_id in waiting:
             del self._not_loaded[session_id]
         if waiting and not self._closed:
@@ -247,12 +247,12 @@ class SummarizationService:
         return LONGER_QUIET * self._interval if await provider.reads_cancelled_prompts() else 0.0
 
     async def _write(self, session_id: str, model: str, *, anew: bool, loading: Loading) -> None:
-        if loading is Loading.IF_NONE_LOADED and any(self._are_one(model, n) for n in self._used):
+        if loading is Loading.IF_NONE_LOADED and any(self._are_same(model, n) for n in self._used):
             loading = Loading.NEVER
         self._used.add(model)
         await self._writer.write(session_id, model, anew=anew, loading=loading, gives_way=True)
 
-    def _are_one(self, model: str, other: str) -> bool:
+    def _are_same(self, model: str, other: str) -> bool:
         """Whether two names are known to be of the same weights."""
         return self._windows.weights_key(model) == self._windows.weights_key(other)
 

@@ -118,7 +118,7 @@ class Lanes:
         """Wait until no other summary of this process has the memory, then until no turn has it.
 
         Args:
-            memory: Which one.
+            memory: Its key, as ``ProviderRegistry.memory_of`` gives it.
             patience: Longest wait for the turns, in seconds.
             quiet: Seconds for which no turn is to have it.
 
@@ -203,5 +203,5 @@ async def _watch(taken: Sequence[Held], scope: anyio.CancelScope) -> None:
 
 
 def digest_of(name: str) -> str:
-    """The name of a mark for what may have any characters."""
+    """Return a file name for a name of any characters."""
     return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

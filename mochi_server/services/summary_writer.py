@@ -124,8 +124,9 @@ class SummaryWriter:
         """The part that was asked, None where there is no more, and the summary then."""
         metadata = session.metadata
         provider, name = self._providers.resolve(model)
-        hurried = gives_way and await provider.reads_cancelled_prompts()
-        measure, num_ctx = await self._measure(metadata, model, provider, name, hurried=hurried)
+        is_short = gives_way and await provider.reads_cancelled_prompts()
+        part_tokens = SHORT_PART_TOKENS if is_short else PART_TOKENS
+        measure, num_ctx = await self._measure(metadata, model, provider, name, part_tokens)
         state = await provider.load_state(name)
         cached = state is LoadState.LOADED and self._has_read(provider, session, model)
         while True:
@@ -158,8 +159,7 @@ class SummaryWriter:
         model: str,
         provider: Provider,
         name: str,
-        *,
-        hurried: bool,
+        part_tokens: int,
     ) -> tuple[Measure, int | None]:
         """What fits into the window that the model has, which is not made larger for this."""
         info = await provider.show_model(name)
@@ -172,8 +172,7 @@ class SummaryWriter:
             ours=provider.capabilities.context_size,
         )
         size, ratio = window.num_ctx or window.size, self._windows.ratio(model)
-        part = SHORT_PART_TOKENS if hurried else PART_TOKENS
-        return Measure.of(size, self._most_tokens, ratio, part), window.num_ctx
+        return Measure.of(size, self._most_tokens, ratio, part_tokens), window.num_ctx
 
     async def _store(
         self, session_id: str, part: Part, reply: SummaryReply, model: str

@@ -27,7 +27,7 @@ Severity = Literal["warning", "hint"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why something in a folder of tools could not be used, or is not."""
+    """Why something in a folder of tools cannot be used, or is left out."""
 
     file: str
     """Absolute path."""

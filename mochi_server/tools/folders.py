@@ -100,7 +100,5 @@ def _parse(file: Path) -> list[ast.stmt]:
     """
     try:
         return ast.parse(file.read_bytes()).body
-    except SyntaxError:
-        raise
     except (OSError, ValueError, RecursionError, MemoryError):
         return []

@@ -18,7 +18,7 @@ LINES_AT_ONCE = 200
 LINES_PER_SECOND = 20.0
 READ_BYTES = 65_536
 DRAINED_PIECES = 2
-"""Of the usual size of a pipe: what was printed before, not what is printed without end."""
+"""Most reads of one drain: a pipe holds one piece, and endless output must not hold it up."""
 
 PAUSE_SECONDS = 0.005
 
