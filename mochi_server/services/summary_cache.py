@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ..files import hand_over, make_folder
+from ..files import PRIVATE_FILE, hand_over, make_folder
 from .summary_lanes import digest_of
 
 WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -32,8 +32,12 @@ class LastReadConversations:
             return
         path = self._path(self._folder, weights)
         with suppress(OSError):
-            make_folder(path.parent)
-            with open(os.open(path, WRITE, 0o600), "w") as file:  # noqa: PTH123 - a descriptor
+            try:
+                handle = os.open(path, WRITE, PRIVATE_FILE)
+            except FileNotFoundError:
+                make_folder(path.parent, private=True)
+                handle = os.open(path, WRITE, PRIVATE_FILE)
+            with open(handle, "w") as file:  # noqa: PTH123 - a descriptor
                 hand_over(path, file.fileno())
                 file.write(session_id)
 
