@@ -22,10 +22,11 @@ from .errors import HeadersTooLarge, InvalidHTTP, MochiError, RequestTimeout, Se
 logger = logging.getLogger(__name__)
 
 HEAD_KIB = 16
-"""Largest first line and headers of a request, in KiB."""
+"""Largest first line, headers and trailers of a request, in KiB."""
 
 HEAD_SECONDS = 30.0
-"""Longest wait for the head of a request, also for its first byte on a new connection."""
+"""Longest wait for the head of a request, also for its first byte on a new connection, and for the
+rest of a request that is answered already."""
 
 _MAPPED = "::ffff:"
 """How an IPv6 socket shows an IPv4 address."""
@@ -65,13 +66,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: TimerHandle | None = None
         self._in_head = True
         """Whether what comes next belongs to a head."""
-        self._head_number = 0
-        """How many heads were complete before this one."""
         self._head_began = False
         self._received = 0
-        """Bytes of a head that is not complete."""
+        """Bytes since the last part of a body or the last complete head."""
         self._head_size = 0
-        """Bytes of the first line and the headers that are complete."""
+        """Bytes of the first line, the headers and the trailers that are complete."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Count the connection, and refuse one too many."""
@@ -86,7 +85,7 @@ class LimitedProtocol(HttpToolsProtocol):
                     )
                 self._refuse(ServerBusy("This address has too many connections.", retry_after=1))
                 return
-        self._wait_for_head()
+        self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -97,7 +96,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Hand the connection on; it gets another protocol."""
         self._forget()
         super().handle_websocket_upgrade()
-        self._in_head = False
+        self._in_head = False  # nothing here accepts one: it has its time as well
 
     def _forget(self) -> None:
         self._stop_waiting()
@@ -108,20 +107,21 @@ class LimitedProtocol(HttpToolsProtocol):
             self._address = None
 
     def data_received(self, data: bytes) -> None:
-        """Read the data; count what belongs to a head that is not complete."""
-        head = self._head_number if self._in_head else None
+        """Read the data; count what is neither a complete head nor a part of a body."""
+        self._received += len(data)
         super().data_received(data)
-        if not self._in_head or self.transport.is_closing():
+        if self.transport.is_closing():
             return
-        if head == self._head_number:  # nothing but a part of it has come
-            self._received += len(data)
-            if self._received > HEAD_KIB * 1024:
-                self._refuse(HeadersTooLarge(limit_kib=HEAD_KIB))
-                return
-        elif not self._head_began:
-            return  # whole requests; uvicorn waits for the next one
-        if self._timer is None:
-            self._wait_for_head()
+        if self._received > HEAD_KIB * 1024:
+            self._refuse(HeadersTooLarge(limit_kib=HEAD_KIB))
+        else:
+            self._wait_for_rest()
+
+    def on_response_complete(self) -> None:
+        """Wait for what has begun to come meanwhile, such as a body that nobody has read."""
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._wait_for_rest()
 
     def on_message_begin(self) -> None:
         """Begin to count a head."""
@@ -145,11 +145,17 @@ class LimitedProtocol(HttpToolsProtocol):
             raise HeadersTooLarge(limit_kib=HEAD_KIB)  # the parser stops; see send_400_response()
 
     def on_headers_complete(self) -> None:
-        """Wait no longer."""
-        self._stop_waiting()
+        """Wait no longer, where the request is answered now."""
         self._in_head = self._head_began = False
-        self._head_number += 1
+        self._received = 0
         super().on_headers_complete()
+        if self._is_answering():
+            self._stop_waiting()
+
+    def on_body(self, body: bytes) -> None:
+        """Read a part of a body; it has limits of its own (mochi_project/bodies.py)."""
+        self._received = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """What comes next is another head."""
@@ -164,19 +170,23 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self._refuse(InvalidHTTP(msg))
 
-    def _wait_for_head(self) -> None:
-        self._timer = self.loop.call_later(self._head_seconds, self._head_is_late)
+    def _wait_for_rest(self) -> None:
+        """Wait for the rest of what has begun, unless an answer is being made meanwhile."""
+        has_begun = bool(self._received) or self._head_began or not self._in_head
+        if has_begun and self._timer is None and not self._is_answering():
+            self._wait()
+
+    def _wait(self) -> None:
+        self._timer = self.loop.call_later(self._head_seconds, self._rest_is_late)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _head_is_late(self) -> None:
+    def _rest_is_late(self) -> None:
         self._timer = None
-        if self._is_answering():  # the client sent something behind its request
-            self._wait_for_head()
-        elif self._received or self._head_began:
+        if self._in_head and (self._received or self._head_began):
             self._refuse(RequestTimeout(seconds=self._head_seconds))
         else:
             self.transport.close()

@@ -11,7 +11,7 @@ import json
 import logging
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -23,11 +23,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from mochi_server.http_protocol import LimitedProtocol, limited_address
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n%b\r\nhi"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with the length of the body, after `?wait` seconds."""
-    length, more = 0, True
+    """Answer with the length of the body, after `?wait` seconds; at `/early` before the body."""
+    length, more = 0, scope["path"] != "/early"
     while more:
         message = await receive()
         length, more = length + len(message["body"]), message["more_body"]
@@ -117,6 +118,57 @@ async def test_a_head_that_does_not_end_is_refused_before_it_does(start: bytes) 
         for _ in range(17):
             await client.send(b"a" * 1024)
         assert await client.refusal() == (431, "HEADERS_TOO_LARGE")
+
+
+@pytest.mark.parametrize("behind", [b"0\r\nX-Big: ", b"2;name=", b"0" * 9])
+async def test_what_is_no_body_in_a_chunked_body_is_limited(behind: bytes) -> None:
+    async with serving() as port, connected(port) as client:
+        await client.send(CHUNKED + b"2\r\nhi\r\n" + behind)
+        with suppress(ConnectionError):  # what came last was not read
+            for _ in range(512):
+                await client.send(b"a" * 1024)
+            assert await client.reader.read() == b""
+
+
+async def test_a_chunked_body_has_trailers_and_any_length() -> None:
+    async with serving() as port, connected(port) as client:
+        for _ in range(2):
+            await client.send(CHUNKED)
+            for _ in range(1000):
+                await client.send(b"1f;name=value\r\n%b\r\n" % (b"a" * 31))
+            await client.send(b"0\r\nX-Sum: %b\r\n\r\n" % (b"a" * 15_000))
+            assert await client.answer() == (200, b"31000")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /early HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n",
+        b"POST /early HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n",
+        b"POST /early HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n6;",
+    ],
+)
+async def test_a_body_that_nobody_waits_for_is_given_up(head: bytes) -> None:
+    async with serving(head_seconds=0.3) as port, connected(port) as client:
+        await client.send(head)
+        assert await client.answer() == (200, b"0")
+        await client.send(b"hi")
+        assert await client.reader.read() == b""
+
+
+async def test_a_connection_is_kept_when_the_rest_of_an_answered_request_comes() -> None:
+    async with serving() as port, connected(port) as client:
+        for _ in range(3):
+            await client.send(REQUEST.replace(b"POST / ", b"POST /early ")[:-2] % b"")
+            assert await client.answer() == (200, b"0")
+            await client.send(b"hi")
+
+
+async def test_a_body_before_a_websocket_is_given_up() -> None:
+    async with serving(head_seconds=0.3) as port, connected(port) as client:
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+        await client.send(REQUEST[:-2] % upgrade)
+        assert await client.reader.read() == b""
 
 
 async def test_bodies_and_requests_in_a_row_are_not_taken_for_heads() -> None:
