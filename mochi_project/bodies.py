@@ -19,23 +19,41 @@ AT_ONCE = 10
 SECONDS = 120.0
 """Longest wait for the end of a body."""
 
+PATIENCE_SECONDS = 5.0
+"""Seconds after which a body that is still arriving gives way to others, where there is no room."""
+
 RETRY_SECONDS = 1
 
 
 class Bodies:
     """The bodies that are in memory now."""
 
-    def __init__(self, limit: int, *, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, limit: int, *, seconds: float = SECONDS, patience: float = PATIENCE_SECONDS
+    ) -> None:
         """Have none yet.
 
         Args:
             limit: the largest size of one body, in bytes.
             seconds: longest wait for the end of one.
+            patience: seconds after which one that is still arriving gives way.
         """
         self.limit = limit
         self.seconds = seconds
+        self.patience = patience
         self.room = AT_ONCE * limit
         """Bytes that may still come."""
+        self.arriving: dict[Body, float] = {}
+        """Counted bodies of which the end has not come, oldest first; when they began to come."""
+
+    def make_room(self, size: int) -> bool:
+        """Let slow bodies give way until there is room for so many bytes; whether there is."""
+        slow = anyio.current_time() - self.patience
+        for body in [body for body, began in self.arriving.items() if began < slow]:
+            if size <= self.room:
+                break
+            body.give_way()
+        return size <= self.room
 
     def one(self) -> Body:
         """The body of one request; use it as a context manager."""
@@ -45,11 +63,12 @@ class Bodies:
 class Body:
     """The body of one request, counted until it is released."""
 
-    __slots__ = ("_bodies", "_counted")
+    __slots__ = ("_began", "_bodies", "_counted", "_gave_way", "_scope")
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
         self._counted = 0
+        self._gave_way = False
 
     async def read(self, receive: Receive) -> bytes | None:
         """Read the whole body; None when the client left meanwhile.
@@ -59,27 +78,28 @@ class Body:
             ServerBusy: with it, all bodies together are longer than they may be.
             RequestTimeout: its end did not arrive in time.
         """
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        first: bytes = message.get("body", b"")
-        self._count(len(first))
-        if not message.get("more_body", False):
-            return first
-        with anyio.move_on_after(self._bodies.seconds):
-            return await self._rest(bytearray(first), receive)
+        self._began = anyio.current_time()
+        try:
+            with anyio.move_on_after(self._bodies.seconds) as self._scope:
+                return await self._read(receive)
+        finally:
+            self._bodies.arriving.pop(self, None)
+        if self._gave_way:
+            raise ServerBusy(retry_after=RETRY_SECONDS)
         raise RequestTimeout(seconds=self._bodies.seconds)
 
-    async def _rest(self, body: bytearray, receive: Receive) -> bytes | None:
-        more = True
-        while more:
+    async def _read(self, receive: Receive) -> bytes | None:
+        body = bytearray()
+        while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            body += message.get("body", b"")
-            self._count(len(body))
-            more = message.get("more_body", False)
-        return bytes(body)
+            part: bytes = message.get("body", b"")
+            self._count(len(body) + len(part))
+            if message.get("more_body", False):
+                body += part
+            else:
+                return bytes(body + part) if body else part
 
     def _count(self, size: int) -> None:
         bodies = self._bodies
@@ -87,10 +107,18 @@ class Body:
             raise PayloadTooLarge(limit_mb=bodies.limit / 1_000_000)
         if size > SMALL:
             added = size - self._counted
-            if added > bodies.room:
+            if added > bodies.room and not bodies.make_room(added):
                 raise ServerBusy(retry_after=RETRY_SECONDS)
             bodies.room -= added
             self._counted = size
+            bodies.arriving[self] = self._began
+
+    def give_way(self) -> None:
+        """Read no more of it, and answer that the server is busy."""
+        self._gave_way = True
+        self._scope.cancel()
+        self._bodies.arriving.pop(self)
+        self.release()
 
     def release(self) -> None:
         """Count it no longer."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from mochi_project.bodies import Bodies
 from mochi_server.errors import PayloadTooLarge, RequestTimeout, ServerBusy
@@ -135,10 +136,45 @@ async def test_what_is_read_no_longer_makes_room() -> None:
     assert await held[10].read(receive_from(b"a" * MB)) == b"a" * MB
 
 
-async def test_a_body_that_does_not_arrive_is_given_up() -> None:
+@pytest.mark.parametrize("parts", [[], [b"a"]])
+async def test_a_body_that_does_not_arrive_is_given_up(parts: list[bytes]) -> None:
     with (
         anyio.fail_after(5),
         Bodies(MB, seconds=0.05).one() as body,
         pytest.raises(RequestTimeout),
     ):
-        await body.read(receive_from(b"a", more=True))
+        await body.read(receive_from(*parts, more=True))
+
+
+async def test_a_body_that_arrives_slowly_gives_way_to_others() -> None:
+    bodies = Bodies(MB, patience=0.05)
+
+    async def arrive(*parts: bytes, more: bool = False) -> bytes | None:
+        with bodies.one() as body:
+            return await body.read(receive_from(*parts, more=more))
+
+    with anyio.fail_after(20):
+        slow = [asyncio.ensure_future(arrive(b"a" * MB, more=True)) for _ in range(10)]
+        while bodies.room:
+            await checkpoint()
+        answer = None
+        while answer is None:
+            with suppress(ServerBusy):
+                answer = await arrive(b"a" * MB)
+            await checkpoint()
+        with pytest.raises(ServerBusy):
+            await slow[0]
+        assert not any(task.done() for task in slow[1:])
+        for task in slow[1:]:
+            task.cancel()
+        await asyncio.wait(slow[1:])
+    assert bodies.room == 10 * MB
+
+
+async def test_bodies_that_are_read_already_do_not_give_way() -> None:
+    bodies = Bodies(MB, patience=0)
+    held = [bodies.one() for _ in range(11)]
+    for body in held[:10]:
+        await body.read(receive_from(b"a" * MB))
+    with pytest.raises(ServerBusy):
+        await held[10].read(receive_from(b"a" * MB))
