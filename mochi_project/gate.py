@@ -60,7 +60,7 @@ NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
-_OUR_SITE = frozenset({b"same-origin", b"same-site", b"none"})
+_OURS = frozenset({b"same-origin", b"none"})
 _WATCHED = frozenset(
     {
         *(b"host", b"origin", b"authorization", b"content-length"),
@@ -131,12 +131,15 @@ class Gate:
         return OriginNotAllowed(origin=given)
 
     def _site_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
-        """Refuse requests of another site's page that no Origin header comes with."""
+        """Refuse requests of another origin's page that no Origin header comes with.
+
+        To a browser, every port of this machine is the same site.
+        """
         site = headers.get(b"sec-fetch-site", b"none")
-        if site in _OUR_SITE or self._is_cors(headers) or _is_visit(scope, headers):
+        if site in _OURS or self._is_cors(headers) or _is_visit(scope, headers):
             return None
         return OriginNotAllowed(
-            "A page of another site must not ask this. Add its origin to MOCHI_CORS_ORIGINS, and "
+            "A page of another origin must not ask this. Add its origin to MOCHI_CORS_ORIGINS, and "
             "send the request with mode 'cors', to allow it.",
             details={"sec_fetch_site": _text(site)},
         )

@@ -157,7 +157,9 @@ IMAGE = {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
     [
         ("same-origin", "/api/v1/sessions", IMAGE, True),
         ("none", "/api/v1/sessions", WINDOW, True),
-        ("same-site", "/api/v1/sessions", IMAGE, True),
+        ("same-site", "/api/v1/sessions", IMAGE, False),
+        ("same-site", "/api/v1/sessions", WINDOW, False),
+        ("same-site", "/api/v1/docs", WINDOW, True),
         ("cross-site", "/api/v1/sessions", IMAGE, False),
         ("cross-site", "/api/v1/health", IMAGE, False),
         ("cross-site", "/api/v1/sessions", {}, False),
