@@ -39,10 +39,19 @@ NAMED_PROBLEMS = 20
 NAME_CHARACTERS = 200
 """How much of the name of a wrong field an answer repeats."""
 
+TEXT_CHARACTERS = 2_000
+"""Longest message of an error, and longest text among its details."""
+
 
 def error_body(error: MochiError) -> bytes:
-    """The JSON of an error; any text and any number can be in it."""
-    return json.dumps(error.as_json(), default=str).encode()
+    """The JSON of an error; any text and any number can be in it, long texts are cut."""
+    details = {
+        name: shortened(value, TEXT_CHARACTERS) if isinstance(value, str) else value
+        for name, value in error.details.items()
+    }
+    message = shortened(error.message, TEXT_CHARACTERS)
+    content = {"error": {"code": error.code, "message": message, "details": details}}
+    return json.dumps(content, default=str).encode()
 
 
 def error_response(error: MochiError) -> HttpResponse:
@@ -83,9 +92,9 @@ def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     return InvalidRequest(f"The request is not valid. {message}{more}", details={"errors": errors})
 
 
-def shortened(name: str) -> str:
-    """A name that a client chose, as an answer repeats it."""
-    return name if len(name) <= NAME_CHARACTERS else f"{name[:NAME_CHARACTERS]}…"
+def shortened(text: str, length: int = NAME_CHARACTERS) -> str:
+    """A text that a client chose, such as a name, as an answer repeats it."""
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 def _problem(problem: Mapping[str, Any]) -> JSONObject:

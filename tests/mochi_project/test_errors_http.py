@@ -162,3 +162,16 @@ async def test_a_long_name_of_a_field_is_repeated_in_part(api):
     error = is_error(response, 422, "VALIDATION_ERROR")
     assert error["details"]["errors"][0]["field"] == "k" * 200 + "…"
     assert len(response.content) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/chat", {"message": "x", "session_id": "!" * 100_000}, "SESSION_NOT_FOUND"),
+        ("/system-prompts", {"filename": "a" * 100_000, "content": "x"}, "VALIDATION_ERROR"),
+    ],
+)
+async def test_an_error_repeats_little_of_a_long_text(api, path, body, code):
+    response = await api.post(path, body)
+    assert response.json()["error"]["code"] == code
+    assert len(response.content) < 5_000
