@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from mochi_project.commands import problems_are_told
+from mochi_project.console import plain_lines
 from mochi_server.backends import build_tool_loader
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
@@ -46,8 +47,9 @@ class Command(BaseCommand):
                 run_tool(settings.MOCHI, options["name"], arguments_of(options["arguments"]))
             )
         if not result.success:
-            raise CommandError(f"{options['name']}: {result.error_message}")
-        self.stdout.write(result.for_model())
+            raise CommandError(plain_lines(f"{options['name']}: {result.error_message}"))
+        text = result.for_model()
+        self.stdout.write(plain_lines(text) if self.stdout.isatty() else text)
 
 
 def arguments_of(text: str) -> JSONObject:
