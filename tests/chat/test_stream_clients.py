@@ -27,7 +27,8 @@ own_loop = pytest.mark.asyncio(loop_scope="function")
 UVICORN = ("-m", "uvicorn", "mochi_project.asgi:application", "--port", "0")
 RUNS = re.compile(r"running on (http://\S+)")
 NOT_READ = "has not read its stream"
-MEGABYTES = ["word " * 400] * 6000  # 12 MB, more than all socket buffers together
+MEGABYTES = ["word " * 400] * 4800
+"""9.6 MB: more than all socket buffers together, and less than the longest reply."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -560,7 +560,7 @@ def check_first_turn(
     assert window == {
         "current_window": 8192,
         "usage_tokens": 320,
-        "reason": "no_adjustment",
+        "reason": "initial_setup",
         "dropped_messages": 0,
     }
     assert complete.pop("message_id")

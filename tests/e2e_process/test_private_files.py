@@ -40,7 +40,9 @@ async def ask_an_agent(server: Server, data: Path) -> None:
     agents = {"enabled_agents": ["coder"]}
     tools = {"tools": [], "execution_policy": "always_confirm"}
     session = await server.new_session(agent_settings=agents, tool_settings=tools)
-    async for event in server.stream(f"/chat/{session}/stream", {"message": "Do it."}):
+    async for event in server.stream(
+        f"/chat/{session}/stream", {"message": "Do it, and say so when it is done."}
+    ):
         if event.event != "tool_call_confirmation_required":
             continue
         found = modes(data)

@@ -470,9 +470,10 @@ async def test_the_model_gets_the_whole_schema_and_the_function_what_it_was_writ
     ollama.reply(tool_calls=[call("book", arguments, "c0")])
     events = without_the_end(await streamed(server, session), session)
     assert events[1] == result("book", "Rome [4, 5] FIRST single 99.5 None", 0, "c0")
-    [tool] = ollama.chats[0]["tools"]
-    assert tool["type"] == "function"
-    schema = tool["function"]["parameters"]
+    status, detail = await server.get("/tools/book")
+    assert status == 200
+    assert detail["source"].startswith("def book(\n")
+    schema = detail["parameters"]
     assert (schema["type"], schema["required"]) == ("object", ["to", "seats"])
     properties = schema["properties"]
     assert properties["to"] == {"type": "string", "description": "Where to."}
@@ -491,10 +492,25 @@ async def test_the_model_gets_the_whole_schema_and_the_function_what_it_was_writ
     assert (properties["most"]["exclusiveMinimum"], properties["most"]["type"]) == (0, "number")
     assert properties["most"]["description"] == "In euros."
     assert {"type": "null"} in properties["note"]["anyOf"]
+    [tool] = ollama.chats[0]["tools"]
+    assert tool["type"] == "function"
     assert tool["function"]["description"] == "Book a journey.\n\nNothing is paid."
-    status, detail = await server.get("/tools/book")
-    assert (status, detail["parameters"]) == (200, schema)
-    assert detail["source"].startswith("def book(\n")
+    check_written_out(tool["function"]["parameters"], schema)
+
+
+def check_written_out(sent: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Ollama drops references, defaults and bounds: the model reads them all the same."""
+    assert "$ref" not in json.dumps(sent)
+    assert (sent["type"], sent["required"]) == (schema["type"], schema["required"])
+    properties = sent["properties"]
+    assert properties.keys() == schema["properties"].keys()
+    seat = properties["seats"]["items"]
+    assert seat["required"] == ["row"]
+    assert seat["properties"]["row"]["type"] == "integer"
+    assert properties["travel"]["enum"] == ["first", "second"]
+    assert "default: second" in properties["travel"]["description"]
+    assert properties["most"]["description"] == "In euros. (default: 99.5; exclusiveMinimum: 0)"
+    assert {"type": "null"} in properties["note"]["anyOf"]
 
 
 # -- the examples that ``mochi-server init`` writes
@@ -688,7 +704,7 @@ async def test_changed_settings_count_from_the_next_turn_and_status_tells_what_i
         "unknown_tools": [],
         "unknown_tool_group": None,
         "missing_tools": {},
-        "execution_policy": None,
+        "execution_policy": "always_confirm",
     }
     await streamed(server, session)
     assert "tools" not in ollama.chats[-1]

@@ -144,7 +144,7 @@ async def test_only_valid_agents_are_offered_and_the_others_are_named(bench):
     assert offer.tool.parameters["properties"]["agent"]["enum"] == ["coder"]
     assert (list(offer.enabled), list(offer.unknown)) == (["coder"], ["nobody"])
     assert list(offer.invalid) == ["broken"]
-    assert "the folder is 'broken'" in offer.invalid["broken"]
+    assert "description is missing" in offer.invalid["broken"]
 
 
 @pytest.mark.parametrize("settings", [None, AgentSettings(enabled_agents=[])])

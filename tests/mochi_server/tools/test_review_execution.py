@@ -16,6 +16,8 @@ from mochi_server.tools.processes import ProcessLoader
 from tests.support.tool_folders import tool_folder
 from tests.support.tools import PlainTool
 
+CONTEXT = ToolContext(session_id="s", tool_call_id="c")
+
 
 class TooSlowDisk(PlainTool):
     """Raises the TimeoutError of something that it uses."""
@@ -33,8 +35,7 @@ async def test_a_tools_own_timeout_is_told_as_what_it_is(seconds: float | None) 
     tool = TooSlowDisk("slow")
     tool.timeout = seconds
     service = ToolExecutionService()
-    context = ToolContext(session_id="s", tool_call_id="c")
-    [result] = [step async for step in service.execute(tool, {}, context)]
+    [result] = [step async for step in service.execute(tool, {}, CONTEXT)]
     assert isinstance(result, ToolExecutionResult)
     assert result.error_message == "TimeoutError: the disk did not answer"
 
@@ -73,9 +74,8 @@ async def test_the_start_of_a_process_is_not_time_of_the_call(tmp_path: Path) ->
             FunctionTool(details, folder, source="directory", default_timeout=5)
             for details in folder.description.tools
         )
-        context = ToolContext(session_id="s", tool_call_id="c")
-        [_] = [step async for step in service.execute(die, {}, context)]
-        both = [service.execute(work, {}, context) for _ in range(2)]
+        [_] = [step async for step in service.execute(die, {}, CONTEXT)]
+        both = [service.execute(work, {}, CONTEXT) for _ in range(2)]
         results = [step async for step in merge(both)]
         assert [each.result for each in results] == ["done", "done"]
         assert all(each.execution_time < 1.5 for each in results)
@@ -110,10 +110,9 @@ async def test_the_log_has_a_line_for_a_call_that_hung_or_died(
     loader, service = ProcessLoader(), ToolExecutionService()
     try:
         [folder] = await loader.load([spec])
-        context = ToolContext(session_id="s", tool_call_id="c")
         for details in folder.description.tools:
             tool = FunctionTool(details, folder, source="directory", default_timeout=5)
-            [_] = [step async for step in service.execute(tool, {}, context)]
+            [_] = [step async for step in service.execute(tool, {}, CONTEXT)]
     finally:
         await loader.aclose()
     assert caplog.messages == [
@@ -128,10 +127,10 @@ async def test_a_place_that_nobody_used_is_given_back(tmp_path: Path) -> None:
     loader = ProcessLoader(workers=1)
     try:
         [folder] = await loader.load([spec])
-        async with folder.place():
+        async with folder.place("work", CONTEXT):
             pass
         before = starts.read_text()
-        async with folder.place():
+        async with folder.place("work", CONTEXT):
             assert await folder.call("work", {}) == "done"
         assert starts.read_text() == before, "no other process was started"
     finally:
