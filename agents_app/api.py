@@ -113,13 +113,15 @@ async def reload_agents(request: HttpRequest) -> HttpResponse:
         InvalidRequest,
         StorageError,
         example=CHATS,
-        parameters={"limit": 50, "cursor": "LTE3MzY5Mzc"},
+        parameters={"limit": 50},
     ),
 )
 async def list_agent_chats(
     request: HttpRequest,
     limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
-    cursor: Annotated[str | None, Query(max_length=512)] = None,
+    cursor: Annotated[
+        str | None, Query(max_length=512, description="`next_cursor` of the page before.")
+    ] = None,
 ) -> HttpResponse:
     """The one changed last first; all of them, or with `limit` a page, as in `/sessions`."""
     return raw_json(await get_runtime().agent_sessions.list_json(limit, cursor))

@@ -45,7 +45,7 @@ DESCRIPTION = """\
 Conversations with language models that run on your own machine.
 
 Every error is `{"error": {"code", "message", "details"}}`. With `MOCHI_API_TOKEN` set, every route
-but `/health` asks for `Authorization: Bearer <token>`; the button Authorize of this page sends it.
+but `/health` and this page asks for `Authorization: Bearer <token>`; the button Authorize sends it.
 """
 
 

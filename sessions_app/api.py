@@ -84,23 +84,21 @@ def detail_of(session: ChatSession) -> bytes:
         InvalidRequest,
         StorageError,
         example=FOUND,
-        parameters={
-            "query": 'asyncio "event loop" -django',
-            "limit": 50,
-            "cursor": "LTE3MzY5Mzc",
-            "archived": "all",
-            "tag": ["python"],
-        },
+        parameters={"limit": 50, "archived": "all"},
     ),
 )
 async def list_sessions(
     request: HttpRequest,
     *,
     limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
-    cursor: Annotated[str | None, Query(max_length=512)] = None,
+    cursor: Annotated[
+        str | None, Query(max_length=512, description="`next_cursor` of the page before.")
+    ] = None,
     archived: Literal["true", "false", "all"] = "all",
-    tag: Annotated[list[str], Query(max_length=MOST_TAGS)] = [],  # noqa: B006 - ninja copies it
-    query: str | None = None,
+    tag: Annotated[list[str], Query(max_length=MOST_TAGS, description="Such as `python`.")] = [],  # noqa: B006 - ninja copies it
+    query: Annotated[
+        str | None, Query(description='Such as `asyncio "event loop" -django`.')
+    ] = None,
 ) -> HttpResponse:
     """The one changed last first; all of them, or with `limit` a page.
 

@@ -142,7 +142,8 @@ class MochiServerSettings(BaseSettings):
 
     # Security
     api_token: Token = Field(
-        default=None, description="Bearer token that every route but health asks for."
+        default=None,
+        description="Bearer token that every route but health and the documentation asks for.",
     )
     cors_origins: Origins = Field(
         default=[], description="Origins of web pages that may use the server, comma-separated."

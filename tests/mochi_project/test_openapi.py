@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import re
-from urllib.parse import urljoin
+from urllib.parse import urlencode, urljoin
 
 import jsonschema_rs
 import pytest
@@ -152,7 +152,18 @@ async def test_every_route_names_its_errors(document):
             assert operation["requestBody"]["content"]["application/json"]["example"], name
             assert {"400", "413", "422"} <= set(operation["responses"]), name
         for parameter in operation["parameters"]:
-            assert "example" in parameter, f"{name} {parameter['name']}"
+            given = {"example"} if parameter["required"] else {"example", "description"}
+            assert given & set(parameter), f"{name} {parameter['name']}"
+
+
+@pytest.mark.parametrize("path", ["/sessions", "/agents/chats"])
+async def test_the_values_that_the_page_fills_in_leave_nothing_out_of_a_list(api, document, path):
+    await api.new_session()
+    parameters = document["paths"][f"/api/v1{path}"]["get"]["parameters"]
+    filled_in = {one["name"]: one["example"] for one in parameters if "example" in one}
+    response = await api.get(f"{path}?{urlencode(filled_in, doseq=True)}")
+    assert response.status_code == 200
+    assert response.json()["sessions"] == (await api.get(path)).json()["sessions"]
 
 
 async def test_every_schema_of_a_body_has_an_example(document):
