@@ -21,7 +21,7 @@ from .backends import (
 )
 from .chat import ChatService, Conversations, Limits, StatusService, TurnRegistry
 from .chat.approvals import ApprovalBroker, LocalApprovals
-from .config import MochiServerSettings, load_settings
+from .config import MochiServerSettings, SettingsError, load_settings
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .search import INDEX, SessionSearch
@@ -79,10 +79,18 @@ class Runtime:
                 of two with one name they win. They are called in threads of this process.
 
         Raises:
+            SettingsError: nobody has named a data folder, and the working directory is none.
+
+        Raises:
             SettingsError: a setting of the environment has a value that is not allowed.
             ValueError: a function cannot be a tool.
         """
         self.settings = settings = settings if settings is not None else load_settings()
+        if (problem := settings.data_folder_problem) is not None:
+            raise SettingsError(
+                f"{problem} Name the folder: Runtime(MochiServerSettings(data_dir=…)), or "
+                "MOCHI_DATA_DIR; . is the working directory."
+            )
         self.providers = ProviderRegistry(
             providers if providers is not None else _providers_of(settings)
         )

@@ -76,12 +76,15 @@ class MochiServerSettings(BaseSettings):
             TypeError: one does not; the text names the one that was meant, if it can be told.
         """
         fields = settings_cls.model_fields
-        known = {each for name in fields for each in (name, name.upper(), variable_of(name))}
+        known = set(fields)
+        for field in fields.values():
+            if isinstance(field.validation_alias, AliasChoices):
+                known.update(str(choice) for choice in field.validation_alias.choices)
         for name in init_settings():
             if name not in known:
                 from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
 
-                meant = get_close_matches(name, fields, n=1)
+                meant = get_close_matches(name.lower().removeprefix("mochi_"), fields, n=1)
                 hint = f"; did you mean {meant[0]!r}?" if meant else ""
                 raise TypeError(f"There is no setting {name!r}{hint}")
         return init_settings, env_settings, dotenv_settings, file_secret_settings

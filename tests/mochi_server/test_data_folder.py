@@ -13,6 +13,8 @@ import sys
 import anyio
 import pytest
 
+from mochi_server import MochiServerSettings, Runtime
+from mochi_server.config import SettingsError
 from mochi_server.initialise import initialise
 from tests.support.server import LISTENS, ROOT, environment, run_command, running_server
 
@@ -94,6 +96,16 @@ async def read_until(person, pattern):
         while re.search(pattern, shown) is None:
             shown += (await anyio.to_thread.run_sync(os.read, person, 1000)).decode()
     return shown
+
+
+def test_a_program_that_uses_the_library_names_its_folder(project, monkeypatch):
+    monkeypatch.chdir(project)
+    with pytest.raises(SettingsError, match=f"{UNKNOWN}.*data_dir"):
+        Runtime()
+    with pytest.raises(SettingsError, match=UNKNOWN):
+        Runtime(MochiServerSettings(port=1))
+    assert [path.name for path in project.iterdir()] == ["tools"]
+    assert Runtime(MochiServerSettings(data_dir=project)).settings.data_dir == project
 
 
 async def test_a_person_at_a_terminal_may_choose_it_and_is_asked_once(project):

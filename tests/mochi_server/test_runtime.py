@@ -224,7 +224,8 @@ def test_what_cannot_be_a_tool_is_refused_at_once(tmp_path: Path, functions: Any
     ("name", "words"),
     [
         ("data_dri", "There is no setting 'data_dri'; did you mean 'data_dir'?"),
-        ("MOCHI_DATA_DRI", "There is no setting 'MOCHI_DATA_DRI'"),
+        ("MOCHI_DATA_DRI", "There is no setting 'MOCHI_DATA_DRI'; did you mean 'data_dir'?"),
+        ("MOCHI_DATA_DIR", "There is no setting 'MOCHI_DATA_DIR'; did you mean 'data_dir'?"),
         ("qqqqqq", "There is no setting 'qqqqqq'$"),
     ],
 )
