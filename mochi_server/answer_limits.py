@@ -72,6 +72,8 @@ class _Bound:
         self._is_whole = False
         """Whether all of it is kept, and not handed on as it comes."""
         self._size = 0
+        self._last = b""
+        """The last bytes, in which the end of an event may begin."""
         self._left = LARGEST_STREAM
         encoding = str(response.headers.get("content-encoding") or "identity").lower()
         if not {part.strip() for part in encoding.split(",")} <= {"identity", "gzip", "deflate"}:
@@ -124,8 +126,10 @@ class _Bound:
         self._size += len(data)
         self._left -= len(data)
         if not self._is_whole:
+            data = self._last + data
             end = max(data.rfind(end) for end in self._ends)
             self._size = len(data) - end if end >= 0 else self._size
+            self._last = data[-3:]
         limit = LARGEST_ANSWER if self._is_whole else LARGEST_EVENT
         if self._size > limit:
             raise too_large(limit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _REFUSED: Final = frozenset({*_ALTERNATIVES, "allOf", "not", "enum"})
@@ -58,13 +59,17 @@ def _parts(
 
 
 def resolved(part: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a reference within the schema leads to."""
+    """What a reference within the schema leads to, by a JSON Pointer."""
     reference = part.get("$ref")
     if not (isinstance(reference, str) and reference.startswith("#/")):
         return part
     found: Any = root
-    for step in reference.removeprefix("#/").split("/"):
-        found = found.get(step) if isinstance(found, dict) else None
+    for step in unquote(reference).removeprefix("#/").split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = next((one for at, one in enumerate(found) if str(at) == name), None)
+        else:
+            found = found.get(name) if isinstance(found, dict) else None
     return found if isinstance(found, dict) else part
 
 

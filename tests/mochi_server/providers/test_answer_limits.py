@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from pydantic import BaseModel
 
-from mochi_server.answer_limits import LARGEST_ANSWER, LARGEST_EVENT
+from mochi_server.answer_limits import LARGEST_ANSWER, LARGEST_EVENT, httpx_limits
 from mochi_server.completions import ModelRequest
 from mochi_server.errors import MochiError
 from mochi_server.ollama import AsyncOllamaClient, OllamaClient
@@ -230,3 +231,19 @@ async def test_a_large_list_of_models_is_still_read(flood: Flood) -> None:
     provider = OpenAICompatibleProvider("it", base_url=flood.url)
     assert len(await provider.list_models()) == 10_000
     await provider.aclose()
+
+
+async def test_the_end_of_an_event_may_come_in_pieces() -> None:
+    """Some servers send the empty line after an event by itself."""
+
+    async def events() -> AsyncIterator[bytes]:
+        for _ in range(8):
+            for piece in (b"data: ", b"x" * MEGABYTE, b"\n", b"\n"):
+                yield piece
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=events())
+
+    made = httpx.AsyncClient(**httpx_limits(), transport=httpx.MockTransport(answer))
+    async with made as client, client.stream("GET", "http://model.example") as response:
+        assert sum([len(data) async for data in response.aiter_bytes()]) > 2 * LARGEST_EVENT

@@ -170,3 +170,24 @@ async def test_a_schema_that_names_itself_ends(wide: bool) -> None:
     assert found["no"] == {"type": "object"}
     if not wide:
         assert found["value"]["properties"]["next"] == {"type": "object"}
+
+
+async def test_every_json_pointer_leads_somewhere() -> None:
+    choice = {"type": "string", "enum": ["C", "F"]}
+    pointers = {
+        "slash": "#/$defs/a~1b",
+        "tilde": "#/$defs/a~0b",
+        "blank": "#/$defs/a%20b",
+        "listed": "#/$defs/list/anyOf/1",
+    }
+    found = await told(
+        {
+            "type": "object",
+            "$defs": {
+                **dict.fromkeys(("a/b", "a~b", "a b"), choice),
+                "list": {"anyOf": [{"type": "integer"}, choice]},
+            },
+            "properties": {name: {"$ref": pointer} for name, pointer in pointers.items()},
+        }
+    )
+    assert found == dict.fromkeys(pointers, choice)
