@@ -16,6 +16,9 @@ REQUEST_VALUES = 10_000
 CALL_LEVELS = 100
 """Of the arguments of a model's call: they become part of messages and events."""
 
+CALL_VALUES = 10_000
+"""Most members of objects and elements of lists in the arguments of a model's call."""
+
 STORED_LEVELS = 200
 """Of what we write anew in a session file; orjson and pydantic write about 250."""
 

@@ -10,6 +10,7 @@ from ..completions import Chunk, Finish
 from ..events import ContentDelta, Event, ThinkingDelta
 from ..ids import new_call_id
 from ..messages import AssistantMessage, ToolCall
+from ..sessions.codec import encode
 
 BLOCK = 64
 """Pieces that are joined at a time."""
@@ -50,7 +51,7 @@ class Reply:
         self._by_id: dict[str, ToolCall] = {}
         self.finish: Finish | None = None
         self.size = 0
-        """Characters of texts and calls."""
+        """Bytes of texts and calls, as a session's file has them."""
 
     def add(self, chunks: Sequence[Chunk]) -> list[Event]:
         """The next chunks; those that are events as well are handed back."""
@@ -59,16 +60,18 @@ class Reply:
             match chunk:  # the commonest first: this runs for each token
                 case ContentDelta():
                     self._text.add(chunk.content)
-                    self.size += len(chunk.content)
+                    self.size += len(encode(chunk.content)) - 2
                     deltas.append(chunk)
                 case ThinkingDelta():
                     self._thinking.add(chunk.content)
-                    self.size += len(chunk.content)
+                    self.size += len(encode(chunk.content)) - 2
                     deltas.append(chunk)
                 case ToolCall():
                     self._add_call(chunk)
                 case Finish():
                     self.finish = chunk
+                    if chunk.provider_data is not None:
+                        self.size += len(encode(chunk.provider_data))
                 case _:
                     assert_never(chunk)
         return deltas
@@ -79,7 +82,7 @@ class Reply:
             if call == other:
                 return
             call = call.model_copy(update={"id": new_call_id()})
-        self.size += len(call.name) + len(str(call.arguments))
+        self.size += len(encode(call.as_stored()))
         self._by_id[call.id] = call
         self.calls.append(call)
 

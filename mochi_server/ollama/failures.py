@@ -36,11 +36,17 @@ RUNNER_DIED = re.compile(
 )
 """How the texts begin that go on with the last lines of the runner's log, of any request."""
 CLOUD_DISABLED = "ollama cloud is disabled"
+COUNTS = ("n_prompt_tokens", "n_ctx")
+"""Numbers of tokens beside an overflow."""
 OURS = frozenset({"status", "incomplete"})
 """Details that are not Ollama's words."""
 BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 BUSY_SECONDS = 5
 """When to try again if the server does not say."""
+WAIT_DIGITS = 6
+"""Of a wait that the server asks for, in seconds; more are no wait."""
+LONGEST_WORDS = 1000
+"""Characters of the server's words in a message: it may send megabytes."""
 SHOWN_CHARACTERS = 300
 """Longest piece of an answer that is not JSON in a message."""
 
@@ -71,7 +77,7 @@ def failure_of_answer(
         text, fields = _words(answer)
         fields["status"] = status
         if status in BUSY:
-            given = retry_after or ""
+            given = (retry_after or "")[:WAIT_DIGITS]
             seconds = int(given) if given.isdecimal() else BUSY_SECONDS
             return ProviderBusy(text, details=fields, retry_after=seconds)
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
@@ -109,7 +115,7 @@ def _words(answer: dict[str, Any]) -> tuple[str, JSONObject]:
     """Its message, and what else it tells; the message may be a JSON document itself."""
     fields: JSONObject = {}
     if isinstance(url := answer.get("signin_url"), str):
-        fields["signin_url"] = url
+        fields["signin_url"] = url[:LONGEST_WORDS]
     told: Any = answer.get("error")
     if told is None:  # 0.11 has used the message's first words as the key
         told = ": ".join(str(part) for pair in answer.items() for part in pair)
@@ -118,11 +124,14 @@ def _words(answer: dict[str, Any]) -> tuple[str, JSONObject]:
         try:
             told = orjson.loads(told)
         except orjson.JSONDecodeError:
-            return told, fields
+            return told[:LONGEST_WORDS], fields
     while isinstance(told, dict):
-        fields.update({k: v for k, v in told.items() if k.startswith("n_") or k == "type"})
+        counts = {name: told[name] for name in COUNTS if isinstance(told.get(name), int)}
+        fields.update(counts)
+        if isinstance(kind := told.get("type"), str):
+            fields["type"] = kind[:LONGEST_WORDS]
         told = told.get("error") or told.get("message")
-    return (str(told) if told else OllamaError.template), fields
+    return (str(told)[:LONGEST_WORDS] if told else OllamaError.template), fields
 
 
 def _failure(

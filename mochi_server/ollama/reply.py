@@ -14,11 +14,19 @@ from ..completions import Chunk, ContentDelta, Finish, ThinkingDelta
 from ..errors import MochiError
 from ..ids import new_call_id
 from ..messages import ToolCall
-from ..nesting import CALL_LEVELS, is_too_deep
+from ..nesting import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
 from .failures import failure_of_line, incomplete, not_json
 
 LONGEST_LINE = 4 * 2**20
 """Bytes; a line is the calls of a reply at most, and its parser holds the event loop."""
+
+
+TOO_MANY = f"(more than {CALL_VALUES:,} values)"
+"""Stands for the arguments of a call that would take long to read."""
+LONG_LINE = 64 * 2**10
+"""Bytes; in a longer line the values are counted before it is parsed."""
+LINE_VALUES = 200_000
+"""Most values of a line: those of some ten thousand calls."""
 
 
 class LineSplitter:
@@ -84,6 +92,9 @@ class ReplyReader:
         """The chunks that this read completes."""
         chunks: list[Chunk] = []
         for line in self._lines.feed(data):
+            if len(line) > LONG_LINE and has_more_values(line, LINE_VALUES):
+                self.error = incomplete(f"has a line of more than {LINE_VALUES} values")
+                return chunks
             try:
                 entry = orjson.loads(line)
                 message = entry["message"]
@@ -182,9 +193,12 @@ def is_plain(entry: dict[str, Any], message: dict[str, Any]) -> bool:
 def as_arguments(value: object) -> dict[str, Any]:
     """Arguments of a call as an object; text that is none is kept under ``input``.
 
-    What is nested too deeply to be stored and sent is replaced by saying so.
+    What is nested too deeply to be stored and sent, or has too many values, is replaced by saying
+    so.
     """
     if isinstance(value, str):
+        if has_more_values(value.encode(), CALL_VALUES):
+            return {"input": TOO_MANY}
         try:
             value = orjson.loads(value) if value.strip() else {}
         except orjson.JSONDecodeError:
@@ -193,6 +207,8 @@ def as_arguments(value: object) -> dict[str, Any]:
         return {}
     if is_too_deep(value, CALL_LEVELS):
         return {"input": f"(nested more than {CALL_LEVELS} levels deep)"}
+    if has_more_values(orjson.dumps(value), CALL_VALUES):
+        return {"input": TOO_MANY}
     return value if isinstance(value, dict) else {"input": value}
 
 

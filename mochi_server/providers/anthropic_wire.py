@@ -196,8 +196,9 @@ class Assembly:
             yield from self._think("", delta.signature)
         elif delta.type == "input_json_delta" and delta.partial_json and index in self._calls:
             call = self._calls[index]
-            before = "" if self._fresh else call.arguments
-            call.arguments = before + delta.partial_json
+            if self._fresh:  # what came with the beginning of the block were none, or these
+                call.drop_arguments()
+            call.add_arguments(delta.partial_json)
             self._fresh = False
 
     def _is_reply(self, call: Fragments) -> bool:

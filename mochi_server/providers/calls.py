@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import orjson
 
+from ..answer_limits import LARGEST_ANSWER, too_large
 from ..errors import ProviderError
 from ..ids import new_call_id
 from ..messages import ToolCall
-from ..nesting import CALL_LEVELS, is_too_deep
+from ..nesting import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
 
 _MOST: Final = 2**53
 _CUT: Final = frozenset({"length", "content_filter", "refusal"})
@@ -20,6 +21,9 @@ _CUT: Final = frozenset({"length", "content_filter", "refusal"})
 
 TOO_DEEP: Final = f"they are nested more than {CALL_LEVELS} levels deep"
 """What is wrong with the arguments of such a call."""
+
+TOO_MANY: Final = f"{TOO_DEEP}, or have more than {CALL_VALUES:,} values"
+"""The same of arguments that would take long to read, which are not."""
 
 
 def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -34,17 +38,53 @@ class Fragments:
 
     id: str = ""
     name: str = ""
-    arguments: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     """What the service sent beside it and wants back."""
+    _pieces: list[str] = field(default_factory=list)
+    _size: int = 0
+
+    @property
+    def arguments(self) -> str:
+        """The text of the arguments."""
+        return "".join(self._pieces)
+
+    @property
+    def has_arguments(self) -> bool:
+        """Whether any text of them has come."""
+        return bool(self._pieces)
+
+    @property
+    def may_be_whole(self) -> bool:
+        """Whether the arguments end as an object does; reading them takes long."""
+        return bool(self._pieces) and self._pieces[-1].rstrip().endswith("}")
 
     def add(self, call_id: str | None, name: str | None, arguments: object) -> None:
-        """One more piece of it. Some servers repeat the id and the name in each."""
+        """One more piece of it. Some servers repeat the id and the name in each.
+
+        Raises:
+            ProviderError: the arguments are too large.
+        """
         self.id = self.id or plain_text(call_id or "")
-        if name and name != self.name and not self.arguments:
+        if name and name != self.name and not self._pieces:
             self.name += plain_text(name)
         if arguments:
-            self.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments)
+            self.add_arguments(arguments if isinstance(arguments, str) else json.dumps(arguments))
+
+    def add_arguments(self, text: str) -> None:
+        """Add the next piece of the arguments' text.
+
+        Raises:
+            ProviderError: they are too large.
+        """
+        self._pieces.append(text)
+        self._size += len(text)
+        if self._size > LARGEST_ANSWER:
+            raise too_large(LARGEST_ANSWER)
+
+    def drop_arguments(self) -> None:
+        """Forget what has come of the arguments."""
+        self._pieces.clear()
+        self._size = 0
 
     def whole(self, reason: str | None = None) -> ToolCall:
         """Return the call; one whose arguments cannot be read says so in its ``problem``.
@@ -57,8 +97,7 @@ class Fragments:
                 without any it would be another call.
         """
         text = self.arguments.strip()
-        arguments = {} if text in {"", "null"} else parsed(text)
-        problem = _problem_of(arguments, text)
+        arguments, problem = _read(text)
         if reason in _CUT and (problem or not text):
             raise ProviderError(
                 self._fault(reason),
@@ -107,7 +146,15 @@ def _begins(last: Fragments, call_id: str | None, name: str | None) -> bool:
         return False
     if call_id and last.id:
         return call_id != last.id
-    return bool(last.arguments) and isinstance(parsed(last.arguments), dict)
+    return last.may_be_whole and isinstance(parsed(last.arguments), dict)
+
+
+def _read(text: str) -> tuple[Any, str | None]:
+    """Read the text of arguments; what it means, and what is wrong with it."""
+    if has_more_values(text.encode("utf-8", "replace"), CALL_VALUES):
+        return None, TOO_MANY
+    arguments = {} if text in {"", "null"} else parsed(text)
+    return arguments, _problem_of(arguments, text)
 
 
 def _problem_of(arguments: object, text: str) -> str | None:

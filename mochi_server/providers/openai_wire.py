@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ..answer_limits import LARGEST_ANSWER, too_large
 from ..errors import JSONObject, ProviderError
 from .answers import words_of
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
@@ -156,6 +157,7 @@ class Assembly:
         self._usage: CompletionUsage | None = None
         self._thought_field: str | None = None
         self._details: list[JSONObject] = []
+        self._details_size = 0
 
     def add(self, chunk: ChatCompletionChunk) -> Iterator[Chunk]:
         """What a piece of the stream says at once; calls wait until they are whole.
@@ -201,7 +203,14 @@ class Assembly:
             yield ThinkingDelta(self._joined(ThinkingDelta, choice) + str(thought))
 
     def _add_detail(self, detail: JSONObject) -> str:
-        """Keep a part of the thinking, joined with the one before where it goes on; its text."""
+        """Keep a part of the thinking, joined with the one before where it goes on; its text.
+
+        Raises:
+            ProviderError: such parts are too large.
+        """
+        self._details_size += len(json.dumps(detail))
+        if self._details_size > LARGEST_ANSWER:
+            raise too_large(LARGEST_ANSWER)
         texts = [key for key in ("text", "summary") if isinstance(detail.get(key), str)]
         last = self._details[-1] if self._details else {}
         if texts and all(last.get(key) == detail.get(key) for key in ("type", "index")):
@@ -227,7 +236,7 @@ class Assembly:
         """
         if self._reason is None or self._reason == "error":
             raise ProviderError("The model's reply broke off before its end.")
-        calls = [call for call in self._calls if call.name or call.arguments]
+        calls = [call for call in self._calls if call.name or call.has_arguments]
         reason = plain_text(self._reason).lower()
         reason = REASONS.get(reason, reason)
         for call in calls:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ..answer_limits import LARGEST_ANSWER, too_large
 from ..errors import JSONObject
 
 CallT = TypeVar("CallT")
@@ -23,9 +24,16 @@ class Outline:
 
     def __init__(self) -> None:
         self._parts: list[JSONObject] = []
+        self._size = 0
+        """Characters of what is kept beside the texts."""
 
     def grow(self, kind: str, text: str, signature: str | None = None, *, new: bool) -> None:
-        """More text of a kind: of the last part, or of a new one."""
+        """More text of a kind: of the last part, or of a new one.
+
+        Raises:
+            ProviderError: the signatures are too large.
+        """
+        self._count(signature or "")
         last = self._parts[-1] if self._parts else None
         if new or last is None or last["kind"] != kind or (signature and "signature" in last):
             last = {"kind": kind, "length": 0}
@@ -36,8 +44,18 @@ class Outline:
             last["signature"] = signature
 
     def add(self, kind: str, **fields: str) -> None:
-        """A part that is no text: ``call``, or one that is kept whole."""
+        """A part that is no text: ``call``, or one that is kept whole.
+
+        Raises:
+            ProviderError: such parts are too large.
+        """
+        self._count(*fields.values())
         self._parts.append({"kind": kind, **fields})
+
+    def _count(self, *texts: str) -> None:
+        self._size += sum(map(len, texts))
+        if self._size > LARGEST_ANSWER:
+            raise too_large(LARGEST_ANSWER)
 
     def as_stored(self, form: str, model: str) -> JSONObject | None:
         """``provider_data`` of the reply; None where nothing was signed."""

@@ -46,3 +46,15 @@ async def test_calls_count_as_well(tmp_path: Path, ollama: FakeOllama) -> None:
         stored = engine.stored(session)
         assert 900 < len(stored[1]["tool_calls"]) < 1500
         assert len(stored) == 2 + len(stored[1]["tool_calls"]), "each has a result"
+
+
+@pytest.mark.parametrize("letter", ["\x01", "中", "\U0001f600"])
+async def test_a_letter_counts_as_much_as_it_takes_in_the_file(
+    tmp_path: Path, ollama: FakeOllama, letter: str
+) -> None:
+    """Ten million control characters are a file of sixty megabytes."""
+    ollama.reply([letter * 1000] * 2000)
+    async with bench(tmp_path, ollama, max_reply_mb=1) as engine:
+        session = await engine.session()
+        assert kinds(await engine.turn(session))[-2:] == ["error", "done"]
+        assert 1_000_000 < engine.path(session).stat().st_size < 1_200_000

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from mochi_server.completions import ModelRequest
 from mochi_server.errors import MochiError
 from mochi_server.ollama import AsyncOllamaClient, OllamaClient
+from mochi_server.ollama.failures import failure_of_answer
 from mochi_server.providers.ollama import OllamaProvider
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import bench, kinds, text_of
@@ -43,6 +46,10 @@ def body(text: str) -> bytes:
 
 async def error_of(ollama: FakeOllama, status: int, text: str) -> MochiError:
     ollama.play_body(body(text), status=status, content_type=JSON)
+    return await refusal(ollama)
+
+
+async def refusal(ollama: FakeOllama) -> MochiError:
     provider = OllamaProvider("ollama", host=ollama.url)
     try:
         with pytest.raises(MochiError) as caught:
@@ -138,3 +145,28 @@ async def test_a_cloud_model_while_the_cloud_is_off_says_what_to_do(
     assert error.message.startswith(text)
     assert "Choose a model that runs on this machine" in error.message
     assert "OLLAMA_NO_CLOUD" in error.message
+
+
+async def test_of_a_long_refusal_no_more_than_its_beginning_reaches_a_client(
+    ollama: FakeOllama,
+) -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = [deep]
+    for words in (
+        "x" * 10**6,
+        {"message": "x", "type": deep, "n_x": deep, "n_ctx": deep},
+        {"message": "x", "type": "y" * 10**6, "n_x": "z" * 10**6},
+    ):
+        ollama.play_body(json.dumps({"error": words}).encode(), status=500, content_type=JSON)
+        error = await refusal(ollama)
+        assert error.code == "OLLAMA_ERROR"
+        assert len(orjson.dumps([error.message, error.details])) < 3000
+
+
+@pytest.mark.parametrize("digits", [7, 300, 5000])
+async def test_a_wait_of_thousands_of_digits_is_an_answer_of_a_busy_server(digits: int) -> None:
+    """Python refuses to read so many, and JSON has no such number."""
+    error = failure_of_answer(429, body("busy"), model="m", host="h", retry_after="9" * digits)
+    assert error.code == "PROVIDER_BUSY"
+    assert orjson.loads(orjson.dumps(error.details))["retry_after"] == 999_999

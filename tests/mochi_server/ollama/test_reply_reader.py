@@ -134,3 +134,21 @@ def test_arguments_nested_without_end_are_replaced(levels):
     call = f'{{"function":{{"name":"f","arguments":{{"x":{deep}}}}}}}'
     chunks = read([f'{{"message":{{"tool_calls":[{call}]}},"done":true}}\n'.encode()])
     assert chunks[0].arguments == {"input": "(nested more than 100 levels deep)"}
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_arguments_of_too_many_values_are_replaced(as_text):
+    """To read, compare and store them would keep all others waiting."""
+    arguments = {"x": [{}] * 10_001}
+    told = json.dumps(arguments) if as_text else arguments
+    line = json.dumps({"message": {"tool_calls": [{"function": {"name": "f", "arguments": told}}]}})
+    call = read([line.encode(), b'\n{"message":{},"done":true}\n'])[0]
+    assert call.arguments == {"input": "(more than 10,000 values)"}
+
+
+def test_a_line_of_too_many_values_is_not_parsed():
+    """The interpreter would do nothing else meanwhile."""
+    reader = ReplyReader("m")
+    line = b'{"message":{"content":"a"},"x":[' + b"{}," * 300_000 + b"1]}"
+    assert reader.feed(line + b"\n") == []
+    assert "more than 200000 values" in reader.error.message

@@ -166,6 +166,34 @@ async def test_a_call_whose_arguments_cannot_be_stored_says_what_is_wrong(
     assert orjson.dumps(call.as_stored())
 
 
+async def test_arguments_of_many_values_are_not_read(provider, fake):
+    """They would keep all others waiting; those of a text do not count."""
+    many, text = json.dumps({"a": [{}] * 10_001}), json.dumps({"a": "[{," * 10_001})
+    for arguments in (many, text):
+        fake.answers = [stream(call_delta(0, id="a", name="add", arguments=arguments), finished())]
+        call, _ = await reply(provider)
+        assert isinstance(call, ToolCall)
+        assert ("10,000 values" in str(call.problem)) is (arguments is many)
+        assert call.arguments == ({"input": many} if arguments is many else json.loads(text))
+
+
+async def test_thinking_that_must_be_sent_back_is_bounded(provider, fake):
+    """It is stored beside the reply."""
+    data = {"type": "reasoning.encrypted", "data": "x" * 1_000_000}
+    parts = [delta(reasoning_details=[{**data, "index": index}]) for index in range(5)]
+    fake.answers = [stream(*parts, delta(content="Yes."), finished())]
+    with pytest.raises(ProviderError, match="more than 4 MB at once"):
+        await reply(provider)
+
+
+async def test_a_call_without_end_is_ended(provider, fake):
+    piece = call_delta(0, arguments="x" * 500_000)
+    first = call_delta(0, id="a", name="add", arguments='{"a": "')
+    fake.answers = [stream(first, *[piece] * 20, call_delta(0, arguments='"}'), finished())]
+    with pytest.raises(ProviderError, match="more than 4 MB at once"):
+        await reply(provider)
+
+
 async def test_a_schema_always_comes_with_a_limit(provider, fake):
     fake.answers = [stream(delta(content="{}"), finished())]
     await reply(provider, schema={"type": "object"}, tools=[{"type": "function"}], think="low")
