@@ -34,7 +34,7 @@ class Limits:
     max_history_tokens: int | None = None
     max_history_messages: int | None = None
     max_reply_mb: float | None = None
-    """Longest reply, in millions of characters."""
+    """Longest reply, in millions of bytes as the session file has it."""
 
 
 @dataclass(frozen=True, slots=True)

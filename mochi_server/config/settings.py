@@ -209,7 +209,7 @@ class MochiServerSettings(BaseSettings):
         default=1024, description="Most memory of such a process (10**6 bytes)."
     )
     max_reply_mb: float = Field(
-        default=10, gt=0, description="Longest reply of a model, in millions of characters."
+        default=10, gt=0, description="Longest reply of a model, in millions of bytes as stored."
     )
     max_calls_per_reply: int = Field(
         default=100, ge=1, description="Most tool calls of one reply that may run."
