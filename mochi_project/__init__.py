@@ -25,7 +25,7 @@ def import_apps(home: Path) -> None:
     finally:
         sys.path[:] = before
     for name, module in found.items():
-        file = module.__file__
+        file = getattr(module, "__file__", None)
         if file is None or Path(file).resolve() != home / name / "__init__.py":
             raise ImportError(
                 f"mochi-server has a package {name!r}, but this program has imported another one, "
