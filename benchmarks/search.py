@@ -22,9 +22,9 @@ from pathlib import Path
 import orjson
 from sessions import Ticker, figure, idle_hold, timed, verdict
 
-from mochi_server.aio import in_thread
-from mochi_server.messages import now
-from mochi_server.progress import StreamProgress
+from mochi_server.core.aio import in_thread
+from mochi_server.core.progress import StreamProgress
+from mochi_server.protocol.messages import now
 from mochi_server.search import SessionSearch
 from mochi_server.sessions import SessionManager
 

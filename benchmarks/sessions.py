@@ -20,8 +20,8 @@ from pathlib import Path
 
 import orjson
 
-from mochi_server.aio import in_thread
-from mochi_server.messages import AssistantMessage, UserMessage, now
+from mochi_server.core.aio import in_thread
+from mochi_server.protocol.messages import AssistantMessage, UserMessage, now
 from mochi_server.sessions import SessionManager
 
 BAR_FIRST, BAR_WARM, BAR_TURN, BAR_HELD = 500.0, 50.0, 4.0, 10.0

@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 import anyio
 from channels.layers import channel_layers
 
-from mochi_server.aio import finish
 from mochi_server.chat.approvals import ApprovalBroker, ApprovalRequest, Decision, Pending
+from mochi_server.core.aio import finish
 from mochi_server.errors import (
     ConfirmationNotFound,
     ConfirmationUnavailable,

@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 
-from mochi_server.aio import BackgroundTasks, finish
 from mochi_server.chat.approvals import ApprovalRequest, Decision
+from mochi_server.core.aio import BackgroundTasks, finish
 from mochi_server.errors import ConfirmationUnavailable
 
 from .question_store import QuestionStore, StoredQuestion

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from mochi_project.openapi import reference
 from mochi_server.errors import JSONObject
-from mochi_server.events import ErrorEvent
+from mochi_server.protocol.events import ErrorEvent
 from mochi_server.sessions.storage.base import SESSION_ID
 from sessions_app.schemas import ModelName, Names
 

@@ -26,8 +26,8 @@ import orjson
 from channels.exceptions import ChannelFull
 from channels.layers import BaseChannelLayer
 
-from mochi_server.aio import finish_in_thread
-from mochi_server.files import make_folder
+from mochi_server.core.aio import finish_in_thread
+from mochi_server.core.files import make_folder
 
 OWNER = "owner"
 SUFFIX = ".json"

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from mochi_server.agent_events import (
+from mochi_server.errors import JSONObject
+from mochi_server.protocol.agent_events import (
     AgentComplete,
     AgentExecution,
     AgentPlanning,
@@ -14,8 +15,7 @@ from mochi_server.agent_events import (
     AgentToolCall,
     AgentToolResult,
 )
-from mochi_server.errors import JSONObject
-from mochi_server.events import (
+from mochi_server.protocol.events import (
     ConfirmationDecided,
     ConfirmationRequired,
     ContentDelta,
@@ -29,7 +29,7 @@ from mochi_server.events import (
     ToolContinuationStart,
     ToolResultReady,
 )
-from mochi_server.messages import AssistantMessage
+from mochi_server.protocol.messages import AssistantMessage
 
 ASK: JSONObject = {"message": "What is the capital of France?", "think": False}
 WINDOW: JSONObject = {

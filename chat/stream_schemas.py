@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from mochi_project.openapi import reference
 from mochi_server.errors import JSONObject
-from mochi_server.events import Event
+from mochi_server.protocol.events import Event
 
 from .schemas import EVENTS
 

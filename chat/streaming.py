@@ -10,7 +10,7 @@ from typing import Any
 from django.http import StreamingHttpResponse
 
 from mochi_server.chat import TurnLog
-from mochi_server.events import Event
+from mochi_server.protocol.events import Event
 
 from .wire import sse
 

@@ -17,7 +17,7 @@ from mochi_server.errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from mochi_server.messages import now
+from mochi_server.protocol.messages import now
 from mochi_server.providers.base import ModelInfo
 from mochi_server.providers.registry import ProviderRegistry, problem_of
 from mochi_server.runtime import Runtime

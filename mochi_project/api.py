@@ -21,14 +21,14 @@ from chat.api.models import router as models_router
 from chat.dual_schemas import event_schemas as simple_event_schemas
 from chat.stream_schemas import event_schemas
 from mochi_server import __version__
-from mochi_server.errors import InvalidRequest
-from mochi_server.nesting import (
+from mochi_server.core.json_limits import (
     REQUEST_LEVELS,
     REQUEST_VALUES,
     has_more_values,
     is_too_deep,
     may_be_too_deep,
 )
+from mochi_server.errors import InvalidRequest
 from prompts_app.api import router as prompts_router
 from sessions_app.api import router as sessions_router
 from sessions_app.summary_api import router as summary_router

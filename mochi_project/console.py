@@ -14,8 +14,8 @@ from typing import Any, TextIO
 
 from django.core.management.base import CommandError
 
-from mochi_server.aio import in_daemon_thread
-from mochi_server.progress import StreamProgress
+from mochi_server.core.aio import in_daemon_thread
+from mochi_server.core.progress import StreamProgress
 
 PATIENCE_SECONDS = 0.5
 MOST_TYPED = 1024

@@ -13,7 +13,7 @@ from django.http.response import HttpResponseBase
 from ninja import NinjaAPI
 from ninja.openapi.docs import DocsBase
 
-from mochi_server.aio import in_thread
+from mochi_server.core.aio import in_thread
 
 from .errors import not_found
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from mochi_server.config import MochiServerSettings
+from mochi_server.core.logs import begin_request, request_id
 from mochi_server.errors import (
     HostNotAllowed,
     InvalidRequest,
@@ -24,7 +25,6 @@ from mochi_server.errors import (
     PayloadTooLarge,
     Unauthorized,
 )
-from mochi_server.logs import begin_request, request_id
 
 from .docs import ASSETS
 from .errors import error_body

@@ -19,8 +19,8 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix, set_urlconf
 
 from chat.streaming import EventStreamResponse
+from mochi_server.core.logs import request_id
 from mochi_server.errors import MochiError, RequestTimeout
-from mochi_server.logs import request_id
 
 from .bodies import Bodies, Body
 from .errors import error_response

@@ -22,7 +22,7 @@ from typing import Any
 
 from django.conf import settings
 
-from mochi_server.files import raise_file_limit
+from mochi_server.core.files import raise_file_limit
 from mochi_server.processes import forbid_inspection, stop_with_supervisor
 from mochi_server.runtime import Runtime
 

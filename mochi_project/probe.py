@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeVar
 
-from mochi_server.aio import BackgroundTasks
+from mochi_server.core.aio import BackgroundTasks
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.core.signals import setting_changed
 
-from mochi_server.ids import start_ids
+from mochi_server.core.ids import start_ids
 from mochi_server.runtime import Runtime
 
 from .backends import ApprovalsHandler, ProviderHandler, StorageHandler

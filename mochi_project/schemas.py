@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, Discriminator, Field
 from typing_extensions import TypeAliasType
 
-from mochi_server.messages import (
+from mochi_server.protocol.messages import (
     AssistantMessage,
     SystemMessage,
     ToolMessage,

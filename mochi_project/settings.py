@@ -10,7 +10,7 @@ import secrets
 
 from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import load_settings
-from mochi_server.logs import logging_config
+from mochi_server.core.logs import logging_config
 
 from .shared import approvals_of, caches_of, channel_layers_of
 

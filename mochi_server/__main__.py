@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import __version__
-from .commands import operator_commands, run_operator_command, split_at_command
 from .config import (
     MochiServerSettings,
     SettingsError,
@@ -26,11 +25,12 @@ from .config import (
     unknown_variables,
     variable_of,
 )
-from .files import raise_file_limit
-from .initialise import CannotInitialise, run_init
-from .logs import command_logging_config, logging_config
+from .core.files import raise_file_limit
+from .core.logs import command_logging_config, logging_config
 from .processes import forbid_inspection, start_resource_tracker
-from .startup import (
+from .server.commands import operator_commands, run_operator_command, split_at_command
+from .server.initialise import CannotInitialise, run_init
+from .server.startup import (
     Announcement,
     CannotStart,
     accepts_data_folder,
@@ -163,7 +163,7 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
     import uvicorn  # noqa: PLC0415 - not for --help and pull
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
 
-    from .http_protocol import http_protocol  # noqa: PLC0415
+    from .server.http_protocol import http_protocol  # noqa: PLC0415
 
     config = uvicorn.Config(
         APPLICATION,

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from multiprocessing import resource_tracker
 
 from .config import MochiServerSettings, with_tool_environment
-from .installation import install_command
+from .config.installation import install_command
 
 _PR_SET_DUMPABLE = 4
 """As ``linux/prctl.h`` has it."""

@@ -11,7 +11,6 @@ from typing_extensions import Self
 from .agents import AgentDiscoveryService, AgentSource, PromptLoader
 from .agents.execution import AgentExecutionService
 from .agents.folders import RELOAD_STAMP as AGENTS_STAMP
-from .aio import BackgroundTasks
 from .backends import (
     build_provider,
     build_storage,
@@ -22,6 +21,7 @@ from .backends import (
 from .chat import ChatService, Conversations, Limits, StatusService, TurnRegistry
 from .chat.approvals import ApprovalBroker, LocalApprovals
 from .config import MochiServerSettings, SettingsError, load_settings
+from .core.aio import BackgroundTasks
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .search import INDEX, SessionSearch

@@ -8,7 +8,7 @@ from ninja.errors import ValidationError
 from pydantic import BaseModel
 
 from mochi_server.errors import JSONObject
-from mochi_server.messages import now
+from mochi_server.protocol.messages import now
 from mochi_server.services.context_window import HISTORY_LENGTH
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.types import (

@@ -27,8 +27,9 @@ from chat.wire.chunks import Chunks, Iterations, whole_answer
 from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
-from mochi_server.aio import finish
 from mochi_server.chat import Notes
+from mochi_server.core.aio import finish
+from mochi_server.core.ids import new_uuid
 from mochi_server.errors import (
     MochiError,
     SessionBusy,
@@ -37,7 +38,6 @@ from mochi_server.errors import (
     ToolNotFound,
     ToolsNotSupported,
 )
-from mochi_server.ids import new_uuid
 from mochi_server.runtime import Runtime
 from mochi_server.sessions.storage.base import SESSION_ID
 

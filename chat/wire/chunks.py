@@ -10,7 +10,7 @@ import orjson
 
 from mochi_server.chat import Notes
 from mochi_server.errors import JSONObject
-from mochi_server.events import (
+from mochi_server.protocol.events import (
     ConfirmationDecided,
     ConfirmationRequired,
     ContentDelta,
@@ -21,8 +21,8 @@ from mochi_server.events import (
     ToolCallStarted,
     ToolContinuationStart,
 )
-from mochi_server.llm_response import LlmResponse, tool_message
-from mochi_server.messages import AssistantMessage, ToolMessage
+from mochi_server.protocol.llm_response import LlmResponse, tool_message
+from mochi_server.protocol.messages import AssistantMessage, ToolMessage
 
 BATCH: JSONObject = {
     "batch_mode": True,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import orjson
 
-from mochi_server.events import ContentDelta, Event, ThinkingDelta
+from mochi_server.protocol.events import ContentDelta, Event, ThinkingDelta
 
 RETRY = b"retry: 3000\n\n"
 """First thing on a stream: milliseconds after which a browser reconnects."""

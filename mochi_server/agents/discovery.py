@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..aio import in_thread
+from ..core.aio import in_thread
 from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, ToolLoader
 from ..tools.fingerprint import Look

@@ -13,7 +13,7 @@ from ..chat.model import ChatModel
 from ..chat.stored import add_question, system_of
 from ..chat.tool_calls import CallContext, ToolCalls
 from ..errors import MochiError, ModelNotFound, ProviderNotConfigured, ToolsNotSupported
-from ..events import Event
+from ..protocol.events import Event
 from ..sessions import ChatSession, SessionManager
 from ..tools.base import Tool, ToolFailed, ToolOutput
 from ..tools.execution import ToolExecutionService

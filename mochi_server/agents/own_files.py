@@ -9,9 +9,9 @@ from functools import cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from ..aio import in_thread
+from ..core.aio import in_thread
+from ..core.files import NOT_PLAIN, read_plain
 from ..errors import JSONObject
-from ..files import NOT_PLAIN, read_plain
 from ..tools.base import Tool, ToolBegun, ToolContext, ToolFailed, ToolOutput
 from ..tools.schema import FunctionSchema, ToolSchemaService
 

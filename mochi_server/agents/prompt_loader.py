@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..files import read_plain
+from ..core.files import read_plain
 from ..tools.base import Tool
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,14 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from ..agent_events import (
+from ..chat.conversation import Conversation
+from ..chat.reply import Reply
+from ..chat.requests import Beside
+from ..chat.stored import objects
+from ..chat.tool_calls import ToolCalls
+from ..core.ids import new_call_id
+from ..errors import JSONObject, MochiError
+from ..protocol.agent_events import (
     AgentComplete,
     AgentExecution,
     AgentPlanning,
@@ -15,14 +22,7 @@ from ..agent_events import (
     AgentToolCall,
     AgentToolResult,
 )
-from ..chat.conversation import Conversation
-from ..chat.reply import Reply
-from ..chat.requests import Beside
-from ..chat.stored import objects
-from ..chat.tool_calls import ToolCalls
-from ..errors import JSONObject, MochiError
-from ..events import ContentDelta, Event, ToolCallStarted, ToolResultReady
-from ..ids import new_call_id
+from ..protocol.events import ContentDelta, Event, ToolCallStarted, ToolResultReady
 from ..tools.base import ToolFailed, ToolOutput
 from .definition import AGENT_TOOL
 from .transcript import transcript

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from ..core.files import NOT_PLAIN, read_plain
 from ..errors import JSONObject
-from ..files import NOT_PLAIN, read_plain
 from . import front_matter
 from .front_matter import FrontMatterError, Items, Text, Value
 

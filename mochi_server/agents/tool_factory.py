@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ..chat.tool_calls import CallContext
 from ..errors import JSONObject, MochiError
-from ..events import Event
+from ..protocol.events import Event
 from ..sessions.storage.base import SESSION_ID
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
 from .definition import AGENT_TOOL, AgentDefinition

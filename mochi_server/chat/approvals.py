@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import anyio
 
 from ..errors import ConfirmationNotFound, JSONObject, ToolConfirmationTimeout
-from ..payload import FieldPayload
+from ..protocol.payload import FieldPayload
 
 REMEMBERED = 1000
 """Expired questions whose late decisions are told that they are late."""

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
+from ..core.ids import new_confirmation_id
 from ..errors import JSONObject, MochiError, ToolConfirmationTimeout, ToolExecutionDenied
-from ..events import ConfirmationDecided, ConfirmationRequired, Event
-from ..ids import new_confirmation_id
-from ..messages import ToolCall
+from ..protocol.events import ConfirmationDecided, ConfirmationRequired, Event
+from ..protocol.messages import ToolCall
 from .approvals import ApprovalBroker, ApprovalRequest, Decision
 
 DENIED = "the user denied this call."

@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from ..aio import finish, in_thread_if
+from ..core.aio import finish, in_thread_if
 from ..errors import ContextOverflow, ProviderError
-from ..events import Event
-from ..messages import AssistantMessage, ToolMessage
+from ..protocol.events import Event
+from ..protocol.messages import AssistantMessage, ToolMessage
 from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService, learn_window

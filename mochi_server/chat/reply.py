@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from typing_extensions import assert_never
 
-from ..completions import Chunk, Finish
-from ..events import ContentDelta, Event, ThinkingDelta
-from ..ids import new_call_id
-from ..messages import AssistantMessage, ToolCall
+from ..core.ids import new_call_id
+from ..protocol.completions import Chunk, Finish
+from ..protocol.events import ContentDelta, Event, ThinkingDelta
+from ..protocol.messages import AssistantMessage, ToolCall
 from ..sessions.codec import encode
 
 BLOCK = 64

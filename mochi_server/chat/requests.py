@@ -8,9 +8,9 @@ from itertools import islice
 
 import orjson
 
-from ..aio import in_thread
+from ..core.aio import in_thread
 from ..errors import ContextOverflow, JSONObject
-from ..messages import AssistantMessage
+from ..protocol.messages import AssistantMessage
 from ..providers.base import ModelRequest, Think
 from ..services.context_window import DynamicContextWindowService, Window, record
 from ..services.history import FittedHistory, estimate, fit

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 
+from ..core.ids import new_run_id
 from ..errors import InvalidRequest, JSONObject, ProviderError, ToolNotFound
-from ..events import ErrorEvent, Event
-from ..ids import new_run_id
+from ..protocol.events import ErrorEvent, Event
 from ..providers.base import Think
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from ..errors import JSONObject
-from ..messages import ToolMessage, UserMessage
+from ..protocol.messages import ToolMessage, UserMessage
 from ..services.history import estimate
 from ..sessions import ChatSession
 from .tool_calls import INTERRUPTED

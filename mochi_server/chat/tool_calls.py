@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from ..agent_events import AgentStart
-from ..aio import merge
+from ..core.aio import merge
 from ..errors import InvalidRequest, JSONObject, ToolExecutionDenied, ToolNotFound
-from ..events import Event, ToolCallStarted, ToolResultReady
-from ..messages import ToolCall, ToolMessage
+from ..protocol.agent_events import AgentStart
+from ..protocol.events import Event, ToolCallStarted, ToolResultReady
+from ..protocol.messages import ToolCall, ToolMessage
 from ..sessions.types import ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed
 from ..tools.execution import ToolExecutionResult, ToolExecutionService

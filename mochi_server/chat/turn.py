@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
-from ..events import Event, MessageComplete, ToolContinuationStart
+from ..protocol.events import Event, MessageComplete, ToolContinuationStart
 from .conversation import Conversation
 from .reply import Reply
 from .requests import NOTHING, Beside

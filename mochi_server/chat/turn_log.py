@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
 
-from ..agent_events import AgentDelta
 from ..errors import MochiError
-from ..events import ContentDelta, Event, ThinkingDelta
+from ..protocol.agent_events import AgentDelta
+from ..protocol.events import ContentDelta, Event, ThinkingDelta
 
 FOLD = 32
 """Events that everybody has read are folded in blocks of this many."""

@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol
 
+from ..core.logs import one_line
 from ..errors import InternalError, MochiError, ShuttingDown
-from ..events import Done, ErrorEvent, Event
-from ..logs import one_line
+from ..protocol.events import Done, ErrorEvent, Event
 from .turn_log import TurnLog, cancel_once_begun
 
 logger = logging.getLogger(__name__)

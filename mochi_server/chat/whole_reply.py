@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from ..agent_events import AgentDelta, AgentEvent, AgentStart
 from ..errors import InternalError, JSONObject
-from ..events import (
+from ..protocol.agent_events import AgentDelta, AgentEvent, AgentStart
+from ..protocol.events import (
     ConfirmationDecided,
     ConfirmationRequired,
     Event,

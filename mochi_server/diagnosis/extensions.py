@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..progress import counted
+from ..core.progress import counted
 from ..runtime import Runtime
 from ..tools.base import Problem
 from .findings import Finding, note, ok, some, warning

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..aio import in_daemon_thread
 from ..config import MochiServerSettings
+from ..core.aio import in_daemon_thread
 from ..runtime import Runtime
-from ..startup import folder_problem
+from ..server.startup import folder_problem
 from .findings import Finding, error, ok, warning
 
 

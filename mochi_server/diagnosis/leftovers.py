@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ..aio import in_daemon_thread
 from ..config import MochiServerSettings
+from ..core.aio import in_daemon_thread
+from ..core.progress import counted
 from ..embedded.locks import is_held
-from ..progress import counted
 from ..runtime import Runtime
 from ..sessions.storage.folder import LEFTOVER, LEFTOVER_SECONDS
 from .findings import Finding, note

@@ -11,9 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .. import __version__
-from ..aio import in_daemon_thread
 from ..config import MochiServerSettings
-from ..files import MOST_FILES
+from ..core.aio import in_daemon_thread
+from ..core.files import MOST_FILES
 from ..runtime import Runtime
 from .findings import Finding, error, note, ok, warning
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..aio import in_daemon_thread
 from ..constants import SYSTEM_PROMPT_CHARACTERS
+from ..core.aio import in_daemon_thread
+from ..core.progress import counted
 from ..errors import PromptNotFound, StorageError
-from ..progress import counted
 from ..runtime import Runtime
 from ..services.system_prompts import FILENAME, read_prompt
 from .findings import Finding, note, ok, some, warning

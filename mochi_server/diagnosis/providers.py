@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from ..aio import in_daemon_thread
+from ..config.installation import own_command
+from ..core.aio import in_daemon_thread
+from ..core.progress import counted
 from ..embedded.catalogue import CATALOGUE, weights_in
 from ..embedded.gguf import NotGGUF, read_header
 from ..errors import MochiError, ProviderUnreachable
-from ..installation import own_command
-from ..progress import counted
 from ..providers.base import Provider
 from ..providers.local import LocalProvider
 from ..providers.ollama import OllamaProvider

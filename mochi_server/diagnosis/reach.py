@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..config import MochiServerSettings
 from ..runtime import Runtime
-from ..startup import is_public
+from ..server.startup import is_public
 from .findings import Finding, note, ok, warning
 
 SHORT_TOKEN = 16

@@ -6,12 +6,12 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from ..aio import in_daemon_thread
 from ..config import server_processes
+from ..core.aio import in_daemon_thread
+from ..core.progress import counted
 from ..processes import redis_package_problem, sessions_problem
-from ..progress import counted
 from ..runtime import Runtime
-from ..startup import place_of_redis, redis_client
+from ..server.startup import place_of_redis, redis_client
 from .findings import Finding, error, ok, warning
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import orjson
 
-from ..aio import in_daemon_thread
 from ..constants import FORMAT_VERSION
+from ..core.aio import in_daemon_thread
+from ..core.files import read_plain
+from ..core.progress import counted
 from ..errors import JSONObject, MochiError
-from ..files import read_plain
-from ..progress import counted
 from ..runtime import Runtime
 from ..sessions import SessionManager
 from ..sessions.codec import NotASession, breathe, disassemble, open_prefix

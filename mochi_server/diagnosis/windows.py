@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 
-from ..completions import ModelInfo
 from ..errors import MochiError
+from ..protocol.completions import ModelInfo
 from ..providers.ollama import OllamaProvider
 from ..runtime import Runtime
 from ..services.context_window import INITIAL_WINDOW, ladder, safe_limit

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from ..progress import Progress
+from ..core.progress import Progress
 from .catalogue import CatalogueModel, HubSource, WheelSource
 
 CHUNK: Final = 1 << 20

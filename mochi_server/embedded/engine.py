@@ -31,10 +31,10 @@ from typing import Final
 
 import anyio
 
-from ..aio import finish_in_thread, in_thread
 from ..config import child_environment
+from ..config.installation import install_command
+from ..core.aio import finish_in_thread, in_thread
 from ..errors import ProviderError, ProviderUnreachable
-from ..installation import install_command
 from .locks import TAKEN, FileLock, is_held
 from .places import run_folder
 

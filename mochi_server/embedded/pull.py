@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ..config import MochiServerSettings
-from ..progress import Progress, StreamProgress
+from ..core.progress import Progress, StreamProgress
 from .catalogue import CATALOGUE, DEFAULT_MODEL, HUB, CatalogueModel, HubSource, name_of
 from .download import PullError, fetch_from_hub, fetch_wheel
 from .engine import missing_requirement

@@ -15,9 +15,9 @@ import ollama
 from ollama_instructor import OllamaInstructorAsync
 from pydantic import BaseModel, ValidationError
 
-from ..completions import ModelInfo, Think
-from ..cut_json import closed
+from ..core.partial_json import closed
 from ..errors import OllamaError, ProviderError
+from ..protocol.completions import ModelInfo, Think
 from .address import Address, address_of
 from .at_once import for_each
 from .client import DEFAULT_HOST

@@ -8,8 +8,8 @@ from typing import Any
 
 import ollama
 
-from ..completions import ModelInfo, Think
 from ..errors import ModelNotFound, OllamaError, ProviderError
+from ..protocol.completions import ModelInfo, Think
 from .address import address_of
 from .failures import incomplete
 from .library import client_options, info_from_library, translated

@@ -10,9 +10,9 @@ import httpx
 import orjson
 from ollama import ListResponse, ResponseError, ShowResponse
 
-from ..answer_limits import httpx_limits
-from ..completions import ModelInfo
+from ..core.http_limits import httpx_limits
 from ..errors import MochiError, OllamaError, OllamaUnreachable
+from ..protocol.completions import ModelInfo
 from .address import Address
 from .failures import failure_of_answer, failure_of_line, incomplete
 from .transport import Limits

@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 
-from ..completions import Chunk, ContentDelta, Finish, ThinkingDelta
+from ..core.ids import new_call_id
+from ..core.json_limits import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
 from ..errors import MochiError
-from ..ids import new_call_id
-from ..messages import ToolCall
-from ..nesting import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
+from ..protocol.completions import Chunk, ContentDelta, Finish, ThinkingDelta
+from ..protocol.messages import ToolCall
 from .failures import failure_of_line, incomplete, not_json
 
 LONGEST_LINE = 4 * 2**20

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from ..completions import ModelRequest
 from ..errors import JSONObject
+from ..protocol.completions import ModelRequest
 from .reply import as_arguments
 
 

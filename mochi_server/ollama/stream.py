@@ -11,9 +11,9 @@ from http import HTTPStatus
 
 import aiohttp
 
-from ..aio import in_thread
-from ..completions import Chunk
+from ..core.aio import in_thread
 from ..errors import MochiError, OllamaUnreachable
+from ..protocol.completions import Chunk
 from .failures import incomplete
 from .reply import ReplyReader
 from .transport import Transport

@@ -16,7 +16,7 @@ import aiohttp
 import anyio
 import orjson
 
-from ..answer_limits import ENCODINGS, LARGEST_ANSWER, too_large
+from ..core.http_limits import ENCODINGS, LARGEST_ANSWER, too_large
 from ..errors import JSONObject, OllamaError, OllamaUnreachable
 from .address import address_of
 from .failures import failure_of_answer

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
 
-from ..nesting import CALL_LEVELS, is_too_deep
+from ..core.json_limits import CALL_LEVELS, is_too_deep
 
 EVENTS: Final = "text/event-stream"
 _KEPT_BYTES: Final = 65_536

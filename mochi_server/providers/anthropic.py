@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from pydantic import SecretStr
 
-from ..aio import in_thread_if
+from ..core.aio import in_thread_if
 from ..errors import MochiError, ModelNotFound, ProviderError
 from .answers import Overheard, words_of
 from .anthropic_requests import Traits, is_forced, payload_of

@@ -16,8 +16,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ..answer_limits import LARGEST_ANSWER, too_large
-from ..completions import (
+from ..core.http_limits import LARGEST_ANSWER, too_large
+from ..core.partial_json import closed
+from ..errors import ProviderError
+from ..protocol.completions import (
     Chunk,
     ContentDelta,
     Finish,
@@ -26,8 +28,6 @@ from ..completions import (
     Think,
     ThinkingDelta,
 )
-from ..cut_json import closed
-from ..errors import ProviderError
 
 __all__ = [
     "Capabilities",

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import orjson
 
-from ..answer_limits import LARGEST_ANSWER, too_large
+from ..core.http_limits import LARGEST_ANSWER, too_large
+from ..core.ids import new_call_id
+from ..core.json_limits import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
 from ..errors import ProviderError
-from ..ids import new_call_id
-from ..messages import ToolCall
-from ..nesting import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
+from ..protocol.messages import ToolCall
 
 _MOST: Final = 2**53
 _CUT: Final = frozenset({"length", "content_filter", "refusal"})

@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
+from ..config.installation import install_command
 from ..errors import (
     ContextOverflow,
     JSONObject,
@@ -20,7 +21,6 @@ from ..errors import (
     ProviderError,
     ProviderNotConfigured,
 )
-from ..installation import install_command
 from .calls import count_of
 
 BUSY: Final = frozenset({

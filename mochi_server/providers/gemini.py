@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from ..aio import in_thread_if
+from ..core.aio import in_thread_if
 from ..errors import MochiError, ModelNotFound, ProviderError
 from .answers import words_of
 from .base import Chunk, ModelInfo, ModelRequest

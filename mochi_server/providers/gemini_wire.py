@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ..core.ids import new_call_id
 from ..errors import JSONObject, ProviderError
-from ..ids import new_call_id
-from ..messages import ToolCall
+from ..protocol.messages import ToolCall
 from .base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, ThinkingDelta
 from .calls import Fragments, count_of
 from .outline import Outline, cut

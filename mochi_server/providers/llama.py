@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from ..aio import finish
+from ..core.aio import finish
 from ..embedded.engine import Endpoint, Engine
 from ..errors import JSONObject
 from .base import ModelRequest

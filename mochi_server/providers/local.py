@@ -19,12 +19,12 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from ..aio import BackgroundTasks, in_thread
+from ..config.installation import own_command
+from ..core.aio import BackgroundTasks, in_thread
 from ..embedded.catalogue import weights_in
 from ..embedded.engine import EXIT_SECONDS, Engine, missing_requirement
 from ..embedded.gguf import GGUFHeader, NotGGUF, read_header
 from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
-from ..installation import own_command
 from .base import Capabilities, Chunk, Finish, ModelInfo, ModelRequest, Provider, T
 from .llama import LlamaServer, ServedModel
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from pydantic import BaseModel, JsonValue
 
-from ..aio import in_thread, in_thread_if
+from ..core.aio import in_thread, in_thread_if
 from ..errors import MochiError, ModelNotFound
 from ..ollama.at_once import for_each
 from ..ollama.requests import chat_body

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from ..aio import in_thread_if
+from ..core.aio import in_thread_if
 from ..errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
 from .answers import Overheard, words_of
 from .attempts import ATTEMPTS

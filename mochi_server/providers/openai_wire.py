@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ..answer_limits import LARGEST_ANSWER, too_large
+from ..core.http_limits import LARGEST_ANSWER, too_large
 from ..errors import JSONObject, ProviderError
 from .answers import words_of
 from .base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..answer_limits import LARGEST_ANSWER, too_large
+from ..core.http_limits import LARGEST_ANSWER, too_large
 from ..errors import JSONObject
 
 CallT = TypeVar("CallT")

@@ -16,10 +16,10 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import anyio
 from pydantic import SecretStr
 
-from ..aio import in_thread
-from ..answer_limits import httpx_limits
+from ..core.aio import in_thread
+from ..core.http_limits import httpx_limits
 from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
-from ..messages import ToolCall
+from ..protocol.messages import ToolCall
 from .answers import Overheard, words_of
 from .attempts import ATTEMPTS, WholeCharacters, patiently
 from .base import Chunk, ModelRequest, Provider

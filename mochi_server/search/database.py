@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import PRIVATE_FILE, hand_over, make_folder
+from ..core.files import PRIVATE_FILE, hand_over, make_folder
 from .contents import Contents
 from .query import Query
 from .tables import (

@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeVar
 
 import anyio
 
-from ..aio import in_thread
+from ..core.aio import in_thread
+from ..core.files import make_folder
+from ..core.logs import outside_request
 from ..errors import SessionNotFound, StorageError
-from ..files import make_folder
-from ..logs import outside_request
 from ..sessions import SessionManager
 from ..sessions.codec import breathe
 from ..sessions.listing import Row

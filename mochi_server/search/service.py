@@ -11,8 +11,8 @@ from pathlib import Path
 
 import orjson
 
+from ..core.progress import Progress
 from ..errors import InvalidRequest, JSONObject
-from ..progress import Progress
 from ..sessions import MemoryStorage, SessionFilter, SessionManager
 from ..sessions.codec import breathe
 from ..sessions.cursors import foreign_cursor, read_cursor, write_cursor

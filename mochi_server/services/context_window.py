@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from ..constants import CHARACTERS_PER_TOKEN
 from ..errors import ProviderError, ProviderUnreachable
-from ..messages import now
+from ..protocol.messages import now
 from ..providers.base import ModelInfo, Provider, Weights
 from ..sessions.types import ContextWindowConfig
 

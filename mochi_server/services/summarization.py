@@ -14,7 +14,7 @@ from functools import partial
 
 import anyio
 
-from ..aio import BackgroundTasks, in_thread
+from ..core.aio import BackgroundTasks, in_thread
 from ..errors import (
     MochiError,
     ProviderBusy,

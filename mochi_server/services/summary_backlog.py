@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..aio import in_thread
+from ..core.aio import in_thread
+from ..core.progress import Advance
 from ..errors import MochiError, SessionNotFound
-from ..progress import Advance
 from ..sessions import ChatSession, SessionManager
 from ..sessions.timestamps import is_before
 from .summarization import Outcome, SummarizationService, has_news

@@ -6,7 +6,7 @@ import logging
 import time
 from enum import Enum
 
-from ..aio import in_thread
+from ..core.aio import in_thread
 from ..errors import ContextOverflow, EmptyHistory
 from ..providers.base import LoadState, ModelRequest, Provider
 from ..providers.registry import ProviderRegistry

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..aio import in_thread
 from ..constants import PREVIEW_CHARACTERS, SYSTEM_PROMPT_CHARACTERS
+from ..core.aio import in_thread
+from ..core.files import NOT_PLAIN, check_plain, read_plain, replace_file
 from ..errors import InvalidRequest, PromptExists, PromptNotFound, StorageError
-from ..files import NOT_PLAIN, check_plain, read_plain, replace_file
 
 FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,123}\.(?:md|txt)")
 """What a prompt file may be called; anything else never reaches the file system."""

@@ -26,8 +26,8 @@ from typing import TypeGuard
 
 import orjson
 
+from ..core.json_limits import STORED_LEVELS, is_too_deep, may_be_too_deep
 from ..errors import JSONObject
-from ..nesting import STORED_LEVELS, is_too_deep, may_be_too_deep
 
 _START = b'{\n  "metadata": {'
 _MESSAGES = b'\n  },\n  "messages": ['

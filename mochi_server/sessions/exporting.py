@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from ..errors import JSONObject
-from ..messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ..protocol.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from .codec import encode
 from .manager import SessionManager
 from .session import ChatSession

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
+from ..core.ids import new_session_id
 from ..errors import SessionExists
-from ..ids import new_session_id
-from ..messages import (
+from ..protocol.messages import (
     MESSAGE,
     AssistantMessage,
     Message,

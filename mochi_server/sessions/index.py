@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from ..aio import in_thread
+from ..core.aio import in_thread
 from ..errors import MochiError, SessionNotFound
 from .codec import breathe
 from .listing import (

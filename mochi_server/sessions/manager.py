@@ -9,10 +9,10 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from ..aio import finish, in_thread
+from ..core.aio import finish, in_thread
+from ..core.ids import new_session_id
 from ..errors import InvalidRequest, MochiError, SessionExists, SessionNotFound, SessionUnreadable
-from ..ids import new_session_id
-from ..messages import now
+from ..protocol.messages import now
 from .cache import DocumentCache
 from .codec import Document, NotASession, assemble, disassemble
 from .index import SessionIndex, Table

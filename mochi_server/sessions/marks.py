@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ..core.files import PRIVATE_FILE, hand_over, make_folder
 from ..errors import StorageError
-from ..files import PRIVATE_FILE, hand_over, make_folder
 from .storage.base import SESSION_ID, check_session_id
 from .storage.locks import remove, take
 

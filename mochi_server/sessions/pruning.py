@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from ..core.progress import Advance
 from ..errors import JSONObject, MochiError, SessionNotFound
-from ..progress import Advance
 from .manager import SessionManager
 from .session import ChatSession
 from .timestamps import is_before

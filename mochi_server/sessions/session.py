@@ -10,7 +10,7 @@ from pydantic import JsonValue, ValidationError
 
 from ..constants import FORMAT_VERSION, PREVIEW_CHARACTERS
 from ..errors import EmptyHistory, InvalidMessageIndex, JSONObject, SessionUnreadable
-from ..messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
+from ..protocol.messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
 from .codec import (
     TOO_DEEP,
     Document,

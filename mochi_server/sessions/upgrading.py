@@ -10,9 +10,9 @@ from pathlib import Path
 
 import orjson
 
-from ..aio import in_thread
+from ..core.aio import in_thread
+from ..core.progress import Advance
 from ..errors import MochiError, SessionBusy, SessionNotFound
-from ..progress import Advance
 from .codec import NotASession, assemble, disassemble
 from .migration import OLD_VERSIONS, version_of
 from .session import ChatSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..completions import ModelInfo
+from ..protocol.completions import ModelInfo
 
 CONTEXT: Final = 32_768
 """Tokens; no reply is ever refused for being too long."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from ..completions import ModelInfo, ModelRequest
 from ..errors import JSONObject
+from ..protocol.completions import ModelInfo, ModelRequest
 from ..providers.failures import not_installed
 from ..providers.openai_compatible import OpenAICompatibleProvider
 from .models import listed_models, model_info

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..aio import in_thread
+from ..core.aio import in_thread
 from .beats import Beat, CallPiece, Cut, End, Said, Silence, inserted, limited, size_of
 from .example import example_of
 from .lorem import SHORTEST, length_of, lorem, pieces, stable_hash

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from ..core.json_limits import REQUEST_LEVELS, is_too_deep
 from ..errors import JSONObject
-from ..nesting import REQUEST_LEVELS, is_too_deep
 from .base import InvalidArguments
 from .results import LARGEST, clean, reason_of
 from .signatures import EMPTY, Parameter, build_model

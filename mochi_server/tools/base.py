@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import JSONObject
-from ..events import Event
+from ..protocol.events import Event
 
 
 class InvalidArguments(ValueError):

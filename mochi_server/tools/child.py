@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import anyio
 
-from ..aio import BackgroundTasks
 from ..config import tool_environment
+from ..core.aio import BackgroundTasks
 from .link import NONSENSE, Link
 from .output import Allowance, OutputLog
 

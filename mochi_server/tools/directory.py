@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JSONObject
-from ..events import Event, ToolCallWaiting
+from ..protocol.events import Event, ToolCallWaiting
 from .base import (
     FolderDescription,
     FolderSpec,

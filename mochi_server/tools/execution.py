@@ -15,8 +15,8 @@ from typing import Any
 import anyio
 
 from ..errors import JSONObject, ToolExecutionFailed
-from ..events import Event
-from ..messages import now
+from ..protocol.events import Event
+from ..protocol.messages import now
 from .base import InvalidArguments, Tool, ToolBegun, ToolContext, ToolFailed, ToolOutput
 
 logger = logging.getLogger(__name__)

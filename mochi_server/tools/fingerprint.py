@@ -11,7 +11,7 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from ..files import replace_file
+from ..core.files import replace_file
 
 MOST_ENTRIES = 10_000
 """Files and folders that are looked at; a change beyond them is seen by a reload alone."""

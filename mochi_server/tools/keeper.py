@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from itertools import count
 from typing import Any
 
-from ..aio import BackgroundTasks
+from ..core.aio import BackgroundTasks
 from ..errors import JSONObject
 from .base import LoadedFolder, ToolContext
 

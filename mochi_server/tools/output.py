@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable
 
-from ..logs import outside_request
+from ..core.logs import outside_request
 
 logger = logging.getLogger(__name__)
 

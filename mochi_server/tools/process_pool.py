@@ -11,9 +11,9 @@ from typing import Any
 
 import anyio
 
-from ..aio import BackgroundTasks
+from ..core.aio import BackgroundTasks
+from ..core.logs import one_line
 from ..errors import JSONObject
-from ..logs import one_line
 from .base import FolderSpec, ToolContext, ToolFailed
 from .child import Child, ChildGone, Limits
 from .outcomes import Outcome

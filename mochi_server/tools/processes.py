@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import cast
 
-from ..aio import BackgroundTasks, in_thread
+from ..core.aio import BackgroundTasks, in_thread
 from ..errors import JSONObject
 from .base import (
     FolderDescription,

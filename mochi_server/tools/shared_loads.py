@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from ..aio import BackgroundTasks, in_thread
+from ..core.aio import BackgroundTasks, in_thread
 from .base import Problem
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import anyio
 
-from ..aio import BackgroundTasks
+from ..core.aio import BackgroundTasks
 from ..errors import JSONObject
 from .base import FolderDescription, FolderSpec, LoadedFolder, Problem, ToolFailed, ToolLoader
 from .outcomes import Outcome, attempt, call, call_async

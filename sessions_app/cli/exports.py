@@ -8,9 +8,9 @@ from pathlib import Path
 from django.core.management.base import CommandError
 
 from mochi_project.console import as_json, plain_lines, progress, table
-from mochi_server.aio import in_thread
+from mochi_server.core.aio import in_thread
+from mochi_server.core.files import replace_file
 from mochi_server.errors import MochiError
-from mochi_server.files import replace_file
 from mochi_server.sessions.exporting import ExportFormat, export_session
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.storage import JSONFileStorage

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mochi_project.runtime import get_runtime
-from mochi_server.messages import UserMessage
+from mochi_server.protocol.messages import UserMessage
 from tests.support.agents import write_agent, write_skill, write_tools_agent
 from tests.support.tools import noting
 

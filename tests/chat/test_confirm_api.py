@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from mochi_project.runtime import get_runtime
 from mochi_server.errors import ConfirmationUnavailable, JSONObject
-from mochi_server.events import Event
+from mochi_server.protocol.events import Event
 from tests.support.tools import write_tools
 
 ADD = '''

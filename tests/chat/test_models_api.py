@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mochi_server.installation import own_command
+from mochi_server.config.installation import own_command
 
 
 def error_of(response):

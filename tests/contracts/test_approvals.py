@@ -23,8 +23,8 @@ from mochi_server.chat.approvals import (
     LocalApprovals,
 )
 from mochi_server.config import load_settings
+from mochi_server.core.ids import new_confirmation_id
 from mochi_server.errors import ConfirmationNotFound, ToolConfirmationTimeout
-from mochi_server.ids import new_confirmation_id
 from tests.support.redis import PROGRAM, running_redis
 
 SHARED = ["memory", "folder", "redis", "redis lists"]

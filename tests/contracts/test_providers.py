@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from mochi_server.config import load_settings
 from mochi_server.errors import ModelNotFound
-from mochi_server.events import Event
+from mochi_server.protocol.events import Event
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
 from mochi_server.providers.local import SLOTS
 from mochi_server.runtime import Runtime

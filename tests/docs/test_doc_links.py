@@ -97,6 +97,6 @@ def test_the_picture_of_the_architecture_has_every_layer() -> None:
     page = ROOT / "docs" / "explanation" / "architecture.md"
     picture = next(block.text for block in blocks(page) if block.language == "mermaid")
     # The command and the door, told in words
-    shown = {"__main__", "app", "commands", "http_protocol", "initialise", "startup", "testing"}
+    shown = {"__main__", "app", "server", "testing"}
     names = set(re.findall(r"\w+", layers[1])) - shown
     assert {name for name in names if not re.search(rf"\b{name}\b", picture)} == set()

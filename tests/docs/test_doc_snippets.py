@@ -14,7 +14,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.initialise import initialise
+from mochi_server.server.initialise import initialise
 from mochi_server.tools.base import FolderSpec
 from mochi_server.tools.packages import load_package
 from tests.docs.pages import ROOT, Block, blocks

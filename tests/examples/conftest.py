@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.initialise import initialise
+from mochi_server.server.initialise import initialise
 from mochi_server.tools.base import FolderSpec
 from mochi_server.tools.packages import LoadedPackage, load_package
 

@@ -20,7 +20,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.initialise import initialise
+from mochi_server.server.initialise import initialise
 from tests.support.fake_ollama import FakeOllama
 from tests.support.redis import needs_redis, running_redis
 from tests.support.server import ROOT, environment

@@ -15,7 +15,7 @@ import pytest
 
 from mochi_server import MochiServerSettings, Runtime
 from mochi_server.config import SettingsError
-from mochi_server.initialise import initialise
+from mochi_server.server.initialise import initialise
 from tests.support.server import LISTENS, ROOT, environment, run_command, running_server
 
 UNKNOWN = "is no data folder of mochi-server"

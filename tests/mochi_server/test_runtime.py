@@ -18,7 +18,7 @@ import pytest
 from mochi_server import MochiServerSettings, Runtime
 from mochi_server.config import load_settings
 from mochi_server.errors import MochiError, SessionNotFound
-from mochi_server.events import ConfirmationRequired, ContentDelta, Done, ToolResultReady
+from mochi_server.protocol.events import ConfirmationRequired, ContentDelta, Done, ToolResultReady
 from mochi_server.sessions import ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import write_tools

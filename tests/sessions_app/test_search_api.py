@@ -9,8 +9,8 @@ import pytest
 from django.core.management import call_command
 
 from mochi_project.runtime import get_runtime
-from mochi_server.aio import in_thread
-from mochi_server.messages import AssistantMessage, UserMessage
+from mochi_server.core.aio import in_thread
+from mochi_server.protocol.messages import AssistantMessage, UserMessage
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from mochi_project.commands import INTERRUPTED
-from mochi_server.aio import in_thread
-from mochi_server.messages import UserMessage
+from mochi_server.core.aio import in_thread
+from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
 from tests.support.server import environment, run_command, running_server
 

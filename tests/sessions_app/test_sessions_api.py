@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from mochi_project.runtime import get_runtime
-from mochi_server.messages import AssistantMessage, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from tests.support.tools import function, write_tools
 
 ALWAYS = "always_confirm"

@@ -11,8 +11,8 @@ import anyio
 import pytest
 from django.core.management import CommandError, call_command
 
-from mochi_server.aio import in_thread
-from mochi_server.messages import AssistantMessage, UserMessage
+from mochi_server.core.aio import in_thread
+from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from mochi_server.sessions import ConversationSummary, SessionManager
 from tests.support.server import environment, run_command, running_server
 from tests.support.summaries import HELLO

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 
 from mochi_server.config import load_settings
+from mochi_server.core.progress import StreamProgress
 from mochi_server.embedded.pull import pull
-from mochi_server.progress import StreamProgress
 
 from .certificates import trusting_all
 

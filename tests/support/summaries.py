@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from mochi_server.messages import AssistantMessage, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from mochi_server.sessions.marks import FileMarks
 
 from .fake_ollama import FakeOllama

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import autoreload
 
-from mochi_server.http_protocol import http_protocol
-from mochi_server.startup import CannotStart, listen
+from mochi_server.server.http_protocol import http_protocol
+from mochi_server.server.startup import CannotStart, listen
 
 
 class Command(BaseCommand):

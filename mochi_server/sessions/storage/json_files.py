@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 
-from ...aio import finish_in_thread, in_thread
+from ...core.aio import finish_in_thread, in_thread
 from ...errors import MochiError, SessionBusy
 from . import steps
 from .base import Entry, Hold, SessionStorage, check_session_id

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from ...files import hand_over
+from ...core.files import hand_over
 
 _Turns = dict[str, tuple[asyncio.Lock, list[None]]]
 

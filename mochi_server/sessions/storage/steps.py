@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ...core.files import NOT_PLAIN, PLAIN, flush_folder, make_folder, read_plain, replace_file
 from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
-from ...files import NOT_PLAIN, PLAIN, flush_folder, make_folder, read_plain, replace_file
 from .base import SessionChanged, check_session_id
 from .folder import signature_of
 from .locks import remove, take

@@ -11,8 +11,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mochi_project.commands import with_sessions
 from mochi_project.console import as_json, can_ask, confirmed, duration, moment_before, progress
+from mochi_server.core.progress import counted
 from mochi_server.errors import JSONObject
-from mochi_server.progress import counted
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.pruning import Pruned, PruneRule, find_prunable, prune
 from sessions_app.cli.action import Options, add_json

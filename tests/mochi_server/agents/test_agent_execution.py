@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from mochi_server.agents.prompt_loader import built_in
 from mochi_server.errors import InvalidRequest
-from mochi_server.events import Event
+from mochi_server.protocol.events import Event
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from tests.support.agents import write_skill

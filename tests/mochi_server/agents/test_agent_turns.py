@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.events import Event
+from mochi_server.protocol.events import Event
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of

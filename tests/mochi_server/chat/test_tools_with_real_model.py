@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from mochi_server.chat.approvals import LocalApprovals
 from mochi_server.chat.asking import Asker
 from mochi_server.chat.tool_calls import Results, ToolCalls
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import ModelRequest
 from mochi_server.providers.local import LocalProvider
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings

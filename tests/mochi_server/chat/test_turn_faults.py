@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from mochi_server.errors import MochiError, SessionBusy, ShuttingDown
-from mochi_server.messages import AssistantMessage, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from tests.support.fake_ollama import FakeOllama, Reply
 from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
 

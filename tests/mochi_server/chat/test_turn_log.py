@@ -9,15 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mochi_server.aio import finish
 from mochi_server.chat import LogReader, TurnLog, TurnRegistry, turns
+from mochi_server.core.aio import finish
 from mochi_server.errors import InternalError, ShuttingDown
-from mochi_server.events import (
-    ContentDelta,
-    Done,
-    Event,
-    ThinkingDelta,
-)
+from mochi_server.protocol.events import ContentDelta, Done, Event, ThinkingDelta
 from tests.support.turns import kinds, read_all, text_of
 
 EVENTS = st.one_of(

@@ -19,8 +19,8 @@ from mochi_server.errors import (
     ToolConfirmationTimeout,
     ToolsNotSupported,
 )
-from mochi_server.events import Event
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.events import Event
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mochi_server.errors import ContextOverflow
-from mochi_server.messages import AssistantMessage, ToolMessage, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, ToolMessage, UserMessage
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import MODEL, Bench, bench, kinds, roles, text_of
 

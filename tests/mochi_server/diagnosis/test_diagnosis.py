@@ -15,9 +15,8 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.aio import in_daemon_thread
-from mochi_server.completions import Chunk, ModelInfo, ModelRequest
 from mochi_server.config import MochiServerSettings, UnknownVariable, load_settings
+from mochi_server.core.aio import in_daemon_thread
 from mochi_server.diagnosis import Check, Finding, Level, diagnose, note, ok, warning
 from mochi_server.diagnosis import sessions as sessions_check
 from mochi_server.diagnosis.extensions import look_at_tools
@@ -31,9 +30,10 @@ from mochi_server.diagnosis.sessions import Survey, look_at_sessions, survey_fin
 from mochi_server.diagnosis.variables import unknown_findings
 from mochi_server.diagnosis.windows import look_at_windows, window_findings
 from mochi_server.embedded.catalogue import CATALOGUE
+from mochi_server.protocol.completions import Chunk, ModelInfo, ModelRequest
 from mochi_server.providers.base import Provider
 from mochi_server.runtime import Runtime
-from mochi_server.startup import place_of_redis
+from mochi_server.server.startup import place_of_redis
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import function, write_tools
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mochi_server.completions import ModelRequest
 from mochi_server.ollama.requests import as_duration, chat_body, chat_messages
+from mochi_server.protocol.completions import ModelRequest
 
 
 def body(keep_alive=None, **fields):

@@ -12,11 +12,11 @@ import pytest
 from pydantic import BaseModel
 
 import mochi_server.ollama
-from mochi_server.completions import ModelRequest
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama import AsyncInstructorOllamaClient, AsyncOllamaClient, OllamaClient
 from mochi_server.ollama.address import address_of
 from mochi_server.ollama.transport import Limits
+from mochi_server.protocol.completions import ModelRequest
 from mochi_server.providers.ollama import OllamaProvider
 from tests.support.fake_ollama import FakeOllama
 

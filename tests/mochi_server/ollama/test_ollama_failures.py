@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from mochi_server.completions import ModelRequest
 from mochi_server.errors import MochiError
 from mochi_server.ollama import AsyncOllamaClient, OllamaClient
 from mochi_server.ollama.failures import failure_of_answer
+from mochi_server.protocol.completions import ModelRequest
 from mochi_server.providers.ollama import OllamaProvider
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import bench, kinds, text_of

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mochi_server.completions import ContentDelta, Finish, ThinkingDelta
 from mochi_server.errors import OllamaError
-from mochi_server.messages import ToolCall
 from mochi_server.ollama import reply as module
 from mochi_server.ollama.reply import LineSplitter, ReplyReader, as_arguments
+from mochi_server.protocol.completions import ContentDelta, Finish, ThinkingDelta
+from mochi_server.protocol.messages import ToolCall
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 

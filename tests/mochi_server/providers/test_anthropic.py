@@ -24,7 +24,7 @@ from mochi_server.errors import (
     ProviderUnreachable,
     ThinkingNotSupported,
 )
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.anthropic import AnthropicProvider
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from tests.support.fake_anthropic import (

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest
 from tests.support.model_services import Anthropic, Gemini, OpenAI, Service
 

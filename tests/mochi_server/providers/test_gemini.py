@@ -25,7 +25,7 @@ from mochi_server.errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.gemini import GeminiProvider
 from tests.support.fake_gemini import KEY, MODEL, FakeGemini, call, listed, piece, signature

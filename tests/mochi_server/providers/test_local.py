@@ -18,6 +18,7 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
+from mochi_server.config.installation import own_command
 from mochi_server.embedded.engine import Engine
 from mochi_server.embedded.locks import FileLock, is_held
 from mochi_server.errors import (
@@ -26,7 +27,6 @@ from mochi_server.errors import (
     ProviderError,
     ProviderNotConfigured,
 )
-from mochi_server.installation import own_command
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
 from mochi_server.providers.local import SLOTS, LocalProvider
 from tests.support.local_model import MODEL, folder_with_model, until

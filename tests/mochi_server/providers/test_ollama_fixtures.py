@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mochi_server.completions import ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.errors import MochiError
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.completions import ContentDelta, Finish, ModelRequest, ThinkingDelta
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.ollama import OllamaProvider
 from tests.support.fake_ollama import FIXTURES, FakeOllama
 

@@ -9,8 +9,8 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from mochi_server.completions import ModelInfo, ModelRequest
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaError
+from mochi_server.protocol.completions import ModelInfo, ModelRequest
 from mochi_server.providers import ollama as module
 from mochi_server.providers.base import LoadState
 from mochi_server.providers.ollama import OllamaProvider

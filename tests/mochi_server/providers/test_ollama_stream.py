@@ -11,9 +11,9 @@ import anyio
 import orjson
 import pytest
 
-from mochi_server.completions import ContentDelta, Finish, ModelRequest
 from mochi_server.errors import MochiError, OllamaError, OllamaUnreachable
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.completions import ContentDelta, Finish, ModelRequest
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.ollama import OllamaProvider
 from tests.support.fake_ollama import FakeOllama
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from mochi_server.completions import ModelRequest
+from mochi_server.protocol.completions import ModelRequest
 from mochi_server.providers.ollama import OllamaProvider
 from mochi_server.tools.schema import ToolSchemaService
 from tests.support.fake_ollama import FakeOllama

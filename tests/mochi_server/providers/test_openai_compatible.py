@@ -26,7 +26,7 @@ from mochi_server.errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from mochi_server.testmode.provider import ScriptedProvider

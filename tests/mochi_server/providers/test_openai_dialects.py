@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from mochi_server.errors import ProviderBusy, ProviderError
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from tests.support.fake_openai import (

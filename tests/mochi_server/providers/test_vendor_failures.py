@@ -17,6 +17,7 @@ import httpx2
 import orjson
 import pytest
 
+from mochi_server.core.logs import logging_config
 from mochi_server.errors import (
     ContextOverflow,
     JSONObject,
@@ -26,7 +27,6 @@ from mochi_server.errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from mochi_server.logs import logging_config
 from mochi_server.providers.anthropic import AnthropicProvider
 from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest, Provider
 from mochi_server.providers.gemini import GeminiProvider

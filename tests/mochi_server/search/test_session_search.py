@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from mochi_server.errors import InvalidRequest, StorageError
-from mochi_server.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.search import Indexing, SessionSearch, has_full_text
 from mochi_server.sessions import MemoryStorage, SessionFilter, SessionManager
 from mochi_server.sessions.storage.locks import take

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from mochi_server.errors import EmptyHistory
-from mochi_server.messages import AssistantMessage, ToolCall, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, ToolCall, UserMessage
 from mochi_server.sessions.types import ToolSettings
 from tests.support.fake_ollama import Reply
 from tests.support.summaries import (

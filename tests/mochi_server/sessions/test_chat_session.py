@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mochi_server.errors import EmptyHistory, InvalidMessageIndex
-from mochi_server.messages import (
+from mochi_server.protocol.messages import (
     AssistantMessage,
     SystemMessage,
     ToolMessage,

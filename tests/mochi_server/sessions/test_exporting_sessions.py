@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.errors import SessionNotFound, SessionUnreadable
-from mochi_server.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions import ConversationSummary, SessionManager
 from mochi_server.sessions.exporting import ExportFormat, closed, export_session, fenced
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.errors import SessionExists
-from mochi_server.messages import AssistantMessage, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.exporting import ExportFormat, export_session
 from mochi_server.sessions.importing import CannotImport, import_session

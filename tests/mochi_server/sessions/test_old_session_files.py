@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.errors import SessionUnreadable
-from mochi_server.messages import UserMessage
+from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import ChatSession, SessionManager
 
 DATA = Path(__file__).parents[2] / "data" / "sessions"

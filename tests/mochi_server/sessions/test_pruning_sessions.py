@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from mochi_server.messages import UserMessage
+from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.codec import Document, assemble, encode
 from mochi_server.sessions.index import PREFIX_BYTES

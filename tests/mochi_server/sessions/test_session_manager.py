@@ -17,7 +17,7 @@ from mochi_server.errors import (
     SessionNotFound,
     StorageError,
 )
-from mochi_server.messages import AssistantMessage, UserMessage
+from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from mochi_server.sessions import (
     AgentSettings,
     ConversationSummary,

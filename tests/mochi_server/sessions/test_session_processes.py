@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from mochi_server.errors import SessionBusy
-from mochi_server.messages import UserMessage
+from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
 
 BEGIN = """

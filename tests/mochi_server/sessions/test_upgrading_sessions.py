@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.messages import UserMessage
+from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import JSONFileStorage, SessionManager
 from mochi_server.sessions.upgrading import Outcome, migrate_files
 

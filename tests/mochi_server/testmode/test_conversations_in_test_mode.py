@@ -9,7 +9,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.initialise import run_init
+from mochi_server.server.initialise import run_init
 from mochi_server.testing import call, calls, cut, error, instructions, stall, text
 from tests.support.conversations import named, said, turn, words_of
 from tests.support.server import Server, running_server

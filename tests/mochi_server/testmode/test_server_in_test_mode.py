@@ -13,10 +13,10 @@ import pytest
 from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
 from mochi_server.errors import ProviderNotConfigured
-from mochi_server.events import ToolResultReady
-from mochi_server.initialise import run_init
+from mochi_server.protocol.events import ToolResultReady
 from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
+from mochi_server.server.initialise import run_init
 from mochi_server.sessions.types import ToolSettings
 from mochi_server.testing import call, calls, cut, instructions, text
 from mochi_server.testmode.provider import ScriptedProvider

@@ -15,7 +15,7 @@ import ollama
 import pytest
 
 from mochi_server.errors import MochiError, ProviderUnreachable
-from mochi_server.messages import ToolCall
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import (
     Chunk,
     ContentDelta,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.aio import merge
+from mochi_server.core.aio import merge
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import ToolContext, ToolOutput
 from mochi_server.tools.directory import FunctionTool

@@ -12,8 +12,8 @@ from typing import ClassVar, TypeAlias
 
 from pydantic import JsonValue
 
+from ..errors import JSONObject, MochiError
 from .agent_events import AgentEvent
-from .errors import JSONObject, MochiError
 from .payload import FieldPayload
 
 

@@ -4,14 +4,14 @@ import orjson
 import pytest
 
 from mochi_server.chat.reply import Reply
-from mochi_server.completions import ContentDelta, Finish
-from mochi_server.llm_response import (
+from mochi_server.protocol.completions import ContentDelta, Finish
+from mochi_server.protocol.llm_response import (
     GenericFunction,
     GenericToolCall,
     LlmResponse,
     tool_message,
 )
-from mochi_server.messages import AssistantMessage, ToolCall, ToolMessage
+from mochi_server.protocol.messages import AssistantMessage, ToolCall, ToolMessage
 
 
 @pytest.fixture

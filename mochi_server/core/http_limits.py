@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from typing import Any, Final
 
-from .errors import ProviderError
+from ..errors import ProviderError
 
 LARGEST_ANSWER: Final = 4 * 2**20
 """Bytes of an answer in one piece: a list of models, an error, a structured reply. Parsing it holds

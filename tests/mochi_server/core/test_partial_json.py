@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mochi_server.cut_json import closed
+from mochi_server.core.partial_json import closed
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import Field, fields
 from typing import Any, ClassVar
 
-from .errors import JSONObject
+from ..errors import JSONObject
 
 
 class FieldPayload:

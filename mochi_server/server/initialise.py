@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .config.settings import STATE
-from .files import make_folder, replace_file
-from .installation import own_command
+from ..config.installation import own_command
+from ..config.settings import STATE
+from ..core.files import make_folder, replace_file
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _PLACES = (_PACKAGE / "examples", _PACKAGE.parent / "examples" / "data")
 """Where a wheel has the examples, and where a clone has them."""
 

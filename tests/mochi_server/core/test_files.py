@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.files import flush_folder, make_folder, replace_file
+from mochi_server.core.files import flush_folder, make_folder, replace_file
 
 
 def test_a_new_file_never_replaces_one(tmp_path: Path):

@@ -20,7 +20,7 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from mochi_server.http_protocol import LimitedProtocol, limited_address
+from mochi_server.server.http_protocol import LimitedProtocol, limited_address
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n%b\r\nhi"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -216,8 +216,8 @@ async def test_what_is_no_http_is_a_named_error() -> None:
 async def test_an_address_has_so_many_connections_and_no_more(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mochi_server.http_protocol.limited_address", str)
-    caplog.set_level(logging.WARNING, "mochi_server.http_protocol")
+    monkeypatch.setattr("mochi_server.server.http_protocol.limited_address", str)
+    caplog.set_level(logging.WARNING, "mochi_server.server.http_protocol")
     async with serving() as port, connected(port) as first, connected(port):
         await first.send(REQUEST % b"")
         assert await first.answer() == (200, b"2")

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from . import __version__
-from .config import MochiServerSettings, SettingsError
-from .errors import ProviderNotConfigured
-from .files import make_folder
-from .installation import install_command, own_command
-from .processes import redis_package_problem, sessions_problem
-from .progress import counted
+from .. import __version__
+from ..config import MochiServerSettings, SettingsError
+from ..config.installation import install_command, own_command
+from ..core.files import make_folder
+from ..core.progress import counted
+from ..errors import ProviderNotConfigured
+from ..processes import redis_package_problem, sessions_problem
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -300,7 +300,7 @@ class Announcement:
 
     def _invitation(self, models: list[dict[str, Any]]) -> Iterator[str]:
         if not models:
-            from .embedded.engine import missing_requirement  # noqa: PLC0415 - rarely needed
+            from ..embedded.engine import missing_requirement  # noqa: PLC0415 - rarely needed
 
             if (problem := missing_requirement()) is None:
                 yield f"No model yet. For the small built-in one:  {own_command()} pull"

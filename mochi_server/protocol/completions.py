@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from .errors import JSONObject
+from ..errors import JSONObject
 from .events import ContentDelta, ThinkingDelta
 from .messages import ToolCall
 

@@ -15,10 +15,10 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from mochi_server.answer_limits import LARGEST_ANSWER, LARGEST_EVENT, httpx_limits
-from mochi_server.completions import ModelRequest
+from mochi_server.core.http_limits import LARGEST_ANSWER, LARGEST_EVENT, httpx_limits
 from mochi_server.errors import MochiError
 from mochi_server.ollama import AsyncOllamaClient, OllamaClient
+from mochi_server.protocol.completions import ModelRequest
 from mochi_server.providers.anthropic import AnthropicProvider
 from mochi_server.providers.base import Provider
 from mochi_server.providers.gemini import GeminiProvider

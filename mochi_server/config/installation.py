@@ -50,7 +50,7 @@ def _requirement(extra: str) -> str:
     try:
         source = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
     except PackageNotFoundError:  # a clone on PYTHONPATH
-        source = {"url": Path(__file__).parents[1].as_uri()}
+        source = {"url": Path(__file__).parents[2].as_uri()}
     address = urlsplit(source.get("url", ""))
     if address.scheme == "file":
         editable = "-e " if source.get("dir_info", {}).get("editable") else ""

@@ -15,7 +15,8 @@ import pytest
 from tests.support.server import ROOT, environment
 
 SAY = (
-    "from mochi_server.installation import *; print(own_command()); print(install_command('local'))"
+    "from mochi_server.config.installation import *;"
+    "print(own_command()); print(install_command('local'))"
 )
 PULL = "from mochi_server.__main__ import main; sys.exit(main(['pull']))"
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from mochi_server.__main__ import main
-from mochi_server.commands import operator_commands, split_at_command
+from mochi_server.server.commands import operator_commands, split_at_command
 from tests.docs.pages import PACKAGES
 from tests.support.server import ROOT, environment, run_command
 

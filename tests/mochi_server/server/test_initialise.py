@@ -10,7 +10,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from mochi_server.__main__ import main
-from mochi_server.initialise import CannotInitialise, initialise
+from mochi_server.server.initialise import CannotInitialise, initialise
 from tests.support.server import ROOT, environment, run_command
 
 EXAMPLES = ROOT / "examples" / "data"

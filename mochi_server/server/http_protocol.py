@@ -16,8 +16,8 @@ from typing import Any, ClassVar, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from .config import MochiServerSettings
-from .errors import HeadersTooLarge, InvalidHTTP, MochiError, RequestTimeout, ServerBusy
+from ..config import MochiServerSettings
+from ..errors import HeadersTooLarge, InvalidHTTP, MochiError, RequestTimeout, ServerBusy
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from .errors import JSONObject
+from ..errors import JSONObject
 from .messages import AssistantMessage, ToolMessage
 
 

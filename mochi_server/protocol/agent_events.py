@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from .errors import JSONObject
+from ..errors import JSONObject
 from .payload import FieldPayload
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mochi_server.nesting import has_more_values, is_too_deep, may_be_too_deep
+from mochi_server.core.json_limits import has_more_values, is_too_deep, may_be_too_deep
 
 
 def nested(levels: int, pair: str = "[]") -> object:

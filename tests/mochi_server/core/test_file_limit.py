@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.files import MOST_FILES, raise_file_limit
+from mochi_server.core.files import MOST_FILES, raise_file_limit
 from tests.support.server import running_server
 
 FEW = (

@@ -20,8 +20,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from .errors import JSONObject
-from .ids import new_message_id
+from ..core.ids import new_message_id
+from ..errors import JSONObject
 
 
 def now() -> str:

@@ -1,0 +1,1 @@
+"""What every part uses: tasks, files, ids, limits, logs. Knows nothing of conversations."""

@@ -1,0 +1,1 @@
+"""The program ``mochi-server``: how it starts, its commands, the limits of its connections."""
