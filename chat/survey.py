@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
-from mochi_project.probe import Remembered, ask_all
+from mochi_project.probe import ask_all
+from mochi_server.core.single_flight import CachedResult
 from mochi_server.errors import (
     InternalError,
     JSONObject,
@@ -195,19 +196,19 @@ def _why_none(task: asyncio.Task[None], limit: float) -> MochiError | None:
 
 
 @lru_cache(maxsize=1)
-def survey_of(runtime: Runtime) -> Remembered[Survey]:
+def survey_of(runtime: Runtime) -> CachedResult[Survey]:
     """The survey of this runtime."""
-    return Remembered(
+    return CachedResult(
         partial(ask, runtime),
         tasks=runtime.background,
-        fresh=FRESH_SECONDS,
+        fresh_seconds=FRESH_SECONDS,
         name="survey of models",
     )
 
 
 @lru_cache(maxsize=1)
-def probes_of(runtime: Runtime) -> Remembered[Survey]:
+def probes_of(runtime: Runtime) -> CachedResult[Survey]:
     """The same with every model asked, shared by those who ask meanwhile and never given again."""
-    return Remembered(
-        partial(probe, runtime), tasks=runtime.background, fresh=0, name="probes of models"
+    return CachedResult(
+        partial(probe, runtime), tasks=runtime.background, fresh_seconds=0, name="probes of models"
     )

@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from mochi_server.core.single_flight import CachedResult
 from mochi_server.errors import MochiError
 from mochi_server.runtime import Runtime
 
-from .probe import Remembered, answer_of, ask_all
+from .probe import answer_of, ask_all
 
 LIMIT_SECONDS = 1.0
 """A provider that has not answered by then counts as not reachable."""
@@ -65,11 +66,11 @@ async def _check(runtime: Runtime, alias: str, believed: dict[str, float]) -> bo
 
 
 @lru_cache(maxsize=1)
-def health_of(runtime: Runtime) -> Remembered[Reachable]:
+def health_of(runtime: Runtime) -> CachedResult[Reachable]:
     """Who answers this runtime."""
-    return Remembered(
+    return CachedResult(
         partial(ask, runtime, {}),
         tasks=runtime.background,
-        fresh=FRESH_SECONDS,
+        fresh_seconds=FRESH_SECONDS,
         name="check of the providers",
     )

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.aio import in_thread
+from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, ToolLoader
 from ..tools.fingerprint import Look
 from ..tools.keeper import FolderKeeper
-from ..tools.shared_loads import SharedLoads
 from .assembly import assemble
 from .definition import AgentDefinition
 from .folders import TAKEN, AgentFolder, AgentsLook, Facts, look_at_agents
@@ -84,8 +84,8 @@ class AgentDiscoveryService:
         self._stamp = stamp
         self._quiet = quiet
         self._keeper = FolderKeeper()
-        self._loads = SharedLoads(
-            str(agents_path), look=self._look, load=self._load, is_current=self._is_current
+        self._loads = ReloadOnChange(
+            str(agents_path), snapshot=self._look, load=self._load, is_current=self._is_current
         )
         self._now = _State()
 
@@ -116,12 +116,15 @@ class AgentDiscoveryService:
 
     def problems(self) -> Sequence[Problem]:
         """All that is wrong with agents, as ``agents()`` found it last."""
-        found = self._loads.problems()
-        found += [problem for each in self._now.definitions.values() for problem in each.problems]
+        problems = [problem for each in self._now.definitions.values() for problem in each.problems]
+        if self._loads.late:
+            problems.insert(0, self._problem(LATE))
         if self._now.look is not None and self._now.look.error is not None:
-            reason = self._now.look.error
-            found.insert(0, Problem(file=str(self.path), line=None, reason=reason))
-        return found
+            problems.insert(0, self._problem(self._now.look.error))
+        return problems
+
+    def _problem(self, reason: str) -> Problem:
+        return Problem(file=str(self.path), line=None, reason=reason)
 
     async def reload(self) -> None:
         """Load everything again, changed or not; whatever runs goes on with what it has."""

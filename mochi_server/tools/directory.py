@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import JSONObject
 from ..protocol.events import Event, ToolCallWaiting
 from .base import (
@@ -26,7 +27,6 @@ from .base import (
 )
 from .fingerprint import Look, look_at
 from .keeper import FolderKeeper
-from .shared_loads import SharedLoads
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +105,8 @@ class DirectorySource(ToolSource):
         self._stamp = stamp
         self._default_timeout = default_timeout
         self._keeper = FolderKeeper()
-        self._loads = SharedLoads(
-            str(folder), look=self._look, load=self._load, is_current=self._is_current
+        self._loads = ReloadOnChange(
+            str(folder), snapshot=self._look, load=self._load, is_current=self._is_current
         )
         self._now = _State(None, FolderDescription(folder=str(folder)))
 
@@ -124,7 +124,10 @@ class DirectorySource(ToolSource):
 
     def problems(self) -> Sequence[Problem]:
         """See the base class."""
-        return (*self._loads.problems(), *self._now.description.problems)
+        late = (
+            [Problem(file=str(self._spec.path), line=None, reason=LATE)] if self._loads.late else []
+        )
+        return (*late, *self._now.description.problems)
 
     async def reload(self) -> None:
         """See the base class; callers at one time share a load that begins after they called."""

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from mochi_server.agents import AgentDiscoveryService
-from mochi_server.tools import shared_loads
+from mochi_server.core import single_flight
 from mochi_server.tools.base import ToolLoader
 from mochi_server.tools.directory import DirectorySource
 from mochi_server.tools.processes import ProcessLoader
@@ -63,7 +63,7 @@ async def test_what_was_there_is_used_while_a_change_takes_long_to_load(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(shared_loads, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(single_flight, "PATIENCE_SECONDS", 0.2)
     folder = write_tools(tmp_path / "tools", init=exporting("old"))
     async with source_of(folder, loader) as source:
         assert await names(source) == ["old"]
@@ -90,7 +90,7 @@ async def test_who_has_waited_for_one_load_waits_no_longer_for_the_next(
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
-    monkeypatch.setattr(shared_loads, "PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(single_flight, "PATIENCE_SECONDS", 1)
     folder = write_tools(tmp_path / "tools", init=exporting("old"))
     async with source_of(folder, ThreadLoader()) as source:
         assert await names(source) == ["old"]
@@ -100,7 +100,7 @@ async def test_who_has_waited_for_one_load_waits_no_longer_for_the_next(
         write_tools(folder, init=slow(two) + exporting("newer"))
         asked = asyncio.ensure_future(names(source))
         await asyncio.sleep(0)
-        monkeypatch.setattr(shared_loads, "PATIENCE_SECONDS", 60)  # of the load that begins now
+        monkeypatch.setattr(single_flight, "PATIENCE_SECONDS", 60)  # of the load that begins now
         (one / "go").touch()
         assert await asked in (["old"], ["new"])
         (two / "go").touch()
@@ -111,7 +111,7 @@ async def test_the_first_load_is_waited_for(
     tmp_path: Path, loader: ToolLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is nothing to go on with, and a model without its tools answers something else."""
-    monkeypatch.setattr(shared_loads, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(single_flight, "PATIENCE_SECONDS", 0)
     folder = write_tools(tmp_path / "tools", init=slow(tmp_path) + exporting("add"))
     async with source_of(folder, loader) as source:
         asked = asyncio.ensure_future(names(source))
@@ -124,7 +124,7 @@ async def test_the_first_load_is_waited_for(
 async def test_agents_go_on_too(
     tmp_path: Path, loader: ToolLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_loads, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(single_flight, "PATIENCE_SECONDS", 0.2)
     coder = write_agent(tmp_path / "agents" / "coder", tools=["work"])
     discovery = AgentDiscoveryService(tmp_path / "agents", loader=loader, default_timeout=60)
     try:
