@@ -12,7 +12,7 @@ from django.http import StreamingHttpResponse
 from mochi_server.chat import TurnLog
 from mochi_server.protocol.events import Event
 
-from .wire import sse
+from .wires import events as sse
 
 logger = logging.getLogger(__name__)
 

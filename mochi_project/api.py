@@ -18,8 +18,8 @@ from chat.api.chat import router as chat_router
 from chat.api.confirmations import router as confirmations_router
 from chat.api.dual_mode import router as dual_mode_router
 from chat.api.models import router as models_router
-from chat.dual_schemas import event_schemas as simple_event_schemas
-from chat.stream_schemas import event_schemas
+from chat.schemas.dual_mode import event_schemas as simple_event_schemas
+from chat.schemas.events import event_schemas
 from mochi_server import __version__
 from mochi_server.core.json_limits import (
     REQUEST_LEVELS,

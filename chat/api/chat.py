@@ -6,8 +6,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from chat.schemas import ASK, REPLY, ChatReply, ChatRequest
-from chat.stream_schemas import stream
+from chat.schemas.chat import ASK, REPLY, ChatReply, ChatRequest
+from chat.schemas.events import stream
 from chat.streaming import EventStreamResponse
 from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response

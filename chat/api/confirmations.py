@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from chat.confirmation_schemas import (
+from chat.schemas.confirmations import (
     DECIDED,
     DECISION,
     OPEN,

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from chat.dual_schemas import (
+from chat.schemas.dual_mode import (
     ANSWER,
     ASK,
     ASK_WITH_TOOLS,
@@ -23,7 +23,7 @@ from chat.dual_schemas import (
     stream,
 )
 from chat.streaming import EventStreamResponse
-from chat.wire.chunks import Chunks, Iterations, whole_answer
+from chat.wires.chunks import Chunks, Iterations, whole_answer
 from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime

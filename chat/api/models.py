@@ -8,8 +8,8 @@ from typing import Any, Literal
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from chat.model_schemas import AVAILABLE, CHECK, AvailableModels, ModelCheck
-from chat.schemas import MODEL, PROBLEM, Model, ModelList
+from chat.schemas.chat import MODEL, PROBLEM, Model, ModelList
+from chat.schemas.models import AVAILABLE, CHECK, AvailableModels, ModelCheck
 from chat.survey import ProviderAnswer, Survey, probes_of, survey_of
 from mochi_project.openapi import OF_PROVIDERS, documented
 from mochi_project.responses import json_response

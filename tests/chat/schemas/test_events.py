@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from chat.dual_schemas import CALL as SAID
-from chat.dual_schemas import FINAL, RESULT
+from chat.schemas.dual_mode import CALL as SAID
+from chat.schemas.dual_mode import FINAL, RESULT
 from tests.docs.pages import REFERENCE, blocks
 from tests.support.sse import events, parse
 from tests.support.tools import write_tools

@@ -13,7 +13,7 @@ from mochi_project.openapi import reference
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.events import Event
 
-from .schemas import EVENTS
+from .chat import EVENTS
 
 
 def frames(*events: tuple[str, JSONObject]) -> str:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.errors import JSONObject
 
-from .schemas import MODEL, PROBLEM, Model, ProviderProblem
+from .chat import MODEL, PROBLEM, Model, ProviderProblem
 
 CHECKED_AT = "2025-01-15T10:35:00.000000Z"
 AWAY: JSONObject = {**PROBLEM, "provider": "openai", "code": "PROVIDER_UNREACHABLE"}

@@ -13,9 +13,9 @@ from mochi_server.protocol.events import ErrorEvent
 from mochi_server.sessions.storage.base import SESSION_ID
 from sessions_app.schemas import ModelName, Names
 
-from .schemas import EVENTS
-from .stream_schemas import event_stream, frames, reference_to, schema_name
-from .wire.chunks import BATCH, PASSED_ON, failure, whole_answer
+from ..wires.chunks import BATCH, PASSED_ON, failure, whole_answer
+from .chat import EVENTS
+from .events import event_stream, frames, reference_to, schema_name
 
 SESSION = "0b6a8a5e-3f0c-4b1e-9d55-6f1c2a7e8d90"
 MODEL = "qwen3:14b"
