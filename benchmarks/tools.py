@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolLoader
-from mochi_server.tools.processes import ProcessLoader
-from mochi_server.tools.threads import ThreadLoader
+from mochi_server.tools.functions.threads import ThreadLoader
+from mochi_server.tools.process.loader import ProcessLoader
 
 THREAD_BAR_MS = 2.0
 PROCESS_BAR_MS = 10.0

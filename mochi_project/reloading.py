@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import Problem
-from mochi_server.tools.fingerprint import write_stamp
+from mochi_server.tools.folder.snapshot import write_stamp
 
 from .console import as_json, plain, table
 

@@ -154,10 +154,10 @@ def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
 def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
     """What loads folders of tools; it starts no thread and no process before the first one."""
     if settings.tool_isolation == "thread":
-        from .tools.threads import ThreadLoader  # noqa: PLC0415 - only one of them is needed
+        from .tools.functions.threads import ThreadLoader  # noqa: PLC0415 - only one of them is needed
 
         return ThreadLoader()
-    from .tools.processes import ProcessLoader  # noqa: PLC0415
+    from .tools.process.loader import ProcessLoader  # noqa: PLC0415
 
     return ProcessLoader(
         workers=settings.tool_workers,

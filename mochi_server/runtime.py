@@ -36,9 +36,9 @@ from .sessions import SessionManager
 from .sessions.storage.base import SessionStorage
 from .tools.base import ToolSource
 from .tools.catalogue import ToolCatalogue
-from .tools.directory import DirectorySource
 from .tools.execution import ToolExecutionService
-from .tools.fingerprint import RELOAD_STAMP as TOOLS_STAMP
+from .tools.folder.snapshot import RELOAD_STAMP as TOOLS_STAMP
+from .tools.folder.source import DirectorySource
 
 DRAIN_SECONDS = 5.0
 """Longest wait for background work at the end."""
@@ -175,7 +175,7 @@ class Runtime:
             )
         ]
         if functions:
-            from .tools.registered import RegisteredSource  # noqa: PLC0415 - a server has none
+            from .tools.functions.registered import RegisteredSource  # noqa: PLC0415 - a server has none
 
             timeout = settings.tool_timeout_seconds
             sources.insert(0, RegisteredSource(functions, default_timeout=timeout))

@@ -14,7 +14,7 @@ from mochi_server.errors import ToolNotFound
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.base import Tool
 from mochi_server.tools.catalogue import Inventory
-from mochi_server.tools.directory import FunctionTool
+from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.policy import needs_confirmation
 
 from .schemas import DETAIL, LIST, STATS, ToolDetail, ToolList, ToolStats

@@ -7,7 +7,7 @@ import asyncio
 from mochi_server.backends import build_tool_loader
 from mochi_server.config import MochiServerSettings
 from mochi_server.tools.base import FolderDescription, FolderSpec
-from mochi_server.tools.fingerprint import look_at
+from mochi_server.tools.folder.snapshot import look_at
 
 
 def describe_tools(mochi: MochiServerSettings) -> FolderDescription:

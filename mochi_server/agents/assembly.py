@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ..tools.base import LoadedFolder, Problem, Tool
-from ..tools.directory import FunctionTool
+from ..tools.folder.source import FunctionTool
 from .definition import SOURCE, AgentDefinition
 from .folders import AgentFolder
 from .own_files import own_file_tools

@@ -11,8 +11,8 @@ from ..core.aio import in_thread
 from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, ToolLoader
-from ..tools.fingerprint import Look
-from ..tools.keeper import FolderKeeper
+from ..tools.folder.keeper import FolderKeeper
+from ..tools.folder.snapshot import Look
 from .assembly import assemble
 from .definition import AgentDefinition
 from .folders import TAKEN, AgentFolder, AgentsLook, Facts, look_at_agents

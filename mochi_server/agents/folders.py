@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..tools.base import TAKEN_IN_TURNS, FolderSpec
-from ..tools.fingerprint import Look, look_at
+from ..tools.folder.snapshot import Look, look_at
 from .own_files import is_hidden
 from .skill_file import SKILL_FILES
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .catalogue import ToolCatalogue
-    from .directory import DirectorySource
     from .discovery import ToolDiscoveryService
     from .execution import ToolExecutionResult, ToolExecutionService
+    from .folder.source import DirectorySource
 
 __all__ = [
     "DirectorySource",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DirectorySource": ".directory",
+    "DirectorySource": ".folder.source",
     "ToolCatalogue": ".catalogue",
     "ToolDiscoveryService": ".discovery",
     "ToolExecutionResult": ".execution",

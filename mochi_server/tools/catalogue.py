@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from ..errors import ToolNotFound
 from ..sessions.types import ToolSettings
 from .base import Problem, Tool, ToolSource
-from .directory import FunctionTool
+from .folder.source import FunctionTool
 
 MOST_WARNINGS = 20
 """Names of one session's settings that are looked for among similar ones."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import FolderDescription, FolderSpec, Problem
-from .packages import LoadedPackage, load_package
+from .folder.package import LoadedPackage, load_package
 
 
 class ToolDiscoveryService:
@@ -15,7 +15,7 @@ class ToolDiscoveryService:
 
     It imports the user's code into this process, at the first question, and keeps what it found
     until :meth:`reload_tools`. What is wrong in the folder is a problem, never an exception. Blocks
-    while it loads; a server has :class:`mochi_server.tools.directory.DirectorySource`.
+    while it loads; a server has :class:`mochi_server.tools.folder.source.DirectorySource`.
     """
 
     def __init__(self, tools_dir: str | Path) -> None:

@@ -12,11 +12,11 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
 
 from ..errors import JSONObject
-from .arguments import Arguments
-from .docstrings import Docstring, read_docstring
-from .hints import bare, is_union, shown
-from .results import carried, clean, reason_of
-from .signatures import (
+from .functions.arguments import Arguments
+from .functions.docstring import Docstring, read_docstring
+from .functions.hints import bare, is_union, shown
+from .functions.results import carried, clean, reason_of
+from .functions.signature import (
     Function,
     Signature,
     Unsupported,

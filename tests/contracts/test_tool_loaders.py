@@ -16,8 +16,8 @@ from mochi_server.tools.base import (
     ToolFailed,
     ToolLoader,
 )
-from mochi_server.tools.processes import ProcessLoader
-from mochi_server.tools.threads import ThreadLoader
+from mochi_server.tools.functions.threads import ThreadLoader
+from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.tool_folders import tool_folder, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from mochi_server.server.initialise import initialise
 from mochi_server.tools.base import FolderSpec
-from mochi_server.tools.packages import LoadedPackage, load_package
+from mochi_server.tools.folder.package import LoadedPackage, load_package
 
 
 @pytest.fixture(scope="session")

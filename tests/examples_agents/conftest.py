@@ -11,7 +11,7 @@ import pytest_asyncio
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService
 from mochi_server.server.initialise import initialise
 from mochi_server.tools.base import ToolContext, ToolOutput
-from mochi_server.tools.threads import ThreadLoader
+from mochi_server.tools.functions.threads import ThreadLoader
 
 Call = Callable[..., Awaitable[str]]
 

@@ -23,9 +23,9 @@ from mochi_server.tools.base import (
     ToolLoader,
     ToolOutput,
 )
-from mochi_server.tools.fingerprint import write_stamp
-from mochi_server.tools.processes import ProcessLoader
-from mochi_server.tools.threads import ThreadLoader
+from mochi_server.tools.folder.snapshot import write_stamp
+from mochi_server.tools.functions.threads import ThreadLoader
+from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent, write_skill, write_tools_agent
 from tests.support.tools import function, noting
 

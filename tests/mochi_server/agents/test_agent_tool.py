@@ -18,8 +18,8 @@ from mochi_server.protocol.agent_events import AgentPlanning
 from mochi_server.protocol.events import Event
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
+from mochi_server.tools.functions.threads import ThreadLoader
 from mochi_server.tools.policy import needs_confirmation
-from mochi_server.tools.threads import ThreadLoader
 from tests.support.agents import write_agent, write_skill
 
 DESCRIPTION = """\

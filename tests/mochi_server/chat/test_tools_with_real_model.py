@@ -15,9 +15,9 @@ from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import ModelRequest
 from mochi_server.providers.local import LocalProvider
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
-from mochi_server.tools.directory import DirectorySource
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.processes import ProcessLoader
+from mochi_server.tools.folder.source import DirectorySource
+from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.local_model import MODEL, folder_with_model
 
 TOOLS = '''

@@ -8,7 +8,7 @@ from mochi_project.reloading import Found, ReloadCommand
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import FolderDescription, ToolDescription
-from mochi_server.tools.fingerprint import RELOAD_STAMP
+from mochi_server.tools.folder.snapshot import RELOAD_STAMP
 from tools_app.loading import describe_tools
 
 SAID = {True: "yes", False: "no", None: "unknown"}

@@ -1,0 +1,1 @@
+"""Folders of Python functions: importing them, describing them, noticing changes."""

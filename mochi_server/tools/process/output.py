@@ -1,0 +1,129 @@
+"""What tools print, in the server's log: whole lines, and no more than a log can bear."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+
+from ...core.logs import outside_request
+
+logger = logging.getLogger(__name__)
+
+LONGEST_LINE = 2_000
+LINES_AT_ONCE = 200
+LINES_PER_SECOND = 20.0
+READ_BYTES = 65_536
+DRAINED_PIECES = 2
+"""Most reads of one drain: a pipe holds one piece, and endless output must not hold it up."""
+
+PAUSE_SECONDS = 0.005
+
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""All but the tabulator: what reads the log obeys such characters, some as ends of lines."""
+
+
+class Allowance:
+    """A number of lines at once, refilled evenly; it counts what it refuses."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left = float(LINES_AT_ONCE)
+        self._filled = clock()
+        self.refused = 0
+
+    def take(self) -> bool:
+        """Whether one more line may be logged."""
+        now = self._clock()
+        self._left = min(LINES_AT_ONCE, self._left + (now - self._filled) * LINES_PER_SECOND)
+        self._filled = now
+        if self._left < 1:
+            self.refused += 1
+            return False
+        self._left -= 1
+        return True
+
+
+class OutputLog:
+    """Reads a pipe without blocking and logs its lines at INFO, with a name in front."""
+
+    def __init__(self, name: Callable[[], str], allowance: Allowance) -> None:
+        self._name = name
+        self._allowance = allowance
+        self._rest = b""
+        self._cut = False
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._source, self.sink = os.pipe()
+        """``sink`` is the end for the child; the caller closes its own copy."""
+        os.set_blocking(self._source, False)
+        outside_request(self._loop.add_reader, self._source, self._on_readable)
+
+    def _on_readable(self) -> None:
+        """Take one piece, then rest: who prints without end waits for us, not we for him."""
+        self._loop.remove_reader(self._source)
+        if self._take():
+            self._pause = self._loop.call_later(PAUSE_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._source, self._on_readable)
+
+    def _take(self) -> bool:
+        """Log one piece; False at the end."""
+        try:
+            piece = os.read(self._source, READ_BYTES)
+        except BlockingIOError:
+            return True
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for number, line in enumerate(lines, 1):
+            if not self._line(line):  # the others would be refused as well
+                self._allowance.refused += len(lines) - number
+                break
+        if len(self._rest) > LONGEST_LINE:
+            self._line(self._rest)
+            self._rest, self._cut = b"", True
+        return bool(piece)
+
+    def _line(self, line: bytes) -> bool:
+        """Log it, cut; the rest of a line that was cut before is dropped. False when refused."""
+        if self._cut or not line.strip():
+            self._cut = False
+            return True
+        if not self._allowance.take():
+            return False
+        self._say_what_is_missing()
+        text = line[:LONGEST_LINE].decode("utf-8", "replace").rstrip()
+        text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+        logger.info("%s: %s%s", self._name(), text, "…" if len(line) > LONGEST_LINE else "")
+        return True
+
+    def _say_what_is_missing(self) -> None:
+        if self._allowance.refused:
+            logger.info("%s: … %d lines were left out", self._name(), self._allowance.refused)
+            self._allowance.refused = 0
+
+    def drain(self) -> None:
+        """Log what is in the pipe now, and the line that has no end yet."""
+        if self._source < 0:
+            return
+        for _ in range(DRAINED_PIECES):
+            self._take()
+        self._line(self._rest)
+        self._rest = b""
+
+    def close(self) -> None:
+        """Log what is still in the pipe, as far as one piece goes, and close it."""
+        if self._source < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._source)
+        self._take()
+        self._line(self._rest)
+        self._say_what_is_missing()
+        os.close(self._source)
+        self._source = -1

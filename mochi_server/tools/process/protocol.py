@@ -1,0 +1,96 @@
+"""What the server and a tool's process say to each other: frames of JSON on a socket.
+
+A frame is four bytes, the length of the rest, and a JSON object in UTF-8. A request is
+``{"id", "op", …}`` and an answer ``{"id", "kind", …}``; one request is open at a time. Strings may
+hold lone surrogates and numbers may be of any size or NaN, as Python's own ``json`` allows.
+
+Requests: ``load`` (``path``, ``subfolders``, ``taken``, ``generation``, ``working_dir``),
+``validate`` and ``call`` (``name``, ``arguments``). Answers: ``loaded`` (``value`` is the
+description), ``done`` (``value``), ``invalid`` (``text``), ``failed`` (``text``, ``trace``). Every
+answer has ``size``: the bytes of memory that the process has taken since it started.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from ...errors import JSONObject
+from ..base import FolderDescription, Problem, ToolDescription
+
+LENGTH_BYTES = 4
+LONGEST_FRAME = 40 * 1024 * 1024
+
+
+class BadFrame(ValueError):
+    """The text says what is wrong: too long, no JSON, not an object."""
+
+
+def pack(message: JSONObject) -> bytes:
+    """The frame of a message.
+
+    Raises:
+        BadFrame: it is too long, too deep, or not JSON.
+    """
+    try:
+        body = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadFrame(f"it is no JSON ({error})") from error
+    if len(body) > LONGEST_FRAME:
+        raise BadFrame(f"it is larger than {LONGEST_FRAME // 2**20} MiB")
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def unpack(body: bytes) -> dict[str, Any]:
+    """The message of a frame's body.
+
+    Raises:
+        BadFrame: it is not a JSON object.
+    """
+    try:
+        message = json.loads(body.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise BadFrame("it is no JSON") from error
+    if not isinstance(message, dict):
+        raise BadFrame("it is no object")
+    return message
+
+
+def length_of(head: bytes | bytearray) -> int:
+    """The length of the body, from the first bytes of a frame.
+
+    Raises:
+        BadFrame: no frame is that long.
+    """
+    length = int.from_bytes(head, "big")
+    if length > LONGEST_FRAME:
+        raise BadFrame("it is too long")
+    return length
+
+
+def describe(description: FolderDescription) -> JSONObject:
+    """The description in JSON form."""
+    return {
+        "folder": description.folder,
+        "tools": [asdict(tool) for tool in description.tools],
+        "groups": {name: list(tools) for name, tools in description.groups.items()},
+        "problems": [problem.as_json() for problem in description.problems],
+    }
+
+
+def described(value: Any) -> FolderDescription:  # noqa: ANN401 - as the child sent it
+    """The description that :func:`describe` put into JSON.
+
+    Raises:
+        BadFrame: it is something else.
+    """
+    try:
+        return FolderDescription(
+            folder=value["folder"],
+            tools=tuple(ToolDescription(**tool) for tool in value["tools"]),
+            groups={name: tuple(tools) for name, tools in value["groups"].items()},
+            problems=tuple(Problem(**problem) for problem in value["problems"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadFrame("it is no description of a folder") from error
