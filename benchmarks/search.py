@@ -25,8 +25,8 @@ from sessions import Ticker, figure, idle_hold, timed, verdict
 from mochi_server.core.aio import in_thread
 from mochi_server.core.progress import StreamProgress
 from mochi_server.protocol.messages import now
-from mochi_server.search import SessionSearch
 from mochi_server.sessions import SessionManager
+from mochi_server.sessions.catalogue.search import SessionSearch
 
 BAR_BUILD, BAR_QUERY, BAR_CHANGED, BAR_HELD = 60.0, 50.0, 500.0, 50.0
 SYLLABLES = re.findall("..", "bacedifogulameniporusatevianerinorunthstprretio")

@@ -10,8 +10,8 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
 from mochi_server.config import MochiServerSettings
-from mochi_server.search import has_full_text
 from mochi_server.server.startup import folder_problem, is_public
+from mochi_server.sessions.catalogue.database import has_full_text
 
 from .backends import HANDLERS, InvalidBackend
 from .shared import shared_problems

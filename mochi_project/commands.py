@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from mochi_server.errors import MochiError
-from mochi_server.sessions import index
+from mochi_server.sessions.catalogue import index
 from mochi_server.sessions.manager import SessionManager
 
 from .backends import StorageHandler

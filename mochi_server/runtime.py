@@ -24,7 +24,6 @@ from .config import MochiServerSettings, SettingsError, load_settings
 from .core.aio import BackgroundTasks
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
-from .search import INDEX, SessionSearch
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.summarization import SummarizationService
 from .services.summary_cache import LastReadConversations
@@ -33,6 +32,7 @@ from .services.summary_model import SummaryModelManager
 from .services.summary_writer import SummaryWriter
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
+from .sessions.catalogue.search import INDEX, SessionSearch
 from .sessions.storage.base import SessionStorage
 from .tools.base import ToolSource
 from .tools.catalogue import ToolCatalogue

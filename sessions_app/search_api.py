@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
-from mochi_server.search import PAGE, SessionSearch
 from mochi_server.sessions import SessionFilter
+from mochi_server.sessions.catalogue.search import PAGE, SessionSearch
 
 
 async def search_json(

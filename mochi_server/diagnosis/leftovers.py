@@ -16,7 +16,7 @@ from ..core.aio import in_daemon_thread
 from ..core.progress import counted
 from ..embedded.locks import is_held
 from ..runtime import Runtime
-from ..sessions.storage.folder import LEFTOVER, LEFTOVER_SECONDS
+from ..sessions.storage.file_operations import LEFTOVER, LEFTOVER_SECONDS
 from .findings import Finding, note
 
 

@@ -17,11 +17,11 @@ from ..core.progress import counted
 from ..errors import JSONObject, MochiError
 from ..runtime import Runtime
 from ..sessions import SessionManager
+from ..sessions.catalogue.index import PREFIX_BYTES
 from ..sessions.codec import NotASession, breathe, disassemble, open_prefix
-from ..sessions.index import PREFIX_BYTES
 from ..sessions.migration import OLD_VERSIONS, NotMetadata, read_metadata, version_of
 from ..sessions.storage.base import Entry
-from ..sessions.storage.folder import scan
+from ..sessions.storage.file_operations import scan
 from ..sessions.storage.json_files import JSONFileStorage
 from .findings import Finding, error, note, ok, some, warning
 

@@ -10,7 +10,7 @@ from ..core.aio import in_thread
 from ..core.progress import Advance
 from ..errors import MochiError, SessionNotFound
 from ..sessions import ChatSession, SessionManager
-from ..sessions.timestamps import is_before
+from ..sessions.types import is_before
 from .summarization import Outcome, SummarizationService, has_news
 from .summary_text import is_finished
 

@@ -1,10 +1,9 @@
 """Conversations, kept as files that the user owns (docs/reference/session-file.md)."""
 
-from .listing import SessionFilter, SessionList
+from .catalogue.rows import SessionFilter, SessionList
 from .manager import SessionManager
 from .session import ChatSession, Messages
 from .storage import Entry, JSONFileStorage, MemoryStorage, SessionStorage
-from .timestamps import instant
 from .types import (
     AgentSettings,
     ContextWindowConfig,
@@ -12,6 +11,7 @@ from .types import (
     SessionMetadata,
     ToolExecutionPolicy,
     ToolSettings,
+    instant,
 )
 
 __all__ = [

@@ -13,11 +13,10 @@ from ..core.aio import finish, in_thread
 from ..core.ids import new_session_id
 from ..errors import InvalidRequest, MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from ..protocol.messages import now
-from .cache import DocumentCache
-from .codec import Document, NotASession, assemble, disassemble
-from .index import SessionIndex, Table
-from .listing import ALL, Key, Row, SessionFilter, SessionList, key_of, row_of_session
-from .pages import joined, parsed
+from .catalogue.index import SessionIndex, Table
+from .catalogue.pages import joined, parsed
+from .catalogue.rows import ALL, Key, Row, SessionFilter, SessionList, key_of, row_of_session
+from .codec import Document, DocumentCache, NotASession, assemble, disassemble
 from .session import ChatSession
 from .storage.base import SessionChanged, SessionStorage
 from .storage.json_files import JSONFileStorage
@@ -74,10 +73,21 @@ class SessionManager:
         agent_settings: AgentSettings | None = None,
         session_id: str | None = None,
         labels: Mapping[str, JsonValue] | None = None,
+        prepare: Callable[[ChatSession], None] | None = None,
     ) -> ChatSession:
-        """A new, stored session; its id is ten hexadecimal digits unless one is given.
+        """Store a new session and return it.
 
-        ``labels`` are ``title``, ``tags``, ``pinned``, ``archived``.
+        Args:
+            model: the full name of its model.
+            system_prompt: its first message.
+            source_file: the name of the file that the system prompt is from.
+            tool_settings: which tools it offers.
+            agent_settings: which agents it may call.
+            session_id: ten hexadecimal digits if none is given.
+            labels: ``title``, ``tags``, ``pinned``, ``archived``.
+            prepare: changes the session before it is stored, as first messages and own keys of
+                the metadata do, so that it is complete after one write. It is called again when a
+                new id happens to be taken.
 
         Raises:
             SessionExists: the given id is taken.
@@ -99,6 +109,8 @@ class SessionManager:
             session = ChatSession(metadata)
             if system_prompt is not None:
                 session.set_system_prompt(system_prompt, source_file)
+            if prepare is not None:
+                prepare(session)
             try:
                 create = partial(self.storage.create, session.session_id)
                 await finish(self._write(session, create))
@@ -106,6 +118,7 @@ class SessionManager:
                 if session_id is not None:
                     raise
             else:
+                session.saved()
                 return session
 
     async def get(self, session_id: str) -> ChatSession:

@@ -11,9 +11,9 @@ from mochi_project.console import as_json, plain_lines, progress, table
 from mochi_server.core.aio import in_thread
 from mochi_server.core.files import replace_file
 from mochi_server.errors import MochiError
-from mochi_server.sessions.exporting import ExportFormat, export_session
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.storage import JSONFileStorage
+from mochi_server.sessions.transfer.exporting import ExportFormat, export_session
 
 from .action import Action, Console, Options, add_json
 

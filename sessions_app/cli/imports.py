@@ -10,8 +10,8 @@ from django.conf import settings
 from mochi_project.console import as_json, progress, table
 from mochi_server.core.aio import in_daemon_thread
 from mochi_server.errors import MochiError, SessionExists
-from mochi_server.sessions.importing import CannotImport, Imported, import_session
 from mochi_server.sessions.manager import SessionManager
+from mochi_server.sessions.transfer.importing import CannotImport, Imported, import_session
 
 from .action import Action, Console, Options, add_json
 

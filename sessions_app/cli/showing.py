@@ -7,9 +7,9 @@ import argparse
 import orjson
 
 from mochi_project.console import as_json, plain_lines
-from mochi_server.sessions.exporting import as_markdown
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.transfer.exporting import as_markdown
 
 from .action import Action, Console, Options, add_json
 

@@ -11,11 +11,10 @@ import anyio
 
 from ...core.aio import finish_in_thread, in_thread
 from ...errors import MochiError, SessionBusy
-from . import steps
+from . import file_operations as files
 from .base import Entry, Hold, SessionStorage, check_session_id
-from .folder import scan
+from .file_operations import Taken, scan
 from .locks import KeyedLocks, remove, remove_idle
-from .steps import Taken
 
 _HEADS_AT_ONCE = 500
 
@@ -43,44 +42,44 @@ class JSONFileStorage(SessionStorage):
 
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
         """See the base class."""
-        return await in_thread(steps.read, session_id, self._path(session_id))
+        return await in_thread(files.read, session_id, self._path(session_id))
 
     async def signature(self, session_id: str) -> tuple[int, ...]:
         """``(mtime_ns, size, inode)``."""
-        return await in_thread(steps.signature_at, session_id, self._path(session_id))
+        return await in_thread(files.signature_at, session_id, self._path(session_id))
 
     async def read_head(self, session_id: str, size: int) -> bytes:
         """See the base class."""
-        return await in_thread(steps.read_head, session_id, os.fspath(self._path(session_id)), size)
+        return await in_thread(files.read_head, session_id, os.fspath(self._path(session_id)), size)
 
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         """See the base class."""
         heads: list[bytes | MochiError] = []
         for start in range(0, len(session_ids), _HEADS_AT_ONCE):
             some = session_ids[start : start + _HEADS_AT_ONCE]
-            heads += await in_thread(steps.read_heads, self.folder, some, size)
+            heads += await in_thread(files.read_heads, self.folder, some, size)
         return heads
 
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """By a temporary file, flushed to disk and renamed; mode and group of the file stay."""
-        return await finish_in_thread(steps.write, session_id, self._path(session_id), parts)
+        return await finish_in_thread(files.write, session_id, self._path(session_id), parts)
 
     async def replace(
         self, session_id: str, signature: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:
         """In one step of a thread; each step costs a switch."""
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
-        return await finish_in_thread(steps.replace, session_id, path, lock, signature, parts)
+        return await finish_in_thread(files.replace, session_id, path, lock, signature, parts)
 
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """See the base class; its lock file is there from now on."""
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
-        return await finish_in_thread(steps.create, session_id, path, lock, parts)
+        return await finish_in_thread(files.create, session_id, path, lock, parts)
 
     async def delete(self, session_id: str) -> None:
         """See the base class."""
         locks = [self._lock_path(session_id, kind) for kind in ("lock", "claim")]
-        await finish_in_thread(steps.delete, session_id, self._path(session_id), locks)
+        await finish_in_thread(files.delete, session_id, self._path(session_id), locks)
 
     async def entries(self) -> list[Entry]:
         """See the base class; temporary files of crashed processes are removed on the way."""
@@ -88,7 +87,7 @@ class JSONFileStorage(SessionStorage):
 
     async def generation(self) -> object | None:
         """The folder's time of change: every rename moves it."""
-        return await in_thread(steps.generation, self.folder)
+        return await in_thread(files.generation, self.folder)
 
     async def aclose(self) -> None:
         """Remove the lock files that nobody holds."""
@@ -139,7 +138,7 @@ class JSONFileStorage(SessionStorage):
         """A descriptor that is taken is never lost to a cancellation."""
         taken: list[Taken] = []
         try:
-            await finish_in_thread(steps.take_lock, session_id, self._path(session_id), path, taken)
+            await finish_in_thread(files.take_lock, session_id, self._path(session_id), path, taken)
         except BaseException:
             for each in taken:
                 remove(each.handle, path)
@@ -169,7 +168,7 @@ class _FileHold(Hold):
         if taken is None:
             raise RuntimeError("The hold has ended.")
         return await finish_in_thread(
-            steps.write_and_let_go, self.session_id, self._path, parts, taken, self._lock
+            files.write_and_let_go, self.session_id, self._path, parts, taken, self._lock
         )
 
     async def give_back(self) -> None:

@@ -13,7 +13,7 @@ from mochi_project.console import as_json, plain, progress, table
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.storage import JSONFileStorage
-from mochi_server.sessions.upgrading import Migration, Outcome, migrate_files
+from mochi_server.sessions.transfer.upgrading import Migration, Outcome, migrate_files
 from sessions_app.cli.action import Options, add_json
 
 COLUMNS = ("SESSION", "VERSION", "OUTCOME", "BACKUP")

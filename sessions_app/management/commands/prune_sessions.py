@@ -14,7 +14,7 @@ from mochi_project.console import as_json, can_ask, confirmed, duration, moment_
 from mochi_server.core.progress import counted
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.manager import SessionManager
-from mochi_server.sessions.pruning import Pruned, PruneRule, find_prunable, prune
+from mochi_server.sessions.transfer.pruning import Pruned, PruneRule, find_prunable, prune
 from sessions_app.cli.action import Options, add_json
 from sessions_app.cli.listing import lines_table
 

@@ -1,0 +1,68 @@
+"""What of a session can be found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import orjson
+from pydantic import JsonValue
+
+from ..codec import NotASession, breathe, disassemble
+from ..migration import NotMetadata, read_metadata
+from ..types import SessionMetadata
+from .text_folding import apart, normal
+
+_BREATH = 256
+"""Messages read before other threads may run."""
+
+_SEPARATOR = "\n\n"
+
+
+class Contents(NamedTuple):
+    """The texts of a session, by where they stand: the columns of the index, in their order."""
+
+    title: str = ""
+    tags: str = ""
+    summary: str = ""
+    """And the topics."""
+    user: str = ""
+    assistant: str = ""
+    tool: str = ""
+
+
+def contents_of(data: bytes, session_id: str) -> Contents | None:
+    """The texts of a session file, ready for the index; None when it is no session."""
+    try:
+        document = disassemble(data)
+        metadata = read_metadata(orjson.loads(document.head), session_id)
+    except (NotASession, NotMetadata):
+        return None
+    said: dict[str, list[str]] = {"user": [], "assistant": [], "tool": []}
+    for number, line in enumerate(document.lines, start=1):
+        _add(said, orjson.loads(line))
+        if number % _BREATH == 0:
+            breathe()
+    texts = {role: _SEPARATOR.join(found) for role, found in said.items()}
+    return Contents(*map(_joined, _head(metadata)), **texts)
+
+
+def _add(said: dict[str, list[str]], message: JsonValue) -> None:
+    match message:
+        case {"role": str() as role, "content": str() as text} if role in said:
+            # One by one: all at once would hold the interpreter lock for long.
+            said[role].append(_ready(text))
+
+
+def _head(metadata: SessionMetadata) -> tuple[list[str], list[str], list[str]]:
+    summary = metadata.summary
+    told = [] if summary is None else [summary.summary, *summary.topics]
+    return [metadata.title or ""], metadata.tags, told
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return _SEPARATOR.join(map(_ready, texts))
+
+
+def _ready(text: str) -> str:
+    return apart(normal(text))

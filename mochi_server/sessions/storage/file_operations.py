@@ -1,0 +1,286 @@
+"""Blocking steps with the file of a session and its locks; for a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...core.files import NOT_PLAIN, PLAIN, flush_folder, make_folder, read_plain, replace_file
+from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
+from .base import SESSION_ID, Entry, SessionChanged, check_session_id
+from .locks import remove, take
+
+
+class Taken(NamedTuple):
+    """A lock file in hand."""
+
+    handle: int
+    signature: tuple[int, ...] | None
+    """Of the session, as it is now."""
+
+    def let_go(self, path: Path) -> None:
+        """Give the file of this path back.
+
+        That of a session stays for the next time: making again what was just removed takes long.
+        """
+        if self.signature is None:
+            remove(self.handle, path)
+        else:
+            os.close(self.handle)
+
+
+@contextlib.contextmanager
+def _named(session_id: str) -> Iterator[None]:
+    """What the system says, as errors of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise _in_our_words(session_id, error) from error
+
+
+def _in_our_words(session_id: str, error: OSError) -> MochiError:
+    """A link, a folder or a socket of a session's name is no session."""
+    if error.errno in NOT_PLAIN:
+        return SessionNotFound(session_id=session_id)
+    reason = error.strerror or str(error)
+    message = f"The file of session {session_id!r} cannot be used: {reason}"
+    return StorageError(message, details={"session_id": session_id})
+
+
+def signature_at(session_id: str, path: Path) -> tuple[int, ...]:
+    """The signature of the file."""
+    with _named(session_id):
+        status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise SessionNotFound(session_id=session_id)
+    return signature_of(status)
+
+
+def read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
+    """The content and its signature."""
+    with _named(session_id):
+        content, status = read_plain(path)
+    return content, signature_of(status)
+
+
+def read_head(session_id: str, path: str, size: int) -> bytes:
+    """The first bytes, so many at most."""
+    with _named(session_id):
+        return _head(path, size)
+
+
+def _head(path: str, size: int) -> bytes:
+    handle = os.open(path, PLAIN)
+    try:
+        return os.read(handle, size)
+    finally:
+        os.close(handle)
+
+
+def read_heads(folder: Path, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+    """The same of many; what one of them raised stands in its place."""
+    start = os.fspath(folder)
+    return [_head_or_error(start, check_session_id(each), size) for each in session_ids]
+
+
+def _head_or_error(folder: str, session_id: str, size: int) -> bytes | MochiError:
+    path = f"{folder}/{session_id}.json"
+    try:
+        return _head(path, size)
+    except OSError as error:
+        return _in_our_words(session_id, error)
+
+
+def write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
+    """Replace or create, atomically and durably; the new signature."""
+    try:
+        return signature_of(replace_file(path, parts, private=True))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(session_id=session_id, reason=reason) from error
+
+
+def create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
+    """Write what is not there yet, under its lock, whose file stays.
+
+    Raises:
+        SessionExists: it is there, or somebody has the lock.
+    """
+    taken: list[Taken] = []
+    if not os.path.lexists(path):
+        take_lock(session_id, path, lock, taken)
+    if not taken:  # or somebody is making it just now
+        raise SessionExists(session_id=session_id)
+    if os.path.lexists(path):
+        taken[0].let_go(lock)
+        raise SessionExists(session_id=session_id)
+    try:
+        signature = write(session_id, path, parts)
+    except BaseException:
+        taken[0].let_go(lock)
+        raise
+    os.close(taken[0].handle)
+    return signature
+
+
+def delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
+    """Remove the file, durably, and those of its locks."""
+    signature_at(session_id, path)
+    with _named(session_id):
+        path.unlink()
+        flush_folder(path.parent)
+    for lock in locks:  # held by who deletes, or by nobody
+        with contextlib.suppress(OSError):
+            lock.unlink()
+
+
+def take_lock(session_id: str, path: Path, lock: Path, taken: list[Taken]) -> None:
+    """Put the lock file into ``taken``, unless somebody has it."""
+    try:
+        handle = _take_at(lock)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(session_id=session_id, reason=reason) from error
+    if handle is not None:
+        taken.append(Taken(handle, _known(path)))
+
+
+def _take_at(lock: Path) -> int | None:
+    try:
+        return take(lock)
+    except FileNotFoundError:
+        make_folder(lock.parent, private=True)
+        return take(lock)
+
+
+def _known(path: Path) -> tuple[int, ...] | None:
+    """The signature of what is stored, None when that is no session."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return signature_of(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def replace(
+    session_id: str, path: Path, lock: Path, signature: tuple[int, ...], parts: Iterable[bytes]
+) -> tuple[int, ...]:
+    """Take the lock, see that the file is still the one of this signature, write.
+
+    Raises:
+        SessionChanged: it is not, or somebody has the lock.
+    """
+    taken: list[Taken] = []
+    take_lock(session_id, path, lock, taken)
+    if not taken:
+        raise SessionChanged
+    if taken[0].signature != signature:
+        taken[0].let_go(lock)
+        raise SessionChanged
+    return write_and_let_go(session_id, path, parts, taken[0], lock)
+
+
+def write_and_let_go(
+    session_id: str, path: Path, parts: Iterable[bytes], taken: Taken, lock: Path
+) -> tuple[int, ...]:
+    """Write, and give the lock back, whatever comes of it."""
+    try:
+        return write(session_id, path, parts)
+    finally:
+        taken.let_go(lock)
+
+
+def generation(folder: Path) -> object | None:
+    """The time of the folder's last change."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_ino)
+
+
+logger = logging.getLogger(__name__)
+
+LEFTOVER = re.compile(rf"\.{SESSION_ID.pattern}\.[0-9a-f]{{16}}\.tmp")
+"""How ``files.replace_file`` names the temporary file of a session; other files are not ours."""
+
+LEFTOVER_SECONDS = 600
+"""A temporary file this old belongs to a process that crashed."""
+
+
+def signature_of(status: os.stat_result) -> tuple[int, ...]:
+    """``(mtime_ns, size, inode)``."""
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
+    """Every session file, and what looks like one.
+
+    Args:
+        folder: where they are.
+        tidy: remove leftovers of crashed processes on the way.
+
+    Raises:
+        StorageError: the folder is there, and cannot be listed.
+    """
+    try:
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _not_listed(folder, error) from error
+    try:
+        return _entries(place, tidy=tidy)
+    except OSError as error:
+        raise _not_listed(folder, error) from error
+    finally:
+        os.close(place)
+
+
+def _not_listed(folder: Path, error: OSError) -> StorageError:
+    return StorageError(f"{folder} cannot be listed: {error.strerror or error}")
+
+
+def _entries(place: int, *, tidy: bool) -> list[Entry]:
+    """The entries of an open folder; written for speed, a search does this with each query."""
+    found: list[Entry] = []
+    look, is_id, is_plain = os.stat, SESSION_ID.fullmatch, stat.S_ISREG
+    for name in os.listdir(place):
+        if not name.endswith(".json") or name.startswith("."):
+            if tidy and LEFTOVER.fullmatch(name):
+                _remove_leftover(name, place)
+            continue
+        try:
+            status = look(name, dir_fd=place, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        session_id, time_ns = name[:-5], status.st_mtime_ns
+        signature = (time_ns, status.st_size, status.st_ino)
+        if is_plain(status.st_mode) and is_id(session_id):
+            found.append(Entry(session_id, signature, time_ns // 1000))
+        else:
+            reason = _reason(status)
+            found.append(Entry(session_id, signature, time_ns // 1000, reason))
+    return found
+
+
+def _reason(status: os.stat_result) -> str:
+    """Why what looks like a session is none."""
+    if stat.S_ISREG(status.st_mode):
+        return "the file's name is not a session id"
+    return "not a plain file"
+
+
+def _remove_leftover(name: str, place: int) -> None:
+    with contextlib.suppress(OSError):
+        status = os.stat(name, dir_fd=place, follow_symlinks=False)
+        if time.time() - status.st_mtime > LEFTOVER_SECONDS:
+            logger.info("Removing %s, left by a process that crashed", name)
+            os.unlink(name, dir_fd=place)

@@ -1,0 +1,114 @@
+"""Removing sessions that nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ...core.progress import Advance
+from ...errors import JSONObject, MochiError, SessionNotFound
+from ..manager import SessionManager
+from ..session import ChatSession
+from ..types import is_before
+
+
+@dataclass(frozen=True, slots=True)
+class PruneRule:
+    """Which sessions go: those of which everything named here is true. Pinned ones never do.
+
+    Raises:
+        ValueError: nothing is named, which would take everything.
+    """
+
+    before: datetime | None = None
+    """Changed last before this moment. A session whose time nobody can read stays."""
+    empty: bool = False
+    """Nobody said anything in it: there is no message but a system prompt."""
+    archived: bool = False
+    """Put away."""
+
+    def __post_init__(self) -> None:
+        if not (self.before or self.empty or self.archived):
+            raise ValueError("A rule must name something.")
+
+    def may_match(self, line: JSONObject) -> bool:
+        """Whether a line of the list does not speak against it."""
+        if line["pinned"] or (self.archived and not line["archived"]):
+            return False
+        if self.empty and line["message_count"] not in {0, 1}:
+            return False
+        return self._is_old(line["updated_at"])
+
+    def matches(self, session: ChatSession) -> bool:
+        """Whether the session is one of those."""
+        metadata = session.metadata
+        if metadata.pinned or (self.archived and not metadata.archived):
+            return False
+        if self.empty and any(message.role != "system" for message in session.messages):
+            return False
+        return self._is_old(metadata.updated_at)
+
+    def _is_old(self, updated_at: object) -> bool:
+        return self.before is None or is_before(updated_at, self.before)
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What became of those that a rule took."""
+
+    deleted: list[str] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    """Why a session stayed, by its id: a turn runs, it changed meanwhile, it cannot be removed."""
+
+
+async def find_prunable(
+    sessions: SessionManager, rule: PruneRule, advance: Advance | None = None
+) -> list[JSONObject]:
+    """The lines of the list (``SessionList.entries``) whose sessions the rule takes.
+
+    Raises:
+        StorageError: the folder cannot be listed.
+    """
+    lines = [line for line in (await sessions.list()).entries if rule.may_match(line)]
+    if not rule.empty:
+        return lines
+    found = []
+    for done, line in enumerate(lines, start=1):
+        if await _is_empty(sessions, line):
+            found.append(line)
+        if advance is not None:
+            advance(done, len(lines))
+    return found
+
+
+async def _is_empty(sessions: SessionManager, line: JSONObject) -> bool:
+    """After a look at its messages: the count in the file is whatever its writer put there."""
+    try:
+        session = await sessions.get(str(line["session_id"]))
+    except MochiError:  # gone or broken meanwhile: no candidate
+        return False
+    return PruneRule(empty=True).matches(session)
+
+
+async def prune(
+    sessions: SessionManager,
+    rule: PruneRule,
+    session_ids: Sequence[str],
+    advance: Advance | None = None,
+) -> Pruned:
+    """Delete these sessions, each only if the rule still takes it and no turn runs in it."""
+    done = Pruned()
+    for number, session_id in enumerate(session_ids, start=1):
+        try:
+            if await sessions.delete(session_id, only_if=rule.matches):
+                done.deleted.append(session_id)
+            else:
+                done.kept[session_id] = "It has changed meanwhile."
+        except SessionNotFound:
+            done.kept[session_id] = "Somebody else has removed it."
+        except MochiError as error:
+            done.kept[session_id] = error.message
+        if advance is not None:
+            advance(number, len(session_ids))
+    return done

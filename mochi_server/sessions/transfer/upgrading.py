@@ -1,0 +1,129 @@
+"""Bringing files of old versions into the present shape, before a change would do it."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import orjson
+
+from ...core.aio import in_thread
+from ...core.progress import Advance
+from ...errors import MochiError, SessionBusy, SessionNotFound
+from ..codec import NotASession, assemble, disassemble
+from ..migration import OLD_VERSIONS, version_of
+from ..session import ChatSession
+from ..storage.base import Entry
+from ..storage.json_files import JSONFileStorage
+
+
+class Outcome(str, Enum):
+    """What became of a file."""
+
+    OLD = "old"
+    """It would be migrated; nothing was written."""
+    MIGRATED = "migrated"
+    BUSY = "busy"
+    """A turn is running in it: try again later."""
+    FAILED = "failed"
+    """It cannot be read, or not be written; it is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file that is not in the present shape."""
+
+    session_id: str
+    version: str | None
+    """Of its format as it was; None where it cannot be read."""
+    outcome: Outcome
+    backup: str | None = None
+    """The name of the old file, which lies beside the new one."""
+    reason: str | None = None
+    """Why it failed."""
+
+
+async def migrate_files(
+    storage: JSONFileStorage, *, write: bool = False, advance: Advance | None = None
+) -> list[Migration]:
+    """Every file of an old version, and every one that cannot be read; others are not named.
+
+    A file that is migrated gets the metadata of today and one line for each message; its times
+    stay, so that it keeps its place in the list. The old one stays beside it as
+    ``{session_id}.json.{version}.bak``. Files of newer versions are left alone.
+
+    Args:
+        storage: the folder.
+        write: without, nothing is changed.
+        advance: is told how many files were looked at, of how many.
+
+    Raises:
+        StorageError: the folder cannot be listed.
+    """
+    entries = sorted(await storage.entries())
+    found = []
+    for number, entry in enumerate(entries, start=1):
+        with suppress(SessionNotFound):  # it went away meanwhile
+            if (migration := await _migrate(storage, entry, write=write)) is not None:
+                found.append(migration)
+        if advance is not None:
+            advance(number, len(entries))
+    return found
+
+
+async def _migrate(storage: JSONFileStorage, entry: Entry, *, write: bool) -> Migration | None:
+    version: str | None = None
+    try:
+        _, version = await _read(storage, entry)
+        if version not in OLD_VERSIONS:
+            return None
+        if not write:
+            return Migration(entry.session_id, version, Outcome.OLD)
+        return await _rewrite(storage, entry.session_id)
+    except SessionNotFound:
+        raise
+    except SessionBusy:
+        return Migration(entry.session_id, version, Outcome.BUSY)
+    except (MochiError, NotASession, OSError) as error:
+        reason = error.message if isinstance(error, MochiError) else str(error)
+        return Migration(entry.session_id, version, Outcome.FAILED, reason=reason)
+
+
+async def _read(storage: JSONFileStorage, entry: Entry) -> tuple[ChatSession, str]:
+    if entry.problem is not None:
+        raise NotASession(entry.problem)
+    content, _ = await storage.read(entry.session_id)
+    document = await in_thread(disassemble, content)
+    version = version_of(orjson.loads(document.head))
+    return ChatSession.from_document(document, entry.session_id), version
+
+
+async def _rewrite(storage: JSONFileStorage, session_id: str) -> Migration | None:
+    """Migrate it while nobody else can change it; what it is now counts."""
+    async with storage.claim(session_id), storage.lock(session_id) as hold:
+        entry = Entry(session_id, hold.signature or ())
+        session, version = await _read(storage, entry)
+        if version not in OLD_VERSIONS:
+            return None
+        path = storage.folder / f"{session_id}.json"
+        backup = await in_thread(_keep, path, version)
+        try:
+            await hold.write(assemble(session.document()))
+        finally:
+            if backup.samefile(path):  # nothing was written
+                backup.unlink()
+    return Migration(session_id, version, Outcome.MIGRATED, backup=backup.name)
+
+
+def _keep(path: Path, version: str) -> Path:
+    """Another name for the file, which is replaced and not written over: mode and time stay."""
+    for number in itertools.count(1):
+        times = "" if number == 1 else f".{number}"
+        backup = path.with_name(f"{path.name}.{version}{times}.bak")
+        with suppress(FileExistsError):
+            backup.hardlink_to(path)
+            return backup
+    raise AssertionError  # count() does not end

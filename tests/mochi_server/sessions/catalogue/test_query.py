@@ -1,0 +1,145 @@
+"""What a person types, asked of a real index."""
+# ruff: noqa: RUF001 - letters of many scripts
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mochi_server.sessions.catalogue.database import SearchFile
+from mochi_server.sessions.catalogue.document import Contents
+from mochi_server.sessions.catalogue.query import MOST_CHARACTERS, MOST_WORDS, parse
+from mochi_server.sessions.catalogue.snippets import passage_of
+from mochi_server.sessions.catalogue.tables import Indexed
+from mochi_server.sessions.catalogue.text_folding import apart, fold, normal, together
+
+SAID = {
+    "python": "How do I use asyncio in Python? See asyncio.gather(*tasks) and snake_case names.",
+    "coffee": "The café in Zürich serves crème brûlée. Don't forget C++ and naïve ideas!",
+    "japanese": "東京都の天気はどうですか。Python入門を読みました。",
+    "chinese": "我想学习编程，北京的天气很好。",
+    "korean": "나는 학교에서 파이썬을 배웁니다.",
+    "thai": "ภาษาไทยไม่มีช่องว่าง",
+    "greek": "Η γρήγορη αλεπού. ΟΔΥΣΣΕΑΣ",
+    "wide": "ＦＵＬＬ ｗｉｄｔｈ letters, ﬁne ligatures",
+    "torn": "a NUL \0 here and half a pair \ud83d there",
+}
+
+
+@pytest.fixture(scope="module")
+def index():
+    found = SearchFile(None)
+    found.prepare()
+    texts = {name: apart(normal(text)) for name, text in SAID.items()}
+    found.put([Indexed(name, "1", Contents(user=text)) for name, text in texts.items()])
+    yield found
+    found.close()
+
+
+def found(index, text):
+    query = parse(text)
+    return {hit.session_id for hit in index.find(query)} if query else set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("asyncio python", {"python"}),
+        ("asyncio zürich", set()),
+        ("PYTHON", {"python", "japanese"}),
+        ("asyn", {"python"}),
+        ("asyn python", set()),
+        ("asyn* python", {"python"}),
+        ('"asyncio in python"', {"python"}),
+        ('"python in asyncio"', set()),
+        ('"how do i', {"python"}),
+        ('"asyncio in pyth*"', {"python"}),
+        ("asyncio.gather", {"python"}),
+        ("snake_case", {"python"}),
+        ("python -asyncio", {"japanese"}),
+        ('python -"asyncio in"', {"japanese"}),
+        ("python -zürich", {"python", "japanese"}),
+        ("cafe", {"coffee"}),
+        ("café", {"coffee"}),
+        ("CREME brulee", {"coffee"}),
+        ("naive", {"coffee"}),
+        ("don't", {"coffee"}),
+        ("c++", {"coffee"}),
+        ("東京", {"japanese"}),
+        ("天気", {"japanese"}),
+        ("京", {"japanese", "chinese"}),
+        ("京東", set()),
+        ("Python入門", {"japanese"}),
+        ("学习", {"chinese"}),
+        ("天气 北京", {"chinese"}),
+        ("学校", set()),
+        ("학교", {"korean"}),
+        ("ไทย", {"thai"}),
+        ("γρήγορη", {"greek"}),
+        ("full width", {"wide"}),
+        ("ｆｕｌｌ", {"wide"}),
+        ("fine", {"wide"}),
+        ("half there", {"torn"}),
+        ("here", {"torn"}),
+    ],
+)
+def test_a_query_finds_what_a_person_expects(index, text, expected):
+    assert found(index, text) == expected
+
+
+def test_only_what_is_unwanted_finds_all_others(index):
+    assert found(index, "-python") == SAID.keys() - {"python", "japanese"}
+
+
+@pytest.mark.parametrize("text", ["", "  ", "-", '"', '""', "***", "?!", '-- - "-', "\0", "\ud800"])
+def test_a_query_without_a_word_is_none(text):
+    assert not parse(text)
+
+
+@pytest.mark.parametrize("text", ["a*", "東*", '"c"'])
+def test_one_letter_is_a_whole_word(text):
+    (term,) = parse(text).wanted
+    assert not term.prefix
+
+
+@pytest.mark.parametrize("word", ["AND", "OR", "NOT", "NEAR", "user:", "^python", "{user}", "(a"])
+def test_what_the_index_has_a_meaning_for_is_a_word_like_any_other(index, word):
+    assert found(index, f"asyncio {word}") <= {"python"}
+
+
+def test_long_queries_are_cut():
+    words = sum(len(term.words) for term in parse("ab " * 300).wanted)
+    assert words == MOST_WORDS
+    assert sum(len(w) for term in parse("x" * 9000).wanted for w in term.words) == MOST_CHARACTERS
+
+
+PIECES = st.sampled_from(
+    ['"', "*", "-", "^", "(", ")", ":", "+", "'", "{", "}", "AND", "OR", "NOT", "NEAR(", " ", "\0",
+     "\ud800", "東", "é", "ß", "İ", "ﬁ", "\x1f", "\\", "%", "_", "python", "asyncio", "user :"]
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(st.text(), st.lists(PIECES, max_size=12).map("".join)))
+@example('NEAR("a" "b", 2)')
+@example("user : python")
+@example('"' * 500)
+@example("-" * 500 + "a")
+@example("\U0003134a \U00016100")
+def test_no_query_is_an_error(index, text):
+    query = parse(text)
+    if query:
+        for hit in index.find(query):
+            passage_of(index.contents(hit.session_id), query)
+
+
+@given(st.text(st.characters()))
+def test_folding_moves_no_character(text):
+    assert len(fold(text)) == len(text)
+
+
+@given(st.text())
+def test_what_was_put_apart_comes_together(text):
+    plain = normal(text)
+    assert together(apart(plain)) == plain
