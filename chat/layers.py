@@ -11,7 +11,6 @@ groups.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import random
 import shutil
@@ -28,6 +27,7 @@ from channels.layers import BaseChannelLayer
 
 from mochi_server.core.aio import finish_in_thread
 from mochi_server.core.files import make_folder
+from mochi_server.core.leases import FileLock, is_locked
 
 OWNER = "owner"
 SUFFIX = ".json"
@@ -141,7 +141,7 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
 class _Owned:
     """A channel of this process."""
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: FileLock) -> None:
         self.path = path
         self.lock = lock
         self.messages: deque[Message] = deque()
@@ -156,7 +156,7 @@ class _Owned:
             shutil.rmtree(gone, ignore_errors=True)
             if not gone.exists():
                 break
-        os.close(self.lock)
+        self.lock.release()
 
     def may_have_changed(self) -> bool:
         """Whether a look into the folder may find something new.
@@ -194,7 +194,7 @@ class _Owned:
         """Somebody has removed the folder, or what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         lock = _make(self.path)
-        os.close(self.lock)
+        self.lock.release()
         self.lock = lock
 
 
@@ -204,18 +204,17 @@ def _open(path: Path, made: list[_Owned]) -> None:
     _sweep(path.parent)
 
 
-def _make(path: Path) -> int:
+def _make(path: Path) -> FileLock:
     """Make the folder of a channel, and its lock before it has its name: none is seen without."""
     make_folder(path.parent, private=True)
     new = path.with_name(f"{NEW}{path.name}")
     shutil.rmtree(new, ignore_errors=True)  # of an attempt that failed
     new.mkdir(mode=0o700)
-    lock = os.open(new / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    lock = FileLock.create(new / OWNER)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         new.rename(path)
     except BaseException:
-        os.close(lock)
+        lock.release()
         raise
     return lock
 
@@ -234,16 +233,9 @@ def _sweep(folder: Path) -> None:
 def _has_owner(path: Path) -> bool:
     """Whether a process holds the channel."""
     try:
-        lock = os.open(path / OWNER, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return is_locked(path / OWNER)
     except OSError:
         return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _put(path: Path, content: bytes, capacity: int) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -174,3 +175,27 @@ class BackgroundTasks:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=seconds)
+
+
+_LoopLocks = dict[str, tuple[asyncio.Lock, list[None]]]
+
+
+class KeyedLocks:
+    """One fair lock for each key in use. Bound to no event loop: each has its own."""
+
+    def __init__(self) -> None:
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLocks] = WeakKeyDictionary()
+
+    @contextlib.asynccontextmanager
+    async def holding(self, key: str) -> AsyncIterator[None]:
+        """Wait for the key, in order of arrival."""
+        turns = self._loops.setdefault(asyncio.get_running_loop(), {})
+        lock, users = turns.setdefault(key, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del turns[key]

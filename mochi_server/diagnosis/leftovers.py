@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..config import MochiServerSettings
 from ..core.aio import in_daemon_thread
+from ..core.leases import is_locked
 from ..core.progress import counted
-from ..embedded.locks import is_held
 from ..runtime import Runtime
 from ..sessions.storage.file_operations import LEFTOVER, LEFTOVER_SECONDS
 from .findings import Finding, note
@@ -51,7 +51,7 @@ def _in(folder: Path) -> list[Path]:
 def _is_left(channel: Path) -> bool:
     """Whether a channel has no process; one that is being made has another name."""
     with suppress(OSError):
-        return not channel.name.startswith(".") and not is_held(channel / "owner")
+        return not channel.name.startswith(".") and not is_locked(channel / "owner")
     return False
 
 

@@ -8,7 +8,6 @@ of a killed process), and when nobody held ``busy.lock`` for the idle time.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import secrets
@@ -18,10 +17,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
 
-from .locks import TAKEN, FileLock
+from ..core.leases import FileLock
 
 POLL_SECONDS: Final = 0.25
 PROMPT_CACHE_MEBIBYTES: Final = 128
+
+TAKEN: Final = 75
+"""Exit code of a child that finds another one running its model."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -90,10 +92,9 @@ def _announce(folder: Path, base_url: str, key: str) -> None:
     """
     temporary = folder / f"state.{os.getpid()}.tmp"
     temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    lock = FileLock.create(temporary)
     state = {"base_url": f"{base_url}/v1", "api_key": key, "pid": os.getpid()}
-    os.write(descriptor, json.dumps(state).encode())
+    os.write(lock.fileno(), json.dumps(state).encode())
     temporary.replace(folder / "state.json")
     # The descriptor stays open: it is the lock.
 

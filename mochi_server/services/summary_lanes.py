@@ -18,8 +18,8 @@ from pathlib import Path
 
 import anyio
 
+from ..core.leases import Lease, leases_in
 from ..errors import SessionBusy, StorageError
-from ..sessions.marks import Held, marks_of
 
 LOOK_SECONDS = 0.005
 """How soon a summary notices that another process needs its memory."""
@@ -62,8 +62,8 @@ class Lanes:
     """
 
     def __init__(self, *, sessions: Path | None, memories: Path | None) -> None:
-        self._sessions = marks_of(sessions)
-        self._by_memory = marks_of(memories)
+        self._sessions = leases_in(sessions)
+        self._by_memory = leases_in(memories)
         self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
 
     # What is to be done
@@ -74,24 +74,24 @@ class Lanes:
         Raises:
             StorageError: the folder cannot be written.
         """
-        self._sessions.set(session_id)
+        self._sessions.add(session_id)
 
     def unmark(self, session_id: str) -> None:
         """It need not be, unless somebody is just doing it."""
         with suppress(StorageError):  # where nothing can be written, nothing is marked
-            if (held := self._sessions.take(session_id)) is not None:
-                held.let_go(done=True)
+            if (held := self._sessions.acquire(session_id)) is not None:
+                held.release(done=True)
 
     def marked(self) -> list[str]:
         """What is to be summarised, the latest first."""
-        return self._sessions.names()
+        return self._sessions.pending()
 
     # Chats
 
     @contextmanager
     def turn(self, session_id: str, memory: str) -> Iterator[None]:
         """No summary in the background uses the memory, or works on the session."""
-        self._sessions.ask_for(session_id)
+        self._sessions.request(session_id)
         state = self._memories[memory]
         state.turns += 1
         state.idle.clear()
@@ -109,7 +109,7 @@ class Lanes:
         state = self._memories.get(memory)
         if state is not None and state.running is not None:
             state.running.cancel()
-        self._by_memory.ask_for(digest_of(memory))
+        self._by_memory.request(digest_of(memory))
 
     # Summaries
 
@@ -149,23 +149,23 @@ class Lanes:
                 await work()
                 done = True
             if done:
-                taken[0].let_go(done=True)
+                taken[0].release(done=True)
         return done
 
-    def _take_all(self, session_id: str, memory: str, stack: ExitStack) -> list[Held]:
+    def _take_all(self, session_id: str, memory: str, stack: ExitStack) -> list[Lease]:
         """The marks of session and memory, given back by the stack; none without both."""
-        session = self._sessions.take(session_id)
+        session = self._sessions.acquire(session_id)
         if session is None:
             return []
-        stack.callback(session.let_go, done=False)
-        of_memory = self._by_memory.take(digest_of(memory))
+        stack.callback(session.release, done=False)
+        of_memory = self._by_memory.acquire(digest_of(memory))
         if of_memory is None:
             return []
-        stack.callback(of_memory.let_go, done=True)
+        stack.callback(of_memory.release, done=True)
         return [session, of_memory]
 
     @contextmanager
-    def _cancellable(self, memory: str, taken: Sequence[Held]) -> Iterator[anyio.CancelScope]:
+    def _cancellable(self, memory: str, taken: Sequence[Lease]) -> Iterator[anyio.CancelScope]:
         """A scope that is cancelled when somebody needs the memory, or the session."""
         state = self._memories[memory]
         state.running = scope = anyio.CancelScope()
@@ -185,19 +185,19 @@ class Lanes:
             StorageError: the folder cannot be written.
         """
         until = anyio.current_time() + seconds
-        self._sessions.ask_for(session_id)
-        while (held := self._sessions.take(session_id)) is None:
+        self._sessions.request(session_id)
+        while (held := self._sessions.acquire(session_id)) is None:
             if anyio.current_time() > until:
                 raise SessionBusy(f"Session {session_id!r} is just being summarised.")
             await anyio.sleep(LOOK_SECONDS)
         try:
             yield
         finally:
-            held.let_go(done=True)
+            held.release(done=True)
 
 
-async def _watch(taken: Sequence[Held], scope: anyio.CancelScope) -> None:
-    while not any(held.is_wanted for held in taken):  # noqa: ASYNC110 - of other processes
+async def _watch(taken: Sequence[Lease], scope: anyio.CancelScope) -> None:
+    while not any(held.is_requested for held in taken):  # noqa: ASYNC110 - of other processes
         await anyio.sleep(LOOK_SECONDS)
     scope.cancel()
 

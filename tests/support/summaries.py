@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio
 
+from mochi_server.core.leases import FileLeases
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
-from mochi_server.sessions.marks import FileMarks
 
 from .fake_ollama import FakeOllama
 from .turns import MODEL, Bench, bench
@@ -79,7 +79,7 @@ async def said(engine: Bench, *texts: str, model: str = MODEL, **fields: Any) ->
 
 def marked(engine: Bench) -> list[str]:
     """The sessions that the next start will summarise."""
-    return FileMarks(engine.settings.sessions_state_path / "summaries").names()
+    return FileLeases(engine.settings.sessions_state_path / "summaries").pending()
 
 
 async def begun(engine: Bench, ollama: FakeOllama, session_id: str) -> None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import anyio
 
 from ...core.aio import in_thread
 from ...core.files import make_folder
+from ...core.leases import FileLock
 from ...core.logs import outside_request
 from ...errors import SessionNotFound, StorageError
 from .. import SessionManager
 from ..codec import breathe
-from ..storage.locks import take
 from .database import SearchFile
 from .document import contents_of
 from .rows import Row
@@ -140,15 +138,15 @@ class Indexer:
         if path is None:
             yield
             return
-        lock = path.with_name(f"{path.name}.lock")
-        while (handle := await in_thread(_take, lock)) is None:
+        lock = FileLock(path.with_name(f"{path.name}.lock"))
+        while not await in_thread(_acquire, lock):
             done = len(await self.in_thread(self._known_or_none))
             self.indexing = Indexing(min(done, len(look.rows)), len(look.rows))
             await anyio.sleep(_LOOK_SECONDS)
         try:
             yield
         finally:
-            os.close(handle)
+            lock.release()
 
     def _known_or_none(self) -> Mapping[str, str]:
         try:
@@ -215,10 +213,10 @@ class Indexer:
             self._thread = None
 
 
-def _take(path: Path) -> int | None:
+def _acquire(lock: FileLock) -> bool:
     try:
-        make_folder(path.parent, private=True)
-        return take(path)
+        make_folder(lock.path.parent, private=True)
+        return lock.acquire()
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(f"The search index cannot be used: {reason}") from error

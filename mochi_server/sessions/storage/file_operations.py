@@ -13,27 +13,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...core.files import NOT_PLAIN, PLAIN, flush_folder, make_folder, read_plain, replace_file
+from ...core.leases import FileLock
 from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
 from .base import SESSION_ID, Entry, SessionChanged, check_session_id
-from .locks import remove, take
 
 
 class Taken(NamedTuple):
     """A lock file in hand."""
 
-    handle: int
+    lock: FileLock
     signature: tuple[int, ...] | None
     """Of the session, as it is now."""
 
-    def let_go(self, path: Path) -> None:
-        """Give the file of this path back.
+    def release(self) -> None:
+        """Give the lock back.
 
-        That of a session stays for the next time: making again what was just removed takes long.
+        The file of an existing session's lock stays: removing and creating it again takes long.
         """
-        if self.signature is None:
-            remove(self.handle, path)
-        else:
-            os.close(self.handle)
+        self.lock.release(remove=self.signature is None)
 
 
 @contextlib.contextmanager
@@ -119,14 +116,14 @@ def create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> t
     if not taken:  # or somebody is making it just now
         raise SessionExists(session_id=session_id)
     if os.path.lexists(path):
-        taken[0].let_go(lock)
+        taken[0].release()
         raise SessionExists(session_id=session_id)
     try:
         signature = write(session_id, path, parts)
     except BaseException:
-        taken[0].let_go(lock)
+        taken[0].release()
         raise
-    os.close(taken[0].handle)
+    taken[0].lock.release()
     return signature
 
 
@@ -143,21 +140,22 @@ def delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
 
 def take_lock(session_id: str, path: Path, lock: Path, taken: list[Taken]) -> None:
     """Put the lock file into ``taken``, unless somebody has it."""
+    file_lock = FileLock(lock)
     try:
-        handle = _take_at(lock)
+        acquired = _acquire(file_lock)
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(session_id=session_id, reason=reason) from error
-    if handle is not None:
-        taken.append(Taken(handle, _known(path)))
+    if acquired:
+        taken.append(Taken(file_lock, _known(path)))
 
 
-def _take_at(lock: Path) -> int | None:
+def _acquire(lock: FileLock) -> bool:
     try:
-        return take(lock)
+        return lock.acquire()
     except FileNotFoundError:
-        make_folder(lock.parent, private=True)
-        return take(lock)
+        make_folder(lock.path.parent, private=True)
+        return lock.acquire()
 
 
 def _known(path: Path) -> tuple[int, ...] | None:
@@ -182,19 +180,19 @@ def replace(
     if not taken:
         raise SessionChanged
     if taken[0].signature != signature:
-        taken[0].let_go(lock)
+        taken[0].release()
         raise SessionChanged
-    return write_and_let_go(session_id, path, parts, taken[0], lock)
+    return write_and_release(session_id, path, parts, taken[0])
 
 
-def write_and_let_go(
-    session_id: str, path: Path, parts: Iterable[bytes], taken: Taken, lock: Path
+def write_and_release(
+    session_id: str, path: Path, parts: Iterable[bytes], taken: Taken
 ) -> tuple[int, ...]:
     """Write, and give the lock back, whatever comes of it."""
     try:
         return write(session_id, path, parts)
     finally:
-        taken.let_go(lock)
+        taken.release()
 
 
 def generation(folder: Path) -> object | None:

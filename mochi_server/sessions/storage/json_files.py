@@ -9,12 +9,12 @@ from pathlib import Path
 
 import anyio
 
-from ...core.aio import finish_in_thread, in_thread
+from ...core.aio import KeyedLocks, finish_in_thread, in_thread
+from ...core.leases import remove_free_locks
 from ...errors import MochiError, SessionBusy
 from . import file_operations as files
 from .base import Entry, Hold, SessionStorage, check_session_id
 from .file_operations import Taken, scan
-from .locks import KeyedLocks, remove, remove_idle
 
 _HEADS_AT_ONCE = 500
 
@@ -91,7 +91,7 @@ class JSONFileStorage(SessionStorage):
 
     async def aclose(self) -> None:
         """Remove the lock files that nobody holds."""
-        await finish_in_thread(remove_idle, self.folder / ".locks")
+        await finish_in_thread(remove_free_locks, self.folder / ".locks")
 
     @asynccontextmanager
     async def _lock(self, session_id: str) -> AsyncIterator[Hold]:
@@ -101,7 +101,7 @@ class JSONFileStorage(SessionStorage):
             while (taken := await self._take(session_id, path)) is None:
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, 0.02)
-            hold = _FileHold(self, session_id, taken, path)
+            hold = _FileHold(self, session_id, taken)
             try:
                 yield hold
             finally:
@@ -125,7 +125,7 @@ class JSONFileStorage(SessionStorage):
         try:
             yield taken.signature
         finally:
-            await _let_go(taken, path)
+            await _release(taken)
 
     def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
         """See the base class."""
@@ -141,26 +141,25 @@ class JSONFileStorage(SessionStorage):
             await finish_in_thread(files.take_lock, session_id, self._path(session_id), path, taken)
         except BaseException:
             for each in taken:
-                remove(each.handle, path)
+                each.lock.release(remove=True)
             raise
         return taken[0] if taken else None
 
 
-async def _let_go(taken: Taken, path: Path) -> None:
+async def _release(taken: Taken) -> None:
     """Give a lock file back, in a thread only where that touches the disk."""
     if taken.signature is None:
-        await finish_in_thread(taken.let_go, path)
+        await finish_in_thread(taken.release)
     else:
-        taken.let_go(path)
+        taken.release()
 
 
 class _FileHold(Hold):
     """Writes and gives the lock back in one step of a thread: each step costs a switch."""
 
-    def __init__(self, storage: JSONFileStorage, session_id: str, taken: Taken, lock: Path) -> None:
+    def __init__(self, storage: JSONFileStorage, session_id: str, taken: Taken) -> None:
         super().__init__(storage, session_id, taken.signature)
         self._path = storage.folder / f"{session_id}.json"
-        self._lock = lock
         self._taken: Taken | None = taken
 
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -168,11 +167,11 @@ class _FileHold(Hold):
         if taken is None:
             raise RuntimeError("The hold has ended.")
         return await finish_in_thread(
-            files.write_and_let_go, self.session_id, self._path, parts, taken, self._lock
+            files.write_and_release, self.session_id, self._path, parts, taken
         )
 
     async def give_back(self) -> None:
         """End the hold, unless a write has."""
         if self._taken is not None:
             taken, self._taken = self._taken, None
-            await _let_go(taken, self._lock)
+            await _release(taken)

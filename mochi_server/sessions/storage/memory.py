@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from ...core.aio import KeyedLocks
 from ...errors import SessionBusy, SessionExists, SessionNotFound
 from .base import Entry, Hold, SessionStorage, check_session_id
-from .locks import KeyedLocks
 
 
 class MemoryStorage(SessionStorage):

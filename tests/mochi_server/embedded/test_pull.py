@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from mochi_server.config import load_settings
+from mochi_server.core.leases import FileLock
 from mochi_server.core.progress import StreamProgress
 from mochi_server.embedded import download
 from mochi_server.embedded.catalogue import CATALOGUE, CatalogueModel, HubSource, WheelSource
-from mochi_server.embedded.locks import FileLock
 from mochi_server.embedded.pull import PullError, pull, run_pull
 from tests.support.certificates import trusting_all
 from tests.support.local_model import weights

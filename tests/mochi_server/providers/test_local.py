@@ -19,8 +19,8 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_server.config.installation import own_command
+from mochi_server.core.leases import FileLock, is_locked
 from mochi_server.embedded.engine import Engine
-from mochi_server.embedded.locks import FileLock, is_held
 from mochi_server.errors import (
     ContextOverflow,
     ModelNotFound,
@@ -271,9 +271,9 @@ async def test_the_last_user_to_leave_ends_the_child(own_folder):
     owner = running_folder(own_folder) / "child.lock"
     await one.aclose()
     assert "Paris" in (await answer(other, ask("What is the capital of France?")))[0]
-    assert is_held(owner)
+    assert is_locked(owner)
     await other.aclose()
-    assert not is_held(owner)
+    assert not is_locked(owner)
 
 
 async def test_users_that_start_at_the_same_time_share_one_child(own_folder):
@@ -291,7 +291,7 @@ async def test_an_idle_model_is_unloaded_and_comes_back(own_folder):
     await answer(provider, ask("Hi"))
     first = child_pid(provider)
     owner = running_folder(own_folder) / "child.lock"
-    await until(lambda: not is_held(owner))
+    await until(lambda: not is_locked(owner))
     assert "Paris" in (await answer(provider, ask("What is the capital of France?")))[0]
     assert child_pid(provider) != first
     await provider.aclose()
@@ -359,10 +359,10 @@ async def test_two_processes_share_a_child_which_ends_when_both_are_killed(own_f
     await answer(provider, ask("Hi"))
     assert child_pid(provider) == pids[0], "the other user keeps it alive"
     await provider.aclose()
-    assert is_held(owner)
+    assert is_locked(owner)
     users[1].kill()
     await users[1].wait()
-    await until(lambda: not is_held(owner), 3)
+    await until(lambda: not is_locked(owner), 3)
     for user in users:
         await user.aclose()
 
@@ -396,8 +396,10 @@ async def test_replacing_a_file_leaves_the_replies_of_the_old_one_alone(own_fold
         chunks = [chunk async for chunk in stream]
     assert isinstance(chunks[-1], Finish)
     assert chunks[-1].reason in ("stop", "length")
-    await until(lambda: not is_held(old / "child.lock"))
-    assert len([path for path in (own_folder / ".run").glob("*/child.lock") if is_held(path)]) == 1
+    await until(lambda: not is_locked(old / "child.lock"))
+    assert (
+        len([path for path in (own_folder / ".run").glob("*/child.lock") if is_locked(path)]) == 1
+    )
     assert len(provider.clients()) == 1
     await provider.aclose()
 
@@ -411,7 +413,7 @@ async def test_a_file_that_was_replaced_while_nobody_used_it_has_its_child_ended
     file.unlink()
     shutil.copyfile(source, file)
     await answer(provider, ask("Hi", max_tokens=1))
-    await until(lambda: not is_held(owner))
+    await until(lambda: not is_locked(owner))
     await provider.aclose()
 
 
@@ -424,7 +426,7 @@ async def test_a_child_that_came_back_has_the_only_client(own_folder):
         seen.append(client)
         os.kill(child_pid(provider), signal.SIGKILL)
         owner = running_folder(own_folder) / "child.lock"
-        await until(lambda: not is_held(owner))  # noqa: B023 - awaited at once
+        await until(lambda: not is_locked(owner))  # noqa: B023 - awaited at once
     assert len(set(map(id, seen))) == 3
     assert [client.closed for client in seen] == [True, True, False]
     await provider.aclose()

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from mochi_server.sessions.marks import FileMarks
+from mochi_server.core.leases import FileLeases
 from tests.support.summaries import (
     HELLO,
     WRITTEN,
@@ -83,10 +83,10 @@ async def interrupted(folder, ollama, *models):
             ids.append(await engine.session(model))
             async with engine.sessions.edit(ids[-1]) as session:
                 session.append(*exchange(HELLO, "I am fine."))
-        marks = FileMarks(engine.settings.sessions_state_path / "summaries")
+        leases = FileLeases(engine.settings.sessions_state_path / "summaries")
         for session_id in reversed(ids):
-            marks.set(session_id)
-            marks.ask_for(session_id)  # its time is finer than the file system's own
+            leases.add(session_id)
+            leases.request(session_id)  # its time is finer than the file system's own
     return ids
 
 

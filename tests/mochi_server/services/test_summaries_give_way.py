@@ -8,9 +8,9 @@ import json
 import anyio
 import pytest
 
+from mochi_server.core.leases import FileLeases
 from mochi_server.errors import ShuttingDown
 from mochi_server.services import summarization
-from mochi_server.sessions.marks import FileMarks
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from tests.support.agents import write_skill
 from tests.support.fake_ollama import FakeOllama
@@ -204,9 +204,9 @@ async def test_a_start_catches_up_one_after_the_other_and_only_what_was_interrup
     async with bench(tmp_path, ollama) as engine:
         ids = [await said(engine, f"{HELLO} {number}") for number in range(3)]
         old = await said(engine, "Never marked")
-    marks = FileMarks(engine.settings.sessions_state_path / "summaries")
+    leases = FileLeases(engine.settings.sessions_state_path / "summaries")
     for name in (*ids, "gone"):
-        marks.set(name)
+        leases.add(name)
     async with summarising(tmp_path, ollama) as engine:
         engine.runtime.start()
         await until(lambda: marked(engine) == [])

@@ -12,13 +12,13 @@ import sys
 import anyio
 import pytest
 
+from mochi_server.core.leases import FileLock
 from mochi_server.errors import InvalidRequest, StorageError
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions import MemoryStorage, SessionFilter, SessionManager
 from mochi_server.sessions.catalogue.database import has_full_text
 from mochi_server.sessions.catalogue.indexing import Indexing
 from mochi_server.sessions.catalogue.search import SessionSearch
-from mochi_server.sessions.storage.locks import take
 from mochi_server.sessions.types import ConversationSummary
 from tests.support.turns import bench
 
@@ -295,12 +295,12 @@ async def test_while_another_process_indexes_what_is_there_is_used(shelf):
     await shelf.add("one", "needle")
     assert await shelf.found("needle") == ["one"]
     await shelf.add("two", "needle")
-    handle = take(shelf.path.with_name("search.sqlite3.lock"))
-    assert handle is not None
+    lock = FileLock(shelf.path.with_name("search.sqlite3.lock"))
+    assert lock.acquire()
     found = await shelf.search.search("needle", wait_seconds=0.05)
     assert [each["session_id"] for each in found.sessions] == ["one"]
     assert found.indexing == Indexing(1, 2)
-    os.close(handle)
+    lock.release()
     found = await shelf.search.search("needle", wait_seconds=None)
     assert {each["session_id"] for each in found.sessions} == {"one", "two"}
     assert found.indexing is None

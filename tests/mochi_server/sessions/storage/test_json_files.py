@@ -9,10 +9,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mochi_server.core.leases import FileLock
 from mochi_server.errors import SessionNotFound, StorageError
 from mochi_server.sessions import JSONFileStorage, SessionManager
 from mochi_server.sessions.storage.file_operations import LEFTOVER_SECONDS
-from mochi_server.sessions.storage.locks import take
 
 
 async def test_nothing_but_the_session_is_left_behind(tmp_path: Path):
@@ -140,9 +140,9 @@ async def test_a_look_whether_a_claim_is_idle_refuses_no_turn(tmp_path: Path):
     """Whoever tidies up takes each lock for a moment to see that nobody holds it."""
     storage = JSONFileStorage(tmp_path)
     await storage.create("one", [b"{}"])
-    look = take(tmp_path / ".locks" / "one.claim")
-    assert look is not None
-    asyncio.get_running_loop().call_later(0.001, os.close, look)
+    claim = FileLock(tmp_path / ".locks" / "one.claim")
+    assert claim.acquire()
+    asyncio.get_running_loop().call_later(0.001, claim.release)
     async with storage.claim("one") as signature:
         assert signature is not None
 
