@@ -21,7 +21,7 @@ import anyio
 from channels.layers import channel_layers
 
 from mochi_server.chat.approvals import ApprovalBroker, ApprovalRequest, Decision, Pending
-from mochi_server.core.aio import finish
+from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import (
     ConfirmationNotFound,
     ConfirmationUnavailable,
@@ -84,10 +84,10 @@ class ChannelLayerApprovals(ApprovalBroker):
         pending = _Pending(self, listener, waiting)
         try:
             await listener.open()
-            await finish(self.in_thread(self._store.put, pending.question))
+            await run_to_completion(self.in_thread(self._store.put, pending.question))
             yield pending
         finally:
-            await finish(self._leave(listener, pending))
+            await run_to_completion(self._leave(listener, pending))
 
     def _join(self, waiting: WaitingQuestion) -> DecisionListener:
         """Have this process listen; without a pause, so that nobody else ends it meanwhile."""
@@ -135,7 +135,7 @@ class ChannelLayerApprovals(ApprovalBroker):
         if not (_ID.fullmatch(session_id) and _ID.fullmatch(confirmation_id)):
             raise ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
         # Somebody who hangs up now must not leave a question claimed and not decided.
-        await finish(self._decide(session_id, confirmation_id, decision))
+        await run_to_completion(self._decide(session_id, confirmation_id, decision))
 
     async def _decide(self, session_id: str, confirmation_id: str, decision: Decision) -> None:
         listener = self._listeners.get(asyncio.get_running_loop())
@@ -216,7 +216,7 @@ class ChannelLayerApprovals(ApprovalBroker):
         Raises:
             ToolConfirmationTimeout: nobody has, and nobody can any more.
         """
-        if not await finish(self.in_thread(self._store.expire, pending.question)):
+        if not await run_to_completion(self.in_thread(self._store.expire, pending.question)):
             listener.look_soon()
             with anyio.move_on_after(CLAIMED_SECONDS):
                 await asyncio.wait({pending.waiting.future})

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 from mochi_server.chat.approvals import ApprovalRequest, Decision
-from mochi_server.core.aio import BackgroundTasks, finish
+from mochi_server.core.aio import BackgroundTasks, run_to_completion
 from mochi_server.errors import ConfirmationUnavailable
 
 from .question_store import QuestionStore, StoredQuestion
@@ -146,7 +146,7 @@ class DecisionListener:
     async def _look(self, channel: str) -> None:
         """Find decisions without a signal; open again what has vanished from the cache."""
         ids = [each for each, waiting in self.waiting.items() if not waiting.future.done()]
-        state = await finish(self._in_thread(self._store.look, channel, ids))
+        state = await run_to_completion(self._in_thread(self._store.look, channel, ids))
         for each in state.answered:
             await self._fetch(each)
         missing = set(state.missing)
@@ -164,7 +164,7 @@ class DecisionListener:
         """Whoever claimed it has died before it could decide, or the cache was emptied."""
         waiting.missing = 0
         try:
-            await finish(self._in_thread(self._store.put, self.question(waiting)))
+            await run_to_completion(self._in_thread(self._store.put, self.question(waiting)))
         finally:  # also where this task is to end: then whoever ends it takes the question out
             if waiting.id not in self.waiting or waiting.future.done():
                 self.left.append(self.question(waiting))

@@ -25,7 +25,7 @@ import orjson
 from channels.exceptions import ChannelFull
 from channels.layers import BaseChannelLayer
 
-from mochi_server.core.aio import finish_in_thread
+from mochi_server.core.aio import in_thread_to_completion
 from mochi_server.core.files import make_folder
 from mochi_server.core.leases import FileLock, is_locked
 
@@ -87,7 +87,7 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         self.require_valid_channel_name(name)
         made: list[_Owned] = []
         try:
-            await finish_in_thread(_open, self.folder / name, made)
+            await in_thread_to_completion(_open, self.folder / name, made)
         except BaseException:
             for owned in made:
                 owned.end()
@@ -104,7 +104,7 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         """
         self.require_valid_channel_name(channel)
         content = orjson.dumps(message)
-        await finish_in_thread(_put, self.folder / channel, content, self.capacity)
+        await in_thread_to_completion(_put, self.folder / channel, content, self.capacity)
 
     async def receive(self, channel: str) -> Message:
         """Wait for the next message of a channel of this process; messages come oldest first.
@@ -119,7 +119,7 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         try:
             while not owned.messages:
                 if owned.may_have_changed():
-                    await finish_in_thread(owned.take_all, self.expiry)
+                    await in_thread_to_completion(owned.take_all, self.expiry)
                 if not owned.messages:
                     await asyncio.sleep(self.poll)
         except (asyncio.CancelledError, GeneratorExit):

@@ -28,7 +28,7 @@ from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
 from mochi_server.chat import Notes
-from mochi_server.core.aio import finish
+from mochi_server.core.aio import run_to_completion
 from mochi_server.core.ids import new_uuid
 from mochi_server.errors import (
     MochiError,
@@ -67,7 +67,7 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
         raise
     except asyncio.CancelledError:  # the client has left
         if made:
-            await finish(_take_back(runtime, session_id))
+            await run_to_completion(_take_back(runtime, session_id))
         raise
 
 
@@ -100,13 +100,13 @@ async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -
         made.append(await runtime.sessions.create(model, session_id=session_id))
 
     try:
-        await finish(create(payload.model))
+        await run_to_completion(create(payload.model))
     except SessionExists:  # two first messages at once: wait until the other one has made it
         async with runtime.sessions.edit(session_id):
             return False
     except asyncio.CancelledError:  # the client has left meanwhile
         if made:
-            await finish(_take_back(runtime, session_id))
+            await run_to_completion(_take_back(runtime, session_id))
         raise
     return True
 

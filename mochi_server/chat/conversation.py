@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from ..core.aio import finish, in_thread_if
+from ..core.aio import in_thread_if, run_to_completion
 from ..errors import ContextOverflow, ProviderError
 from ..protocol.events import Event
 from ..protocol.messages import AssistantMessage, ToolMessage
@@ -118,7 +118,7 @@ class Conversation:
 
     async def store(self, *messages: AssistantMessage | ToolMessage) -> None:
         """Append, to the end even when the client leaves meanwhile."""
-        await finish(self._append(messages))
+        await run_to_completion(self._append(messages))
 
     def _check_size(self, reply: Reply) -> None:
         """End a reply of which enough has come.

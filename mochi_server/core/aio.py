@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -72,7 +73,7 @@ async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.
     return answer.result()
 
 
-async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
+async def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run it to its end even when the caller is cancelled meanwhile; only then is that passed on.
 
     For short steps that must not stop half-way, such as a write.
@@ -80,7 +81,7 @@ async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
     return await _to_the_end(asyncio.get_running_loop().create_task(coroutine))
 
 
-async def finish_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def in_thread_to_completion(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """``in_thread``, to its end even when the caller is cancelled meanwhile."""
     loop = asyncio.get_running_loop()
     return await _to_the_end(loop.run_in_executor(_files, partial(function, *args, **kwargs)))
@@ -96,6 +97,15 @@ async def _to_the_end(future: asyncio.Future[T]) -> T:
         if not future.cancelled() and (error := future.exception()) is not None:
             logger.exception("A step of a cancelled task failed", exc_info=error)
         raise
+
+
+def yield_to_loop() -> None:
+    """Let the event loop have the interpreter lock; else a thread keeps it for 5 ms at a time.
+
+    A real sleep, however short: merely offering the lock (``sched_yield``) starves the loop,
+    because each offer restarts the 5 ms after which it may insist.
+    """
+    time.sleep(0)
 
 
 async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
@@ -123,7 +133,7 @@ async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T,
             else:
                 yield step[0]
     finally:
-        await finish(_end(tasks))
+        await run_to_completion(_end(tasks))
 
 
 async def _pump(

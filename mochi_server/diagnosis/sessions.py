@@ -11,14 +11,14 @@ from pathlib import Path
 import orjson
 
 from ..constants import FORMAT_VERSION
-from ..core.aio import in_daemon_thread
+from ..core.aio import in_daemon_thread, yield_to_loop
 from ..core.files import read_plain
 from ..core.progress import counted
 from ..errors import JSONObject, MochiError
 from ..runtime import Runtime
 from ..sessions import SessionManager
 from ..sessions.catalogue.index import PREFIX_BYTES
-from ..sessions.codec import NotASession, breathe, disassemble, open_prefix
+from ..sessions.codec import NotASession, disassemble, open_prefix
 from ..sessions.migration import OLD_VERSIONS, NotMetadata, read_metadata, version_of
 from ..sessions.storage.base import Entry
 from ..sessions.storage.file_operations import scan
@@ -82,7 +82,7 @@ def survey_of(folder: Path, seconds: float) -> Survey:
             found.left = len(entries) - number
             break
         if number % BREATH == 0:
-            breathe()
+            yield_to_loop()
         _note(found, folder / f"{entry.session_id}.json", entry)
     return found
 

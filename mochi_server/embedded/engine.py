@@ -33,7 +33,7 @@ import anyio
 
 from ..config import child_environment
 from ..config.installation import install_command
-from ..core.aio import finish_in_thread, in_thread
+from ..core.aio import in_thread, in_thread_to_completion
 from ..core.leases import FileLock, is_locked
 from ..errors import ProviderError, ProviderUnreachable
 from .child import TAKEN
@@ -144,7 +144,7 @@ class Engine:
 
     async def _detach_unused(self) -> None:
         if self._left and not self.uses:
-            await finish_in_thread(self._detach)
+            await in_thread_to_completion(self._detach)
 
     def _detach(self) -> None:
         with self._attaching:

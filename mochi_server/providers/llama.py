@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from ..core.aio import finish
+from ..core.aio import run_to_completion
 from ..embedded.engine import Endpoint, Engine
 from ..errors import JSONObject
 from .base import ModelRequest
@@ -85,7 +85,7 @@ class ServedModel:
 
     async def _close_unused(self, client: LlamaServer) -> None:
         if not client.uses and (self._left or client is not self.client) and not client.closed:
-            await finish(client.aclose())
+            await run_to_completion(client.aclose())
 
     async def leave(self) -> None:
         """Take no new requests; the child may end after the present ones."""

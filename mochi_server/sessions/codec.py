@@ -19,7 +19,6 @@ are written back byte for byte. Any other layout of the same JSON is read as wel
 from __future__ import annotations
 
 import json
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import TypeGuard
 
 import orjson
 
+from ..core.aio import yield_to_loop
 from ..core.json_limits import STORED_LEVELS, is_too_deep, may_be_too_deep
 from ..errors import JSONObject
 
@@ -38,15 +38,6 @@ _END = b"\n  ]"
 _BOM = b"\xef\xbb\xbf"
 _BREATH = 512
 """Lines handled before other threads may run, about a millisecond."""
-
-
-def breathe() -> None:
-    """Let the event loop have the interpreter lock, which it would else get only every 5 ms.
-
-    A real sleep, however short: merely offering the lock (``sched_yield``) starves who waits for
-    it, because each offer restarts the 5 ms after which it may insist.
-    """
-    time.sleep(0)
 
 
 TOO_DEEP = f"nested more than {STORED_LEVELS} levels deep"
@@ -150,7 +141,7 @@ def _checked(document: Document) -> Document | None:
         for number, line in enumerate(document.lines, start=1):
             orjson.loads(line)
             if number % _BREATH == 0:
-                breathe()
+                yield_to_loop()
     except orjson.JSONDecodeError:
         return None
     return document

@@ -9,7 +9,7 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from ..core.aio import finish, in_thread
+from ..core.aio import in_thread, run_to_completion
 from ..core.ids import new_session_id
 from ..errors import InvalidRequest, MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from ..protocol.messages import now
@@ -113,7 +113,7 @@ class SessionManager:
                 prepare(session)
             try:
                 create = partial(self.storage.create, session.session_id)
-                await finish(self._write(session, create))
+                await run_to_completion(self._write(session, create))
             except SessionExists:
                 if session_id is not None:
                     raise
@@ -166,7 +166,7 @@ class SessionManager:
             yield session
             if session.changed:
                 session.touch()
-                await finish(self._write(session, hold.write))
+                await run_to_completion(self._write(session, hold.write))
                 session.saved()
 
     async def update(self, session_id: str, change: Callable[[ChatSession], None]) -> ChatSession:
@@ -185,7 +185,7 @@ class SessionManager:
                 change(session)
                 if session.changed:
                     session.touch()
-                    await finish(self._write(session, write))
+                    await run_to_completion(self._write(session, write))
                     session.saved()
                     return session
         async with self.edit(session_id) as session:
@@ -223,7 +223,7 @@ class SessionManager:
         async with self._exclusively(session_id), self.storage.lock(session_id):
             if only_if is not None and not only_if(await self.get(session_id)):
                 return False
-            await finish(self._delete(session_id))
+            await run_to_completion(self._delete(session_id))
             return True
 
     @asynccontextmanager

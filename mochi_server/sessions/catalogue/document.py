@@ -8,7 +8,8 @@ from typing import NamedTuple
 import orjson
 from pydantic import JsonValue
 
-from ..codec import NotASession, breathe, disassemble
+from ...core.aio import yield_to_loop
+from ..codec import NotASession, disassemble
 from ..migration import NotMetadata, read_metadata
 from ..types import SessionMetadata
 from .text_folding import apart, normal
@@ -42,7 +43,7 @@ def contents_of(data: bytes, session_id: str) -> Contents | None:
     for number, line in enumerate(document.lines, start=1):
         _add(said, orjson.loads(line))
         if number % _BREATH == 0:
-            breathe()
+            yield_to_loop()
     texts = {role: _SEPARATOR.join(found) for role, found in said.items()}
     return Contents(*map(_joined, _head(metadata)), **texts)
 

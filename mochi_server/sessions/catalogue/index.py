@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from ...core.aio import in_thread
+from ...core.aio import in_thread, yield_to_loop
 from ...errors import MochiError, SessionNotFound
-from ..codec import breathe
 from ..storage.base import Entry, SessionStorage
 from .pages import Page
 from .rows import (
@@ -222,7 +221,7 @@ def _rows_of_prefixes(
     long: list[Entry] = []
     for number, (entry, head) in enumerate(zip(entries, heads, strict=True), start=1):
         if number % _BREATH == 0:
-            breathe()
+            yield_to_loop()
         if isinstance(head, SessionNotFound):
             continue
         if isinstance(head, MochiError):

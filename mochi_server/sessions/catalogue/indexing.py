@@ -11,13 +11,12 @@ from typing import NamedTuple, TypeVar
 
 import anyio
 
-from ...core.aio import in_thread
+from ...core.aio import in_thread, yield_to_loop
 from ...core.files import make_folder
 from ...core.leases import FileLock
 from ...core.logs import outside_request
 from ...errors import SessionNotFound, StorageError
 from .. import SessionManager
-from ..codec import breathe
 from .database import SearchFile
 from .document import contents_of
 from .rows import Row
@@ -198,7 +197,7 @@ class Indexer:
     def _enter(self, batch: list[tuple[str, str, bytes]]) -> None:
         entries = []
         for session_id, signature, data in batch:
-            breathe()
+            yield_to_loop()
             entries.append(Indexed(session_id, signature, contents_of(data, session_id)))
         self._file.put(entries)
 

@@ -7,8 +7,8 @@ from itertools import islice
 
 import orjson
 
+from ...core.aio import yield_to_loop
 from ...errors import JSONObject
-from ..codec import breathe
 from .rows import ALL, Key, Row, SessionFilter, SessionList, cursor_behind
 
 _BREATH = 512
@@ -56,7 +56,7 @@ def _objects(lines: list[bytes]) -> list[JSONObject]:
     for number, line in enumerate(lines, start=1):
         objects.append(orjson.loads(line))
         if number % _BREATH == 0:
-            breathe()
+            yield_to_loop()
     return objects
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import orjson
 
+from ...core.aio import yield_to_loop
 from ...core.progress import Progress
 from ...errors import InvalidRequest, JSONObject
 from .. import MemoryStorage, SessionFilter, SessionManager
-from ..codec import breathe
 from .cursors import foreign_cursor, read_cursor, write_cursor
 from .database import SearchFile
 from .document import Contents
@@ -159,7 +159,7 @@ class SessionSearch:
 
     def _entry(self, query: Query, look: Look, hit: Hit) -> JSONObject:
         """A line of the list, and why it was found."""
-        breathe()
+        yield_to_loop()
         try:
             contents = self._file.contents(hit.session_id)
         except Damaged:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 
-from ...core.aio import KeyedLocks, finish_in_thread, in_thread
+from ...core.aio import KeyedLocks, in_thread, in_thread_to_completion
 from ...core.leases import remove_free_locks
 from ...errors import MochiError, SessionBusy
 from . import file_operations as files
@@ -62,24 +62,26 @@ class JSONFileStorage(SessionStorage):
 
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """By a temporary file, flushed to disk and renamed; mode and group of the file stay."""
-        return await finish_in_thread(files.write, session_id, self._path(session_id), parts)
+        return await in_thread_to_completion(files.write, session_id, self._path(session_id), parts)
 
     async def replace(
         self, session_id: str, signature: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:
         """In one step of a thread; each step costs a switch."""
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
-        return await finish_in_thread(files.replace, session_id, path, lock, signature, parts)
+        return await in_thread_to_completion(
+            files.replace, session_id, path, lock, signature, parts
+        )
 
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """See the base class; its lock file is there from now on."""
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
-        return await finish_in_thread(files.create, session_id, path, lock, parts)
+        return await in_thread_to_completion(files.create, session_id, path, lock, parts)
 
     async def delete(self, session_id: str) -> None:
         """See the base class."""
         locks = [self._lock_path(session_id, kind) for kind in ("lock", "claim")]
-        await finish_in_thread(files.delete, session_id, self._path(session_id), locks)
+        await in_thread_to_completion(files.delete, session_id, self._path(session_id), locks)
 
     async def entries(self) -> list[Entry]:
         """See the base class; temporary files of crashed processes are removed on the way."""
@@ -91,7 +93,7 @@ class JSONFileStorage(SessionStorage):
 
     async def aclose(self) -> None:
         """Remove the lock files that nobody holds."""
-        await finish_in_thread(remove_free_locks, self.folder / ".locks")
+        await in_thread_to_completion(remove_free_locks, self.folder / ".locks")
 
     @asynccontextmanager
     async def _lock(self, session_id: str) -> AsyncIterator[Hold]:
@@ -138,7 +140,9 @@ class JSONFileStorage(SessionStorage):
         """A descriptor that is taken is never lost to a cancellation."""
         taken: list[Taken] = []
         try:
-            await finish_in_thread(files.take_lock, session_id, self._path(session_id), path, taken)
+            await in_thread_to_completion(
+                files.take_lock, session_id, self._path(session_id), path, taken
+            )
         except BaseException:
             for each in taken:
                 each.lock.release(remove=True)
@@ -149,7 +153,7 @@ class JSONFileStorage(SessionStorage):
 async def _release(taken: Taken) -> None:
     """Give a lock file back, in a thread only where that touches the disk."""
     if taken.signature is None:
-        await finish_in_thread(taken.release)
+        await in_thread_to_completion(taken.release)
     else:
         taken.release()
 
@@ -166,7 +170,7 @@ class _FileHold(Hold):
         taken, self._taken = self._taken, None
         if taken is None:
             raise RuntimeError("The hold has ended.")
-        return await finish_in_thread(
+        return await in_thread_to_completion(
             files.write_and_release, self.session_id, self._path, parts, taken
         )
 

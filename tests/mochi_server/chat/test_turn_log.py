@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mochi_server.chat import LogReader, TurnLog, TurnRegistry, turns
-from mochi_server.core.aio import finish
+from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import InternalError, ShuttingDown
 from mochi_server.protocol.events import ContentDelta, Done, Event, ThinkingDelta
 from tests.support.turns import kinds, read_all, text_of
@@ -175,7 +175,7 @@ async def test_a_turn_that_was_ended_gets_the_time_to_save_whatever_the_limit_wa
 
     class Saving(Script):
         async def release(self) -> None:
-            await finish(saved.wait())
+            await run_to_completion(saved.wait())
 
     registry = TurnRegistry()
     registry.start(Saving())
@@ -198,7 +198,7 @@ async def test_a_turn_that_never_ends_holds_up_no_shutdown(
 
     class Stuck(Script):
         async def release(self) -> None:
-            await finish(never.wait())
+            await run_to_completion(never.wait())
 
     registry = TurnRegistry()
     registry.start(Stuck())
