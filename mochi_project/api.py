@@ -35,8 +35,8 @@ from sessions_app.summary_api import router as summary_router
 from tools_app.api import router as tools_router
 
 from .docs import OfflineSwagger
-from .errors import install
 from .health import health_of
+from .http.errors import install
 from .openapi import documented, finish
 from .responses import json_response
 from .runtime import get_runtime

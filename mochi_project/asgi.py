@@ -20,9 +20,9 @@ if not hasattr(settings, "MOCHI"):
     )
 django.setup(set_prefix=False)
 
-from .gate import Gate, Receive, Scope, Send, refuse  # noqa: E402 - after the set-up
-from .handler import MochiASGIHandler  # noqa: E402
-from .lifespan import Lifespan  # noqa: E402
+from .http.gate import Gate, Receive, Scope, Send, refuse  # noqa: E402 - after the set-up
+from .http.handler import MochiASGIHandler  # noqa: E402
+from .http.lifespan import Lifespan  # noqa: E402
 
 
 class Protocols:

@@ -13,8 +13,7 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.server.startup import folder_problem, is_public
 from mochi_server.sessions.catalogue.database import has_full_text
 
-from .backends import HANDLERS, InvalidBackend
-from .shared import shared_problems
+from .backends import HANDLERS, InvalidBackend, shared_problems
 
 
 @register
@@ -81,7 +80,7 @@ def check_search(**_: object) -> list[CheckMessage]:
 def check_prompts(**_: object) -> list[CheckMessage]:
     """``prompts.W001``: prompt files can be used by sessions."""
     # With it comes all that the doctor looks at: a quarter of the start of any command.
-    from mochi_server.diagnosis.prompts import ADVICE, prompt_problem  # noqa: PLC0415
+    from mochi_server.diagnosis.extensions import ADVICE, prompt_problem  # noqa: PLC0415
 
     paths = sorted(settings.MOCHI.system_prompts_path.glob("*.*"))
     problems = [prompt_problem(path) for path in paths if path.suffix in {".md", ".txt"}]

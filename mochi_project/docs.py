@@ -15,7 +15,7 @@ from ninja.openapi.docs import DocsBase
 
 from mochi_server.core.aio import in_thread
 
-from .errors import not_found
+from .http.errors import not_found
 
 FOLDER = Path(ninja.__file__).parent / "static" / "ninja"
 

@@ -12,7 +12,7 @@ from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import load_settings
 from mochi_server.core.logs import logging_config
 
-from .shared import approvals_of, caches_of, channel_layers_of
+from .backends import approvals_of, caches_of, channel_layers_of
 
 MOCHI = load_settings()
 
@@ -25,7 +25,7 @@ CHANNEL_LAYERS = channel_layers_of(MOCHI)
 
 DEBUG = False
 SECRET_KEY = secrets.token_urlsafe(50)  # Django wants one; nothing here is signed.
-ALLOWED_HOSTS = ["*"]  # mochi_project.gate checks the Host before Django sees a request.
+ALLOWED_HOSTS = ["*"]  # mochi_project.http.gate checks the Host before Django sees a request.
 USE_TZ = True
 TIME_ZONE = None  # with a name Django sets TZ for this process and all that it starts
 USE_I18N = False
@@ -40,7 +40,7 @@ INSTALLED_APPS = [
     "agents_app",
     "prompts_app",
 ]
-MIDDLEWARE = ["mochi_project.middleware.plain_http"]
+MIDDLEWARE = ["mochi_project.http.handler.plain_http"]
 if MOCHI.cors_origins:
     from corsheaders.defaults import default_headers
 

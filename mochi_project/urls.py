@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, path, re_path, resolve
 
-from . import errors
 from .api import api
 from .docs import asset
+from .http import errors
 
 handler400 = errors.bad_request
 handler403 = errors.forbidden

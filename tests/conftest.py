@@ -16,8 +16,8 @@ from django.test import AsyncClient
 from hypothesis import HealthCheck
 from hypothesis import settings as of_hypothesis
 
+from mochi_project.backends import approvals_of, caches_of, channel_layers_of
 from mochi_project.runtime import forget_runtime, get_runtime
-from mochi_project.shared import approvals_of, caches_of, channel_layers_of
 from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
 from tests.support.certificates import trust_one

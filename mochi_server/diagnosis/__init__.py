@@ -1,8 +1,7 @@
 """What is well with a server's data and surroundings, and what is not; nothing is changed."""
 
-from .checks import CHECKS
 from .findings import Check, Finding, Level, error, note, ok, warning
-from .run import Report, diagnose
+from .run import CHECKS, Report, diagnose
 
 __all__ = [
     "CHECKS",

@@ -9,8 +9,13 @@ import anyio
 
 from ..errors import JSONObject
 from ..runtime import Runtime
-from .checks import CHECKS
+from .configuration import look_at_reach, look_at_variables
+from .extensions import look_at_agents, look_at_prompts, look_at_tools
 from .findings import Check, Finding, Level, error
+from .folders import look_at_folders, look_at_leftovers
+from .machine import look_at_machine, look_at_redis, look_at_space
+from .models import MOST_SECONDS, look_at_providers, look_at_windows
+from .sessions import look_at_sessions
 
 CLOSE_SECONDS = 2.0
 
@@ -77,3 +82,20 @@ async def _close(runtime: Runtime) -> None:
     """The loader first: it ends what the others would wait for."""
     for part in (runtime.tool_loader, runtime.tools, runtime.agents, runtime.providers):
         await part.aclose()
+
+
+CHECKS = (
+    Check(topic="server", look=look_at_machine),
+    Check(topic="settings", look=look_at_variables),
+    Check(topic="security", look=look_at_reach),
+    Check(topic="folders", look=look_at_folders),
+    Check(topic="folders", look=look_at_space),
+    Check(topic="folders", look=look_at_leftovers),
+    Check(topic="models", look=look_at_providers, seconds=MOST_SECONDS),
+    Check(topic="models", look=look_at_windows),
+    Check(topic="tools", look=look_at_tools),
+    Check(topic="agents", look=look_at_agents),
+    Check(topic="prompts", look=look_at_prompts),
+    Check(topic="sessions", look=look_at_sessions),
+    Check(topic="several processes", look=look_at_redis),
+)

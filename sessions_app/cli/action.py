@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import OutputWrapper
 
-from mochi_project.console import plain
+from mochi_project.management.console import plain
 from mochi_server.sessions.manager import SessionManager
 
 

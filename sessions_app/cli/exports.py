@@ -7,7 +7,7 @@ from pathlib import Path
 
 from django.core.management.base import CommandError
 
-from mochi_project.console import as_json, plain_lines, progress, table
+from mochi_project.management.console import as_json, plain_lines, progress, table
 from mochi_server.core.aio import in_thread
 from mochi_server.core.files import replace_file
 from mochi_server.errors import MochiError

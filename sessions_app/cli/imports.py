@@ -7,7 +7,7 @@ import sys
 
 from django.conf import settings
 
-from mochi_project.console import as_json, progress, table
+from mochi_project.management.console import as_json, progress, table
 from mochi_server.core.aio import in_daemon_thread
 from mochi_server.errors import MochiError, SessionExists
 from mochi_server.sessions.manager import SessionManager

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from django.core.management.base import CommandError
 
-from mochi_project.console import as_json, cut, table
+from mochi_project.management.console import as_json, cut, table
 from mochi_server.core.aio import in_thread
 from mochi_server.errors import JSONObject
 from mochi_server.sessions import JSONFileStorage, SessionFilter

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from mochi_project.console import as_json, plain, progress
+from mochi_project.management.console import as_json, plain, progress
 from mochi_server.sessions.catalogue.search import INDEX, PAGE, SearchResult, SessionSearch
 from mochi_server.sessions.manager import SessionManager
 

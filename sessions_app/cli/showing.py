@@ -6,7 +6,7 @@ import argparse
 
 import orjson
 
-from mochi_project.console import as_json, plain_lines
+from mochi_project.management.console import as_json, plain_lines
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.transfer.exporting import as_markdown

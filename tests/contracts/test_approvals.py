@@ -14,8 +14,8 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from chat.approvals import ChannelLayerApprovals
-from mochi_project.shared import caches_of, channel_layers_of
+from chat.confirmations.channel_layer import ChannelLayerApprovals
+from mochi_project.backends import caches_of, channel_layers_of
 from mochi_server.chat.approvals import (
     ApprovalBroker,
     ApprovalRequest,

@@ -14,7 +14,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_project.gate import OPEN_PATHS
+from mochi_project.http.gate import OPEN_PATHS
 from tests.hostile import garbage
 from tests.hostile.aftermath import everything_below, is_unharmed, strangers
 from tests.hostile.raw_http import Hostile, attack, exchange, request, statuses_of

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from tests.docs.pages import ROOT, blocks
-from tests.mochi_project.test_foreign_modules import RUNS, run_python
+from tests.mochi_project.test_init import RUNS, run_python
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
 

@@ -106,7 +106,7 @@ async def test_refused_requests_are_told_at_debug_without_secrets(tmp_path: Path
         for path, headers in asked:
             assert (await it.get(path, headers=headers))[0] in {401, 403}
         await it.saw("UNAUTHORIZED")
-        found = lines(it, "mochi_project.gate")
+        found = lines(it, "mochi_project.http.gate")
     assert [(level, request) for level, request, _ in found] == [
         ("DEBUG", "mine"), ("DEBUG", "mine"), ("DEBUG", "guess"),
     ]  # fmt: skip

@@ -7,9 +7,16 @@ import os
 import pytest
 from django.core.checks import run_checks
 
-from mochi_project.backends import InvalidBackend, ProviderHandler, StorageHandler
+from mochi_project.backends import (
+    InvalidBackend,
+    ProviderHandler,
+    StorageHandler,
+    approvals_of,
+    caches_of,
+    channel_layers_of,
+    shared_problems,
+)
 from mochi_project.runtime import forget_runtime, get_runtime
-from mochi_project.shared import approvals_of, caches_of, channel_layers_of, shared_problems
 from mochi_server.backends import default_storages
 from mochi_server.chat.approvals import LocalApprovals
 from mochi_server.config import load_settings

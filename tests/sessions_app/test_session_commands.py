@@ -17,7 +17,7 @@ import anyio
 import pytest
 from django.core.management import CommandError, call_command
 
-from mochi_project.commands import INTERRUPTED
+from mochi_project.management.base import INTERRUPTED
 from mochi_server.core.aio import in_thread
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager

@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand
 
 from mochi_project.backends import InvalidBackend, ProviderHandler, StorageHandler
 from mochi_project.checks import check_backends, check_processes
-from mochi_project.console import as_json, plain
+from mochi_project.management.console import as_json, plain
 from mochi_server.diagnosis import Check, Finding, Report, diagnose, error, warning
 from mochi_server.runtime import Runtime
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from mochi_project.commands import with_sessions
-from mochi_project.console import as_json, plain, progress, table
+from mochi_project.management.base import with_sessions
+from mochi_project.management.console import as_json, plain, progress, table
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.storage import JSONFileStorage

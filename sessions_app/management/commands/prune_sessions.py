@@ -9,8 +9,15 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from mochi_project.commands import with_sessions
-from mochi_project.console import as_json, can_ask, confirmed, duration, moment_before, progress
+from mochi_project.management.base import with_sessions
+from mochi_project.management.console import (
+    as_json,
+    can_ask,
+    confirmed,
+    duration,
+    moment_before,
+    progress,
+)
 from mochi_server.core.progress import counted
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.manager import SessionManager

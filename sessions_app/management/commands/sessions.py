@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from mochi_project.commands import problems_are_told, with_sessions
+from mochi_project.management.base import problems_are_told, with_sessions
 from sessions_app.cli import ACTIONS
 from sessions_app.cli.action import Console
 

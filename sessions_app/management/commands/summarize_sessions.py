@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from mochi_project.commands import run_on_stored
-from mochi_project.console import as_json, duration, moment_before, progress, table
+from mochi_project.management.base import run_on_stored
+from mochi_project.management.console import as_json, duration, moment_before, progress, table
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.runtime import Runtime
 from mochi_server.services.summarization import Outcome

@@ -19,16 +19,19 @@ from mochi_server.config import MochiServerSettings, UnknownVariable, load_setti
 from mochi_server.core.aio import in_daemon_thread
 from mochi_server.diagnosis import Check, Finding, Level, diagnose, note, ok, warning
 from mochi_server.diagnosis import sessions as sessions_check
+from mochi_server.diagnosis.configuration import reach_findings, unknown_findings
 from mochi_server.diagnosis.extensions import look_at_tools
 from mochi_server.diagnosis.findings import MOST_SHOWN, some
 from mochi_server.diagnosis.folders import Place, place_findings
-from mochi_server.diagnosis.machine import Room, files_finding, room_findings
-from mochi_server.diagnosis.providers import Answer, answer_findings, look_at_providers
-from mochi_server.diagnosis.reach import reach_findings
-from mochi_server.diagnosis.redis_server import look_at_redis
+from mochi_server.diagnosis.machine import Room, files_finding, look_at_redis, room_findings
+from mochi_server.diagnosis.models import (
+    Answer,
+    answer_findings,
+    look_at_providers,
+    look_at_windows,
+    window_findings,
+)
 from mochi_server.diagnosis.sessions import Survey, look_at_sessions, survey_findings, survey_of
-from mochi_server.diagnosis.variables import unknown_findings
-from mochi_server.diagnosis.windows import look_at_windows, window_findings
 from mochi_server.embedded.catalogue import CATALOGUE
 from mochi_server.protocol.completions import Chunk, ModelInfo, ModelRequest
 from mochi_server.providers.base import Provider
@@ -256,7 +259,7 @@ async def test_a_mistake_in_a_provider_is_its_problem(settings: MochiServerSetti
 async def test_what_a_provider_needs_once_is_no_wait_for_its_answer(
     settings: MochiServerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mochi_server.diagnosis.providers.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("mochi_server.diagnosis.models.ANSWER_SECONDS", 0.5)
     [found] = await look_at_providers(Runtime(settings, providers={"late": Late("late")}))
     assert (found.level, "1 model" in found.what) == ("ok", True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mochi_project.reloading import Found, ReloadCommand
+from mochi_project.management.base import Found, ReloadCommand
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import FolderDescription, ToolDescription

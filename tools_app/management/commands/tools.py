@@ -11,8 +11,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from mochi_project.commands import problems_are_told
-from mochi_project.console import plain_lines
+from mochi_project.management.base import problems_are_told
+from mochi_project.management.console import plain_lines
 from mochi_server.backends import build_tool_loader
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from io import BytesIO
 from typing import Any
 
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase, HttpResponseNotAllowed
 from django.urls import set_script_prefix, set_urlconf
+from django.utils.decorators import async_only_middleware
 
 from chat.streaming import EventStreamResponse
 from mochi_server.core.logs import request_id
 from mochi_server.errors import MochiError, RequestTimeout
 
+from ..responses import no_content
 from .bodies import Bodies, Body
-from .errors import error_response
+from .errors import error_response, method_not_allowed
 from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send
 
 logger = logging.getLogger("django.request")
@@ -163,3 +167,40 @@ def forget_cancellation() -> None:
     task = asyncio.current_task()
     if task is not None and hasattr(task, "uncancel"):
         task.uncancel()
+
+
+NO_CONTENT = 204
+
+GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
+
+
+@async_only_middleware
+def plain_http(get_response: GetResponse) -> GetResponse:
+    """HEAD is GET without its body (the server drops that), OPTIONS tells the methods."""
+
+    async def middleware(request: HttpRequest) -> HttpResponseBase:
+        method = request.method or ""
+        if method == "HEAD":
+            request.method = "GET"
+        if request.path_info != "/" and (not request.path_info or request.path_info[-1] == "/"):
+            request.path_info = request.path_info.rstrip("/") or "/"
+        response = await get_response(request)
+        request.method = method
+        if isinstance(response, HttpResponseNotAllowed):
+            response = _not_allowed(method, response)
+        if isinstance(response, HttpResponse) and response.status_code != NO_CONTENT:
+            response["Content-Length"] = str(len(response.content))
+        return response
+
+    return middleware
+
+
+def _not_allowed(method: str, response: HttpResponseNotAllowed) -> HttpResponse:
+    allowed = {name.strip() for name in response["Allow"].split(",")} | {"OPTIONS"}
+    if "GET" in allowed:
+        allowed.add("HEAD")
+    if method == "OPTIONS":
+        answer = no_content()
+        answer["Allow"] = ", ".join(sorted(allowed))
+        return answer
+    return method_not_allowed(method, allowed)

@@ -14,14 +14,14 @@ import anyio
 import pytest
 from channels.exceptions import ChannelFull
 
-from chat import layers
-from chat.cache import FolderCache
-from chat.layers import ChannelClosed, FolderChannelLayer
+from chat.confirmations import folder_layer as layers
+from chat.confirmations.cache import FolderCache
+from chat.confirmations.folder_layer import ChannelClosed, FolderChannelLayer
 from tests.support.server import ROOT
 
 HOLDS_A_CHANNEL = """
 import asyncio, sys
-from chat.layers import FolderChannelLayer
+from chat.confirmations.folder_layer import FolderChannelLayer
 
 async def main():
     layer = FolderChannelLayer(sys.argv[1])
@@ -35,7 +35,7 @@ asyncio.run(main())
 
 CLAIMS = """
 import sys
-from chat.cache import FolderCache
+from chat.confirmations.cache import FolderCache
 
 cache = FolderCache(sys.argv[1], {})
 print("ready", flush=True)

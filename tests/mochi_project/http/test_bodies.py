@@ -13,7 +13,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from mochi_project.bodies import Bodies
+from mochi_project.http.bodies import Bodies
 from mochi_server.errors import PayloadTooLarge, RequestTimeout, ServerBusy
 from tests.support.server import Server, running_server
 

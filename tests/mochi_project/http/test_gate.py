@@ -6,7 +6,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from mochi_project.gate import Gate, origin_key, split_host
+from mochi_project.http.gate import Gate, origin_key, split_host
 from mochi_server.config import load_settings
 
 TOKEN = "s3cret"

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from mochi_project.console import as_json, cut, duration, progress, table
+from mochi_project.management.console import as_json, cut, duration, progress, table
 
 
 class Terminal(io.StringIO):

@@ -26,9 +26,9 @@ from mochi_server.core.files import raise_file_limit
 from mochi_server.processes import forbid_inspection, stop_with_supervisor
 from mochi_server.runtime import Runtime
 
+from ..backends import shared_problems
+from ..runtime import forget_runtime, get_runtime
 from .gate import Receive, Send
-from .runtime import forget_runtime, get_runtime
-from .shared import shared_problems
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -19,10 +19,10 @@ from channels.exceptions import ChannelFull
 from django.core.cache import caches
 from django.core.cache.backends.filebased import FileBasedCache
 
-import chat.decision_listener
-from chat.approvals import ChannelLayerApprovals
-from chat.layers import ChannelClosed, FolderChannelLayer
-from mochi_project.shared import caches_of, channel_layers_of
+import chat.confirmations.listener
+from chat.confirmations.channel_layer import ChannelLayerApprovals
+from chat.confirmations.folder_layer import ChannelClosed, FolderChannelLayer
+from mochi_project.backends import caches_of, channel_layers_of
 from mochi_server.chat.approvals import ApprovalRequest, Decision
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationNotFound, ConfirmationUnavailable, MochiError
@@ -49,7 +49,7 @@ def question(number: int = 0, session_id: str = "one") -> ApprovalRequest:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat.decision_listener, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(chat.confirmations.listener, "LOOK_SECONDS", 0.1)
 
 
 @pytest_asyncio.fixture
@@ -138,8 +138,8 @@ async def test_a_turn_that_ends_without_redis_ends_and_leaves_nothing_for_long(
 
 
 async def test_a_redis_that_says_nothing_hangs_nobody(brokers: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("chat.approvals.CACHE_SECONDS", 0.5)
-    monkeypatch.setattr("chat.decision_listener.OPEN_SECONDS", 0.5)
+    monkeypatch.setattr("chat.confirmations.channel_layer.CACHE_SECONDS", 0.5)
+    monkeypatch.setattr("chat.confirmations.listener.OPEN_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         asking, deciding = brokers(redis_url=f"redis://127.0.0.1:{silent.getsockname()[1]}")
         with anyio.fail_after(9):
@@ -250,7 +250,7 @@ async def test_a_decision_is_either_made_or_refused_also_while_its_channel_goes(
         with pytest.raises(ConfirmationNotFound):
             await deciding.decide("one", "conf_0", YES)
         monkeypatch.undo()
-        monkeypatch.setattr(chat.decision_listener, "LOOK_SECONDS", 0.1)
+        monkeypatch.setattr(chat.confirmations.listener, "LOOK_SECONDS", 0.1)
         no = Decision(approved=False)
         await eventually(lambda: deciding.decide("one", "conf_0", no))
         with anyio.fail_after(30):
@@ -260,7 +260,7 @@ async def test_a_decision_is_either_made_or_refused_also_while_its_channel_goes(
 async def test_no_sign_of_life_outlasts_the_last_question(
     brokers: Any, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(chat.decision_listener, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(chat.confirmations.listener, "LOOK_SECONDS", 0.0)
     asking, _ = brokers()
     with anyio.fail_after(120):
         for number in range(60):

@@ -14,7 +14,7 @@ from mochi_server.chat.approvals import ApprovalRequest, Decision
 from mochi_server.core.aio import BackgroundTasks, run_to_completion
 from mochi_server.errors import ConfirmationUnavailable
 
-from .question_store import QuestionStore, StoredQuestion
+from .store import QuestionStore, StoredQuestion
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Confirmations that any process of a server can decide: a cache, and a signal."""
