@@ -193,7 +193,7 @@ def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001 - a signal h
 
 
 def _pull(name: str | None, settings: MochiServerSettings) -> int:
-    from .embedded.pull import run_pull  # noqa: PLC0415 - only here
+    from .providers.builtin.pull import run_pull  # noqa: PLC0415 - only here
 
     logging.config.dictConfig(logging_config(settings.log_level))
     return run_pull(name, settings)

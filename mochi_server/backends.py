@@ -45,7 +45,7 @@ def default_providers(settings: MochiServerSettings) -> Backends:
             },
         },
         "local": {
-            "BACKEND": "mochi_server.providers.local.LocalProvider",
+            "BACKEND": "mochi_server.providers.builtin.provider.LocalProvider",
             "OPTIONS": {
                 "models_path": settings.models_path,
                 "idle_seconds": settings.local_idle_seconds,
@@ -61,7 +61,7 @@ def _vendors(settings: MochiServerSettings) -> Backends:
     """The providers that want a key, or an address of one's own."""
     return {
         "openai": {
-            "BACKEND": "mochi_server.providers.openai_compatible.OpenAICompatibleProvider",
+            "BACKEND": "mochi_server.providers.openai.OpenAICompatibleProvider",
             "OPTIONS": {
                 "api_key": settings.openai_api_key,
                 "base_url": settings.openai_base_url,

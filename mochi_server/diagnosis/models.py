@@ -17,13 +17,13 @@ import anyio
 from ..config.installation import own_command
 from ..core.aio import in_daemon_thread
 from ..core.progress import counted
-from ..embedded.catalogue import CATALOGUE, weights_in
-from ..embedded.gguf import NotGGUF, read_header
 from ..errors import MochiError, ProviderUnreachable
 from ..protocol.completions import ModelInfo
 from ..providers.base import Provider
-from ..providers.local import LocalProvider
-from ..providers.ollama import OllamaProvider
+from ..providers.builtin.catalogue import CATALOGUE, weights_in
+from ..providers.builtin.gguf import NotGGUF, read_header
+from ..providers.builtin.provider import LocalProvider
+from ..providers.ollama.provider import OllamaProvider
 from ..runtime import Runtime
 from ..services.context_window import INITIAL_WINDOW, ladder, safe_limit
 from .findings import Finding, error, note, ok, warning

@@ -10,7 +10,7 @@ import orjson
 
 from ..errors import JSONObject
 from ..protocol.completions import ModelRequest
-from .reply import as_arguments
+from .reader import as_arguments
 
 
 def chat_body(request: ModelRequest, *, keep_alive: str | None = None) -> bytes:

@@ -15,7 +15,7 @@ from ..core.aio import in_thread
 from ..errors import MochiError, OllamaUnreachable
 from ..protocol.completions import Chunk
 from .failures import incomplete
-from .reply import ReplyReader
+from .reader import ReplyReader
 from .transport import Transport
 
 LONG_READ = 32_768

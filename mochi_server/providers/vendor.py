@@ -20,11 +20,11 @@ from ..core.aio import in_thread
 from ..core.http_limits import httpx_limits
 from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
 from ..protocol.messages import ToolCall
-from .answers import Overheard, words_of
-from .attempts import ATTEMPTS, WholeCharacters, patiently
 from .base import Chunk, ModelRequest, Provider
-from .failures import Failure, http_errors, not_configured, not_installed
-from .hiding import HIDDEN, hiding
+from .common.errors import Failure, http_errors, not_configured, not_installed
+from .common.http import Overheard, words_of
+from .common.redaction import HIDDEN, hiding
+from .common.retry import ATTEMPTS, WholeCharacters, patiently
 
 logger = logging.getLogger(__name__)
 

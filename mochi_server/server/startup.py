@@ -300,7 +300,7 @@ class Announcement:
 
     def _invitation(self, models: list[dict[str, Any]]) -> Iterator[str]:
         if not models:
-            from ..embedded.engine import missing_requirement  # noqa: PLC0415 - rarely needed
+            from ..providers.builtin.engine import missing_requirement  # noqa: PLC0415 - rarely needed
 
             if (problem := missing_requirement()) is None:
                 yield f"No model yet. For the small built-in one:  {own_command()} pull"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import JSONObject
 from ..protocol.completions import ModelInfo, ModelRequest
-from ..providers.failures import not_installed
-from ..providers.openai_compatible import OpenAICompatibleProvider
+from ..providers.common.errors import not_installed
+from ..providers.openai.provider import OpenAICompatibleProvider
 from .models import listed_models, model_info
 from .openai_words import CONVERSATION
 from .reply import text_of

@@ -11,9 +11,9 @@ import pytest
 
 from chat.survey import LIMIT_SECONDS, ask, probe, survey_of
 from mochi_server.config import load_settings
-from mochi_server.providers.local import LocalProvider
-from mochi_server.providers.ollama import OllamaProvider
-from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from mochi_server.providers.builtin.provider import LocalProvider
+from mochi_server.providers.ollama.provider import OllamaProvider
+from mochi_server.providers.openai.provider import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
 from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_ollama import FakeOllama

@@ -16,7 +16,7 @@ from mochi_server.config import load_settings
 from mochi_server.errors import ModelNotFound
 from mochi_server.protocol.events import Event
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
-from mochi_server.providers.local import SLOTS
+from mochi_server.providers.builtin.provider import SLOTS
 from mochi_server.runtime import Runtime
 from mochi_server.sessions import ToolSettings
 from mochi_server.testmode.script import START
@@ -36,7 +36,7 @@ SERVICES: dict[str, type[Service]] = {
     "local": BuiltIn,
 }
 NOT_TOLD = "nobody tells a real model what to say, and this one neither thinks nor calls"
-NOT_BROKEN = "nobody tells a real model to fail; test_local.py kills its process"
+NOT_BROKEN = "nobody tells a real model to fail; builtin/test_provider.py kills its process"
 NEVER_BUSY = "llama.cpp lets requests wait and refuses none"
 REFUSED_BY_OLLAMA = "Ollama answers a call that it cannot read with an error of its own"
 EVERY_NAME = "in test mode every name is a model"

@@ -15,10 +15,10 @@ from django.core.management import get_commands, load_command_class
 from mochi_project.api import api
 from mochi_server import __main__ as command
 from mochi_server.config import MochiServerSettings, variable_of
-from mochi_server.embedded.catalogue import CATALOGUE
 from mochi_server.errors import MochiError
 from mochi_server.protocol import agent_events, events
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from mochi_server.providers.builtin.catalogue import CATALOGUE
 from mochi_server.sessions.types import LABELS, ContextWindowConfig, SessionMetadata
 from tests.docs.pages import (
     PACKAGES,

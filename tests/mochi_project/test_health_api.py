@@ -12,8 +12,8 @@ from mochi_project.runtime import get_runtime
 from mochi_server import __version__
 from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
-from mochi_server.providers.ollama import OllamaProvider
-from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from mochi_server.providers.ollama.provider import OllamaProvider
+from mochi_server.providers.openai.provider import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
 from tests.support.fake_openai import JSON, Answer, error, running_fake
 

@@ -10,7 +10,7 @@ import anyio
 
 from mochi_server.config import load_settings
 from mochi_server.core.progress import StreamProgress
-from mochi_server.embedded.pull import pull
+from mochi_server.providers.builtin.pull import pull
 
 from .certificates import trusting_all
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Provider
-from mochi_server.providers.gemini import GeminiProvider
-from mochi_server.providers.ollama import OllamaProvider
-from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from mochi_server.providers.gemini.provider import GeminiProvider
+from mochi_server.providers.ollama.provider import OllamaProvider
+from mochi_server.providers.openai.provider import OpenAICompatibleProvider
 
 from . import fake_anthropic, fake_gemini, fake_openai
 from .fake_ollama import FakeOllama

@@ -11,8 +11,8 @@ import anyio
 from aiohttp.test_utils import TestServer
 
 from mochi_server.providers.base import ModelRequest
-from mochi_server.providers.local import LocalProvider
-from mochi_server.providers.ollama import OllamaProvider
+from mochi_server.providers.builtin.provider import LocalProvider
+from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.testmode import blocks
 from mochi_server.testmode.ollama.server import FakeOllama
 from mochi_server.testmode.provider import ScriptedProvider

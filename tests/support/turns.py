@@ -13,7 +13,7 @@ import anyio
 from mochi_server.chat import LogReader, TurnLog
 from mochi_server.config import load_settings
 from mochi_server.protocol.events import Event
-from mochi_server.providers.ollama import OllamaProvider
+from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.runtime import Runtime
 
 from .fake_ollama import FakeOllama

@@ -14,7 +14,7 @@ from mochi_server.chat.stored import unanswered
 from mochi_server.chat.tool_calls import INTERRUPTED
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationUnavailable
-from mochi_server.providers.ollama import OllamaProvider
+from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.runtime import Runtime
 from mochi_server.sessions.types import ToolSettings
 from tests.support.fake_ollama import FakeOllama

@@ -13,7 +13,7 @@ from mochi_server.chat.asking import Asker
 from mochi_server.chat.tool_calls import Results, ToolCalls
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import ModelRequest
-from mochi_server.providers.local import LocalProvider
+from mochi_server.providers.builtin.provider import LocalProvider
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.folder.source import DirectorySource

@@ -19,11 +19,11 @@ from mochi_server.core.http_limits import LARGEST_ANSWER, LARGEST_EVENT, httpx_l
 from mochi_server.errors import MochiError
 from mochi_server.ollama import AsyncOllamaClient, OllamaClient
 from mochi_server.protocol.completions import ModelRequest
-from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Provider
-from mochi_server.providers.gemini import GeminiProvider
-from mochi_server.providers.ollama import OllamaProvider
-from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from mochi_server.providers.gemini.provider import GeminiProvider
+from mochi_server.providers.ollama.provider import OllamaProvider
+from mochi_server.providers.openai.provider import OpenAICompatibleProvider
 
 MEGABYTE = 2**20
 ENDLESS = 200

@@ -32,9 +32,9 @@ from mochi_server.diagnosis.models import (
     window_findings,
 )
 from mochi_server.diagnosis.sessions import Survey, look_at_sessions, survey_findings, survey_of
-from mochi_server.embedded.catalogue import CATALOGUE
 from mochi_server.protocol.completions import Chunk, ModelInfo, ModelRequest
 from mochi_server.providers.base import Provider
+from mochi_server.providers.builtin.catalogue import CATALOGUE
 from mochi_server.runtime import Runtime
 from mochi_server.server.startup import place_of_redis
 from tests.support.fake_ollama import FakeOllama

@@ -13,7 +13,7 @@ from mochi_server import Runtime
 from mochi_server.config import load_settings
 from mochi_server.errors import InternalError, ModelNotFound, ProviderNotConfigured
 from mochi_server.providers import registry
-from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Chunk, Finish, ModelInfo, ModelRequest, Provider
 from mochi_server.providers.registry import ProviderRegistry
 from tests.support import fake_anthropic

@@ -27,10 +27,10 @@ from mochi_server.errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from mochi_server.providers.anthropic import AnthropicProvider
+from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest, Provider
-from mochi_server.providers.gemini import GeminiProvider
-from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from mochi_server.providers.gemini.provider import GeminiProvider
+from mochi_server.providers.openai.provider import OpenAICompatibleProvider
 from tests.support.fake_openai import FakeOpenAI, delta, error, finished, running_fake, stream
 
 HELLO = [{"role": "user", "content": "Hello"}]

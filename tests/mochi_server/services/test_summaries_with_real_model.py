@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from mochi_server.config import load_settings
-from mochi_server.providers.local import LocalProvider
+from mochi_server.providers.builtin.provider import LocalProvider
 from mochi_server.runtime import Runtime
 from tests.support.local_model import MODEL, folder_with_model
 from tests.support.turns import read_all

@@ -23,7 +23,7 @@ from mochi_server.providers.base import (
     ModelRequest,
     ThinkingDelta,
 )
-from mochi_server.providers.ollama import OllamaProvider
+from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.testing import (
     call,
     calls,

@@ -1,0 +1,5 @@
+"""Anthropic's models."""
+
+from .provider import AnthropicProvider
+
+__all__ = ["AnthropicProvider"]

@@ -1,0 +1,202 @@
+"""Anthropic's models, through the vendor's own SDK.
+
+The SDK is imported at first use, in a thread: it takes a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from pydantic import SecretStr
+
+from ...core.aio import in_thread_if
+from ...errors import MochiError, ModelNotFound, ProviderError
+from ..base import Chunk, ModelInfo, ModelRequest
+from ..common.errors import Failure, http_errors, wait_of
+from ..common.history import Names
+from ..common.http import Overheard, words_of
+from ..vendor import (
+    CONNECT_SECONDS,
+    EVERYTHING,
+    IDLE_SECONDS,
+    MODEL_SECONDS,
+    NO_ROUTE,
+    VendorProvider,
+    http_client_of,
+)
+from .requests import Traits, is_forced, payload_of
+from .wire import LEGAL_NAME, Assembly
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic, AsyncStream
+    from anthropic.types import ModelInfo as VendorsModel
+    from anthropic.types import RawMessageStreamEvent
+
+ANTHROPIC_URL: Final = "https://api.anthropic.com"
+DRAIN_SECONDS: Final = 0.5
+"""Longest wait for the end of the body when the reply has ended."""
+
+_NO_MODEL: Final = "not_found_error"
+"""The vendor's own name for a model that is not there."""
+
+
+class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
+    """The models of one key."""
+
+    service = "Anthropic"
+    module = package = extra = "anthropic"
+    variable = "ANTHROPIC_API_KEY"
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        api_key: SecretStr | str | None = None,
+        base_url: str | None = None,
+        max_output_tokens: int | None = None,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            alias: name of the provider.
+            api_key: the vendor's key.
+            base_url: address without ``/v1``; None is Anthropic itself.
+            max_output_tokens: longest reply, thinking included; None is 8192, plus the thinking.
+        """
+        super().__init__(alias, api_key=api_key, base_url=base_url)
+        self._max_output = max_output_tokens
+        self._known: dict[str, tuple[float, ModelInfo, Traits]] = {}
+
+    def _connect(self) -> AsyncAnthropic:
+        sdk = self._sdk
+        client: AsyncAnthropic = sdk.AsyncAnthropic(
+            api_key=self._api_key,
+            base_url=self._base_url or ANTHROPIC_URL,
+            max_retries=0,
+            timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
+            http_client=http_client_of(sdk, self._base_url),
+        )
+        # Nothing that the SDK has read in the environment.
+        client._custom_headers = {}  # noqa: SLF001 - there is no other way
+        return client
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The models of the key, newest first; none of a gateway that has no list."""
+        client = await self._client()
+        try:
+            with self._answered(None):
+                models = [model async for model in client.models.list(limit=1000)]
+                return [self._remember(model) for model in models if model.lifecycle != "retired"]
+        except ProviderError as error:
+            if error.details.get("upstream_status") not in NO_ROUTE:
+                raise
+            return []
+
+    async def show_model(self, name: str) -> ModelInfo:
+        """One model; its short names are known too. Of a gateway that has no list, any."""
+        until, model, _ = self._known.get(name, (0.0, None, None))
+        if model is not None and until > time.monotonic():
+            return model
+        client = await self._client()
+        try:
+            with self._answered(name):
+                return self._remember(await client.models.retrieve(name), name)
+        except (ModelNotFound, ProviderError) as error:
+            said = error.details
+            if said.get("upstream_status") not in NO_ROUTE or said["upstream_code"] == _NO_MODEL:
+                raise
+            return self._keep(
+                ModelInfo(name=name, capabilities=list(EVERYTHING), provider=self.alias),
+                Traits(enabled=True),
+            )
+
+    def _remember(self, model: VendorsModel, name: str | None = None) -> ModelInfo:
+        traits = Traits.of(model)
+        abilities = ["completion", "tools"]
+        if model.capabilities is not None:
+            thinks, sees = (
+                traits.adaptive or traits.enabled,
+                model.capabilities.image_input.supported,
+            )
+            abilities += ["thinking"] * thinks + ["vision"] * sees
+        else:
+            abilities.append("thinking")  # the API refuses it where it is not so
+        info = ModelInfo(
+            name=name or model.id,
+            family="claude",
+            capabilities=abilities,
+            context_length=model.max_input_tokens,
+            provider=self.alias,
+        )
+        return self._keep(info, traits)
+
+    def _keep(self, info: ModelInfo, traits: Traits) -> ModelInfo:
+        self._known[info.name] = (time.monotonic() + MODEL_SECONDS, info, traits)
+        return info
+
+    async def _traits(self, name: str) -> Traits:
+        """What is known of a model; nothing where it cannot be asked for now."""
+        with suppress(MochiError):
+            await self.show_model(name)
+        return self._known[name][2] if name in self._known else Traits(enabled=True)
+
+    async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        client = await self._client()
+        traits = await self._traits(request.model)
+        names = Names(request.tools, LEGAL_NAME)
+        with self._translated(request.model):
+            payload = await in_thread_if(
+                request.is_long,
+                payload_of,
+                request,
+                traits,
+                names,
+                most=self._max_output,
+                strict=self._sdk.transform_schema,
+            )
+            assembly = Assembly(request.model, names, forced=is_forced(payload))
+            response = await client.messages.create(**payload)
+            heard, is_stream = Overheard(response.response), False
+            try:
+                async for event in response:
+                    is_stream = True
+                    for chunk in assembly.add(event):
+                        yield chunk
+                    if event.type == "message_stop":  # gateways may leave the connection open
+                        await self._drain(response)
+                        break
+            finally:
+                await response.close()
+            if not is_stream and (error := self._instead(heard, request.model)) is not None:
+                raise error
+            for chunk in assembly.finish():
+                yield chunk
+
+    async def _drain(self, response: AsyncStream[RawMessageStreamEvent]) -> None:
+        """Read up to the end of the body, so that the connection can be used again."""
+        failures = (*http_errors(), self._any_error())
+        with suppress(*failures), anyio.move_on_after(DRAIN_SECONDS):
+            async for _ in response:
+                pass
+
+    def _no_connection(self) -> tuple[type[Exception], ...]:
+        return (self._sdk.APIConnectionError,)
+
+    def _any_error(self) -> type[Exception]:
+        found: type[Exception] = self._sdk.AnthropicError
+        return found
+
+    def _failure_of(self, error: Exception) -> Failure | None:
+        """The failure of an answer, or of an event in mid-stream, whose status is 200."""
+        if not isinstance(error, self._sdk.APIStatusError):
+            return None
+        return Failure(
+            words=words_of(error.body) or f"HTTP {error.status_code}",
+            status=error.status_code,
+            codes=(error.type,),
+            retry_after=wait_of(error.response.headers),
+        )

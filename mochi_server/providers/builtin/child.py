@@ -1,0 +1,112 @@
+"""The child process: llama.cpp's server on loopback, for as long as somebody needs it.
+
+Run with ``MODEL FOLDER …`` by :mod:`.engine`. It ends by
+itself: when it finds that no process holds ``users.lock`` any more (the kernel gives back the locks
+of a killed process), and when nobody held ``busy.lock`` for the idle time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Final, NoReturn
+
+from ...core.leases import FileLock
+
+POLL_SECONDS: Final = 0.25
+PROMPT_CACHE_MEBIBYTES: Final = 128
+
+TAKEN: Final = 75
+"""Exit code of a child that finds another one running its model."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Serve until nobody needs it, then end the process."""
+    options = _parse(arguments)
+    folder: Path = options.folder
+    owner = FileLock(folder / "child.lock")
+    if not _acquire(owner):
+        os._exit(TAKEN)
+    base_url, key, _server = _serve(options)
+    _announce(folder, base_url, key)
+    _watch(folder, options.idle_seconds)
+    (folder / "state.json").unlink(missing_ok=True)
+    # An ordinary exit aborts the process: the server's threads are still alive (code 134).
+    os._exit(0)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="mochi_server.providers.builtin.child")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--context", type=int, required=True)
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--idle-seconds", type=float, required=True)
+    return parser.parse_args(arguments)
+
+
+def _acquire(lock: FileLock) -> bool:
+    """Try for a moment: somebody who only looks may be in the way."""
+    for _ in range(20):
+        if lock.acquire():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _serve(options: argparse.Namespace) -> tuple[str, str, object]:
+    """Load the model and listen; its address, its key, and the object that keeps it alive."""
+    xllamacpp = import_module("xllamacpp")  # only after the lock; it ships no types
+    key = secrets.token_urlsafe(32)
+    params = xllamacpp.CommonParams()
+    params.model.path = str(options.model)
+    params.api_keys = [key]
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.n_parallel = options.slots
+    params.n_ctx = options.context * options.slots
+    params.cpuparams.n_threads = options.threads
+    # Not set by the former: prompts took twice as long.
+    params.cpuparams_batch.n_threads = options.threads
+    params.cache_ram_mib = PROMPT_CACHE_MEBIBYTES
+    params.endpoint_slots = False
+    params.endpoint_props = False
+    params.ui = False
+    params.verbosity = 2
+    params.offline = True
+    server = xllamacpp.Server(params)
+    return str(server.listening_address), key, server
+
+
+def _announce(folder: Path, base_url: str, key: str) -> None:
+    """Write the state file, readable by this user alone and locked while this process lives.
+
+    Whoever can share the file's lock knows that its writer is dead.
+    """
+    temporary = folder / f"state.{os.getpid()}.tmp"
+    temporary.unlink(missing_ok=True)
+    lock = FileLock.create(temporary)
+    state = {"base_url": f"{base_url}/v1", "api_key": key, "pid": os.getpid()}
+    os.write(lock.fileno(), json.dumps(state).encode())
+    temporary.replace(folder / "state.json")
+    # The descriptor stays open: it is the lock.
+
+
+def _watch(folder: Path, idle_seconds: float) -> None:
+    """Return when nobody needs this process; then no new request can begin with it."""
+    users, busy = FileLock(folder / "users.lock"), FileLock(folder / "busy.lock")
+    while folder.is_dir():
+        time.sleep(POLL_SECONDS)
+        if users.acquire():
+            return
+        if busy.acquire():
+            if time.time() - (folder / "busy.lock").stat().st_mtime > idle_seconds:
+                return
+            busy.release()

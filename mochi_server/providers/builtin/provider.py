@@ -1,0 +1,293 @@
+"""The built-in model: GGUF files of the models folder, run by a child process of our own.
+
+docs/explanation/built-in-model.md says what it is good for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from stat import S_ISREG
+from typing import Final
+
+from pydantic import JsonValue
+
+from ...config.installation import own_command
+from ...core.aio import BackgroundTasks, in_thread
+from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
+from ..base import Capabilities, Chunk, Finish, ModelInfo, ModelRequest, Provider, T
+from .catalogue import weights_in
+from .engine import EXIT_SECONDS, Engine, missing_requirement
+from .gguf import GGUFHeader, NotGGUF, read_header
+from .served_model import LlamaServer, ServedModel
+
+SLOTS: Final = 2
+"""Requests that run at the same time; further ones wait in llama.cpp's queue."""
+
+SLOT_TOKENS: Final = 4096
+"""Context of each slot, or the model's own where that is smaller; the memory for it is taken at
+the start."""
+
+DEFAULT_MAX_TOKENS: Final = 1024
+TINY_MAX_TOKENS: Final = 256
+"""Tiny models do not know when to stop."""
+
+TINY_PARAMETERS: Final = 300_000_000
+"""Below this a model needs the settings under which it was tried (see the documentation)."""
+
+TINY_SYSTEM_PROMPT: Final = (
+    "You are a helpful assistant. Answer briefly and directly, in one or two short sentences."
+)
+
+# A penalty on repeated words also punishes the words of the question ("2 + 2" becomes an essay),
+# so loops are broken by DRY, which looks at sequences only.
+_NO_LOOPS: Final[JSONObject] = {
+    "repeat_penalty": 1.0,
+    "dry_multiplier": 1.5,
+    "dry_allowed_length": 3,
+    "dry_penalty_last_n": 1024,
+}
+_TINY_TEMPERATURE: Final = 0.0
+_TEMPERATURE: Final = 0.6
+
+
+class LocalProvider(Provider):
+    """Every GGUF file of a folder; each used one has one child process on this machine."""
+
+    capabilities = Capabilities(context_size=False)
+
+    def __init__(
+        self, alias: str, *, models_path: Path, idle_seconds: float, threads: int | None = None
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            alias: name of the provider.
+            models_path: folder of the GGUF files.
+            idle_seconds: time without use after which a model is unloaded.
+            threads: threads of each model; None: every core that this process may use.
+        """
+        super().__init__(alias)
+        self._folder = models_path.absolute()
+        self._idle_seconds = idle_seconds
+        self._threads = threads or _usable_cores()
+        self._headers: dict[Path, tuple[tuple[int, int], GGUFHeader]] = {}
+        self._models: dict[Path, ServedModel] = {}
+        self._left: list[ServedModel] = []
+        """Of replaced files; some may still have requests."""
+        self._preloading = BackgroundTasks()
+
+    async def problem(self) -> str | None:
+        """Why it has no model, and what to do about it, in one line; None when it has one."""
+        _, problem = await in_thread(self._look)
+        return problem
+
+    def describe(self) -> str:
+        """The models folder."""
+        return str(self._folder)
+
+    async def check(self) -> bool:
+        """Whether there is a model that can run."""
+        return await self.problem() is None
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The models of the folder; none where ``problem`` says why."""
+        found, _ = await in_thread(self._look)
+        return [self._describe(name, path, header) for name, (path, header) in found.items()]
+
+    async def show_model(self, name: str) -> ModelInfo:
+        """One model of the folder.
+
+        Raises:
+            ModelNotFound: it is not there.
+            ProviderNotConfigured: no model can run here; the message says why.
+        """
+        path, header = await self._find(name)
+        return self._describe(name, path, header)
+
+    async def probe(self, name: str) -> None:
+        """Look whether the model is there; a reply would load it.
+
+        Raises:
+            ModelNotFound, ProviderNotConfigured.
+        """
+        await self.show_model(name)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """The reply; loads the model first where that has not happened."""
+        path, header = await self._find(request.model)
+        model = await self._model(path, header)
+        self._preload_sdk()
+        began = time.monotonic()
+        async with model.use() as client:
+            waited = time.monotonic() - began
+            async with aclosing(client.stream(_adapted(request, header))) as chunks:
+                async for chunk in chunks:
+                    yield (
+                        replace(chunk, load_seconds=waited) if isinstance(chunk, Finish) else chunk
+                    )
+
+    async def structured(self, request: ModelRequest, shape: type[T]) -> T:
+        """A reply that validates as ``shape``: llama.cpp allows no other tokens."""
+        path, header = await self._find(request.model)
+        model = await self._model(path, header)
+        async with model.use() as client:
+            asked = replace(request, schema=shape.model_json_schema())
+            return await client.structured(_adapted(asked, header), shape)
+
+    async def aclose(self) -> None:
+        """Leave the child processes; those that nobody else uses end now."""
+        await self._preloading.drain(EXIT_SECONDS)
+        models = [*self._models.values(), *self._left]
+        self._models, self._left = {}, []
+        await asyncio.gather(*(model.aclose() for model in models))
+
+    async def _find(self, name: str) -> tuple[Path, GGUFHeader]:
+        found, problem = await in_thread(self._look)
+        if name in found:
+            return found[name]
+        if problem is not None:
+            raise self._not_configured(problem)
+        raise ModelNotFound(model=name, details={"available": list[JsonValue](found)})
+
+    def _not_configured(self, reason: str) -> ProviderNotConfigured:
+        return ProviderNotConfigured(
+            f"The built-in model cannot run: {reason}.", details={"provider": self.alias}
+        )
+
+    def _look(self) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
+        """The models that can run here, by name; where there is none, the reason."""
+        missing = missing_requirement()
+        if missing is not None:
+            return {}, missing
+        try:
+            files = weights_in(self._folder)
+        except OSError as error:
+            return {}, f"the models folder {self._folder} cannot be read: {error.strerror}"
+        return self._read(files)
+
+    def _read(
+        self, files: Mapping[str, Path]
+    ) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
+        """Those that can chat; damaged files and other kinds are left out."""
+        found: dict[str, tuple[Path, GGUFHeader]] = {}
+        problem = None
+        for name, path in files.items():
+            try:
+                header = self._header(path)
+            except (NotGGUF, OSError) as error:
+                reason = error.strerror if isinstance(error, OSError) else error
+                problem = problem or f"{path} cannot be used: {reason}"
+                continue
+            if header.can_chat:
+                found[name] = (path, header)
+        return found, None if found else problem or f"no model (run: {own_command()} pull)"
+
+    def _header(self, path: Path) -> GGUFHeader:
+        """The file's header, read again only after a change of the file."""
+        stat = path.stat()
+        if not S_ISREG(stat.st_mode):  # opening a pipe would wait
+            raise NotGGUF("not a file")
+        version = (stat.st_mtime_ns, stat.st_size)
+        known = self._headers.get(path)
+        if known is None or known[0] != version:
+            known = self._headers[path] = (version, read_header(path))
+        return known[1]
+
+    def _describe(self, name: str, path: Path, header: GGUFHeader) -> ModelInfo:
+        return ModelInfo(
+            name=name,
+            size_mb=round(self._headers[path][0][1] / 1e6, 1),
+            format="gguf",
+            family=header.architecture,
+            parameter_size=header.parameter_size,
+            quantization_level=header.quantization,
+            capabilities=_capabilities(header),
+            context_length=_slot_tokens(header),
+            provider=self.alias,
+        )
+
+    async def _model(self, path: Path, header: GGUFHeader) -> ServedModel:
+        """The file as it is now; what it replaced is left."""
+        try:
+            place = await in_thread(Engine.meeting_place, path, _slot_tokens(header))
+        except OSError as error:
+            raise ProviderError(f"The built-in model cannot start: {error}") from error
+        old = self._models.get(path)
+        if old is not None and old.engine.folder == place:
+            return old
+        engine = Engine(
+            path,
+            folder=place,
+            context=_slot_tokens(header),
+            slots=SLOTS,
+            threads=self._threads,
+            idle_seconds=self._idle_seconds,
+        )
+        sampling = _NO_LOOPS if _is_tiny(header) else {}
+        self._models[path] = fresh = ServedModel(self.alias, engine, sampling)
+        if old is not None:
+            self._left = [model for model in (*self._left, old) if model.engine.uses]
+            await old.leave()
+        return fresh
+
+    def clients(self) -> list[LlamaServer]:
+        """The client of each model that has been used, the latest of each."""
+        models = self._models.values()
+        return [model.client for model in models if model.client is not None]
+
+    def _preload_sdk(self) -> None:
+        """Import it while the model loads in its own process."""
+        if "openai" not in sys.modules and not self._preloading:
+            self._preloading.spawn(in_thread(import_module, "openai"), name="import of openai")
+
+
+def _is_tiny(header: GGUFHeader) -> bool:
+    return header.parameters < TINY_PARAMETERS
+
+
+def _adapted(request: ModelRequest, header: GGUFHeader) -> ModelRequest:
+    """The request with what this model needs: sampling, a prompt, no tools it cannot use."""
+    tiny = _is_tiny(header)
+    temperature = request.temperature
+    if temperature is None:
+        temperature = _TINY_TEMPERATURE if tiny else _TEMPERATURE
+    messages = list(request.messages)
+    if tiny and not any(message.get("role") == "system" for message in messages):
+        messages.insert(0, {"role": "system", "content": TINY_SYSTEM_PROMPT})
+    return replace(
+        request,
+        messages=messages,
+        # A template without tools would drop them silently: the list of capabilities says so.
+        tools=request.tools if "tools" in _capabilities(header) else (),
+        temperature=temperature,
+        max_tokens=request.max_tokens or _token_limit(request, header),
+    )
+
+
+def _token_limit(request: ModelRequest, header: GGUFHeader) -> int:
+    short = _is_tiny(header) and request.schema is None
+    return TINY_MAX_TOKENS if short else DEFAULT_MAX_TOKENS
+
+
+def _capabilities(header: GGUFHeader) -> list[str]:
+    words: Mapping[str, str] = {"tools": "tools", "thinking": "enable_thinking"}
+    return ["completion", *(name for name, word in words.items() if word in header.chat_template)]
+
+
+def _slot_tokens(header: GGUFHeader) -> int:
+    return min(header.context_length or SLOT_TOKENS, SLOT_TOKENS)
+
+
+def _usable_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1

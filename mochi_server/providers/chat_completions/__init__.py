@@ -1,0 +1,1 @@
+"""OpenAI's chat completions, the protocol that many servers speak."""

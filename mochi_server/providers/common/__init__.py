@@ -1,0 +1,1 @@
+"""What the adapters of several services share; it knows none of them."""

@@ -1,0 +1,5 @@
+"""Google's models."""
+
+from .provider import GeminiProvider
+
+__all__ = ["GeminiProvider"]

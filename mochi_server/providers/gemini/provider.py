@@ -1,0 +1,293 @@
+"""Google's models, through the vendor's own SDK.
+
+The SDK is imported at first use, in a thread: it takes more than a second.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Iterator
+from contextlib import aclosing, suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import SecretStr
+
+from ...core.aio import in_thread_if
+from ...errors import MochiError, ModelNotFound, ProviderError
+from ..base import Chunk, ModelInfo, ModelRequest
+from ..common.errors import Failure, seconds_of, wait_of
+from ..common.history import Names
+from ..common.http import words_of
+from ..common.tool_calls import parsed
+from ..vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider, http_options
+from .wire import LEGAL_NAME, Assembly, config_of, contents_of, thinks_unasked, without_ids
+
+if TYPE_CHECKING:
+    from google.genai import Client
+    from google.genai.errors import APIError
+    from google.genai.types import Model
+
+GEMINI_URL: Final = "https://generativelanguage.googleapis.com"
+DEFAULT_MAX_TOKENS: Final = 8192
+THINKING_TOKENS: Final = 24576
+"""Room for thinking, which the API counts as output, where nothing limits the reply."""
+
+NO_IDS: Final = 'Unknown name "id" at \'contents['
+"""Vertex's words, which is behind some gateways: ids of calls are not of its protocol."""
+
+LAST_BYTES: Final = "mochi_last_bytes"
+"""Among an answer's extensions: what came last."""
+
+KEPT_BYTES: Final = 16_384
+_END_WORDS: Final = re.compile(r'"finishMessage":\s*("(?:[^"\\]|\\.)*")')
+
+_taken: ContextVar[list[Any]] = ContextVar("_taken")
+"""The HTTP responses of the stream that is being opened."""
+
+
+class GeminiProvider(VendorProvider["Client"]):
+    """The models of one key."""
+
+    service = "Gemini"
+    module = "google.genai"
+    package = "google-genai"
+    extra = "gemini"
+    variable = "GEMINI_API_KEY"
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        api_key: SecretStr | str | None = None,
+        base_url: str | None = None,
+        max_output_tokens: int | None = None,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            alias: name of the provider.
+            api_key: the vendor's key.
+            base_url: address without the API's version; None is Google itself.
+            max_output_tokens: longest reply, thinking included; None is 8192, plus the thinking.
+        """
+        super().__init__(alias, api_key=api_key, base_url=base_url)
+        self._max_output = max_output_tokens
+        self._http: Any = None
+        self._takes_ids = True
+        self._known: dict[str, tuple[float, ModelInfo, int | None]] = {}
+
+    def _connect(self) -> Client:
+        # The SDK's own client would wait for ever, and try again after up to ten seconds.
+        library = import_module("httpx")
+        wanted = http_options(library, self._base_url)
+        http = library.AsyncClient(**wanted)
+        hooks = {"request": [_limit_connect], "response": [*http.event_hooks["response"], _take]}
+        http.event_hooks = hooks
+        options = {
+            "base_url": self._base_url or GEMINI_URL,
+            "timeout": int(IDLE_SECONDS * 1000),
+            "httpx_async_client": http,
+            "retry_options": {"attempts": 1},
+        }
+        client: Client = self._sdk.Client(
+            api_key=self._api_key, vertexai=False, http_options=options
+        )
+        self._http = http
+        return client
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The models that generate text."""
+        client = await self._client()
+        with self._answered(None):
+            pages = await client.aio.models.list(config={"page_size": 1000})
+            return [self._remember(model) async for model in pages if _can_chat(model)]
+
+    async def show_model(self, name: str) -> ModelInfo:
+        """One model."""
+        name = _short(name)
+        until, model, _ = self._known.get(name, (0.0, None, None))
+        if model is not None and until > time.monotonic():
+            return model
+        if not name.isprintable():  # an address cannot have it
+            raise ModelNotFound(model=name)
+        client = await self._client()
+        with self._answered(name):
+            try:
+                found = await client.aio.models.get(model=name)
+            except ValueError as error:  # signs that no name has, refused by the SDK
+                raise ModelNotFound(model=name) from error
+        return self._remember(found, name)
+
+    def _remember(self, model: Model, name: str | None = None) -> ModelInfo:
+        own = _short(model.name or "")
+        info = ModelInfo(
+            name=name or own,
+            family=own.partition("-")[0],
+            capabilities=["completion", "tools", *(["thinking"] if model.thinking else [])],
+            context_length=model.input_token_limit,
+            provider=self.alias,
+        )
+        self._known[info.name] = (time.monotonic() + MODEL_SECONDS, info, model.output_token_limit)
+        return info
+
+    async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        request = replace(request, model=_short(request.model))
+        while True:
+            try:
+                async with aclosing(self._once(request)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            except ProviderError as error:  # noqa: PERF203 - twice at most
+                if not self._takes_ids or NO_IDS not in error.message:
+                    raise
+                self._takes_ids = False
+            else:
+                return
+
+    async def _once(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        client = await self._client()
+        names = Names(request.tools, LEGAL_NAME)
+        info, most = await self._known_of(request.model)
+        config: Any = config_of(request, info, names)
+        config["max_output_tokens"] = self._limit(request, info, most)
+        assembly = Assembly(request.model, names)
+        contents = await in_thread_if(
+            request.is_long, contents_of, request.messages, request.model, names
+        )
+        responses: list[Any] = []
+        answers: Any = None
+        with self._translated(request.model):
+            asked = client.aio.models.generate_content_stream(
+                model=request.model,
+                contents=contents if self._takes_ids else without_ids(contents),
+                config=config,
+            )
+            try:
+                answers, answer = await _opened(asked, responses)
+                while answer is not None:
+                    for chunk in assembly.add(answer):
+                        yield chunk
+                    answer = await anext(answers, None)
+            finally:  # the SDK leaves its connection to the garbage collector
+                for response in responses:
+                    await response.aclose()
+                if answers is not None:
+                    await answers.aclose()
+            for chunk in assembly.finish(_end_words(responses[-1])):
+                yield chunk
+
+    async def _known_of(self, name: str) -> tuple[ModelInfo | None, int | None]:
+        """What is known of a model, and its longest reply; a gateway may tell nothing."""
+        with suppress(MochiError):
+            await self.show_model(name)
+        _, info, most = self._known.get(name, (0.0, None, None))
+        return info, most
+
+    def _limit(self, request: ModelRequest, info: ModelInfo | None, most: int | None) -> int:
+        unasked = THINKING_TOKENS if thinks_unasked(request, info) else 0
+        thinking = THINKING_TOKENS if request.think else unasked
+        wanted = request.max_tokens + unasked if request.max_tokens else None
+        bounds = (self._max_output or DEFAULT_MAX_TOKENS + thinking, wanted, most)
+        return min(bound for bound in bounds if bound)
+
+    async def _close(self, client: Client) -> None:
+        await self._http.aclose()
+        client.close()
+
+    def _no_connection(self) -> tuple[type[Exception], ...]:
+        return ()
+
+    def _any_error(self) -> type[Exception]:
+        found: type[Exception] = self._sdk.errors.APIError
+        return found
+
+    def _failure_of(self, error: Exception) -> Failure | None:
+        """The failure of an answer, or of one within the stream."""
+        if not isinstance(error, self._sdk.errors.APIError):
+            return None
+        status = error.code if isinstance(error.code, int) else None
+        words = words_of(error.details if error.message is None else error.message)
+        words = words or (str(error) if status is None else f"HTTP {status}")
+        is_spent = _is_spent_for_today(error)
+        return Failure(
+            words=f"the quota of the day is used up: {words}" if is_spent else words,
+            status=status,
+            codes=(error.status,),
+            is_spent=is_spent,
+            retry_after=_retry_after(error),
+        )
+
+
+async def _limit_connect(request: Any) -> None:  # noqa: ANN401 - the HTTP library's
+    """The SDK has one time limit for everything."""
+    limits = request.extensions.get("timeout", {})
+    request.extensions["timeout"] = {**limits, "connect": CONNECT_SECONDS}
+
+
+async def _opened(asked: Awaitable[Any], responses: list[Any]) -> tuple[Any, Any]:
+    """The answers, and the first of them, for which alone the SDK asks; None if there is none."""
+    token = _taken.set(responses)
+    try:
+        answers = await asked
+        return answers, await anext(answers, None)
+    finally:
+        _taken.reset(token)
+
+
+async def _take(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
+    if (responses := _taken.get(None)) is not None:
+        responses.append(response)
+        response.aiter_bytes = partial(_bytes_of, response, response.aiter_bytes)
+
+
+async def _bytes_of(response: Any, read: Any) -> AsyncGenerator[bytes, None]:  # noqa: ANN401
+    """Yield what comes of an answer, and keep its last bytes."""
+    last = b""
+    async with aclosing(read()) as pieces:
+        async for data in pieces:
+            last = response.extensions[LAST_BYTES] = (last + data)[-KEPT_BYTES:]
+            yield data
+
+
+def _end_words(response: Any) -> str:  # noqa: ANN401 - the HTTP library's
+    """Return what the service says of the end; the SDK passes it on for Vertex AI only."""
+    found = _END_WORDS.findall(response.extensions.get(LAST_BYTES, b"").decode("utf-8", "replace"))
+    return str(parsed(found[-1])) if found else ""
+
+
+def _short(name: str) -> str:
+    """The name of a model without what the API puts before it."""
+    return name.removeprefix("models/")
+
+
+def _can_chat(model: Model) -> bool:
+    actions = model.supported_actions or ["generateContent"]
+    return "generateContent" in actions and "-tts" not in (model.name or "")
+
+
+def _details(error: APIError) -> Iterator[dict[str, Any]]:
+    """What a refusal says beside its words."""
+    body: Any = error.details
+    if isinstance(body, dict):
+        body = body.get("error", body)
+    details = body.get("details") if isinstance(body, dict) else None
+    return (one for one in (details if isinstance(details, list) else ()) if isinstance(one, dict))
+
+
+def _retry_after(error: APIError) -> int | None:
+    """What the header says, else what the body does (``"retryDelay": "34.07s"``)."""
+    wait = wait_of(getattr(error.response, "headers", None) or {})
+    for detail in _details(error):
+        if wait is None and "retryDelay" in detail:
+            wait = seconds_of(str(detail["retryDelay"]).rstrip("s"))
+    return wait
+
+
+def _is_spent_for_today(error: APIError) -> bool:
+    """Whether it names a quota of a day, though the service wants no more than some seconds."""
+    return any("PerDay" in str(detail.get("violations")) for detail in _details(error))

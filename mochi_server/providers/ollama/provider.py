@@ -1,0 +1,323 @@
+"""Models of an Ollama server: the default provider."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from pydantic import BaseModel, JsonValue
+
+from ...core.aio import in_thread, in_thread_if
+from ...errors import MochiError, ModelNotFound
+from ...ollama.at_once import for_each
+from ...ollama.requests import chat_body
+from ...ollama.stream import stream_chat
+from ...ollama.transport import Limits, Transport
+from ...ollama.types import (
+    can_chat,
+    full_name,
+    info_of,
+    tells_abilities,
+    tells_enough,
+    weights_in,
+    window_in,
+)
+from ..base import Capabilities, Chunk, LoadState, ModelInfo, ModelRequest, Provider, Weights
+from .tools import tool_for_ollama
+
+if TYPE_CHECKING:
+    from ...ollama.async_client import AsyncInstructorOllamaClient
+
+T = TypeVar("T", bound=BaseModel)
+
+MODEL_SECONDS = 30.0
+"""How long what we know of a model counts as known."""
+FIRST_TO_STOP_READING = (0, 30)
+"""The first version whose models stop reading a prompt when its request is cancelled."""
+
+
+class OllamaProvider(Provider):
+    """One Ollama server.
+
+    Args:
+        alias: Name of the provider.
+        host: Address of the server, with scheme.
+        connect_timeout: Seconds to wait for a connection.
+        first_byte_timeout: Seconds to wait for a reply's first byte.
+        idle_timeout: Longest silence within a reply, in seconds.
+        keep_alive: How long the server keeps the model loaded; None leaves it to the server.
+    """
+
+    capabilities = Capabilities(context_size=True)
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        host: str,
+        connect_timeout: float = 5.0,
+        first_byte_timeout: float = 600.0,
+        idle_timeout: float = 300.0,
+        keep_alive: str | None = None,
+    ) -> None:
+        super().__init__(alias)
+        limits = Limits(connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout)
+        self._transport = Transport(host, limits)
+        self._keep_alive = keep_alive
+        self._known: dict[str, tuple[float, ModelInfo]] = {}
+        self._shown: dict[str, dict[str, Any]] = {}
+        """Answers of ``/api/show`` by digest, which never change."""
+        self._digests: dict[str, str] = {}
+        """By full name, as the server's list had them last."""
+        self._instructor: AsyncInstructorOllamaClient | None = None
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The models that can chat; one request where the server's list tells enough.
+
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        entries = await self._entries()
+        await self._show_all(entries)
+        found = [self._remember(self._info(entry)) for entry in entries]
+        return [model for model in found if can_chat(model)]
+
+    async def _entries(self) -> list[dict[str, Any]]:
+        answer = await self._transport.fetch("/api/tags")
+        entries = [entry for entry in answer.get("models") or [] if entry.get("name")]
+        self._digests = {full_name(entry["name"]): _digest_of(entry) for entry in entries}
+        return entries
+
+    def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
+        shown = self._shown.get(_digest_of(entry))
+        return info_of(entry["name"], listed=entry, shown=shown, provider=self.alias)
+
+    async def _show_all(self, entries: list[dict[str, Any]]) -> None:
+        """Ask for what the list does not tell; a model that fails is left without details.
+
+        Raises:
+            OllamaError, OllamaUnreachable: nothing is known of any model.
+        """
+        missing = [entry for entry in entries if self._is_missing(entry)]
+        try:
+            await for_each(self._complete, missing)
+        except MochiError:
+            if len(missing) == len(entries) and not any(map(tells_abilities, missing)):
+                raise
+
+    def _is_missing(self, entry: Mapping[str, Any]) -> bool:
+        return not tells_enough(entry) and _digest_of(entry) not in self._shown
+
+    async def _complete(self, entry: Mapping[str, Any]) -> None:
+        self._shown[_digest_of(entry)] = await self._show(entry["name"])
+
+    async def _show(self, name: str) -> dict[str, Any]:
+        shown = await self._transport.fetch("/api/show", {"model": name}, model=name)
+        shown |= {"weights": weights_in(shown), "window": window_in(shown)}
+        for bulky in ("tensors", "license", "modelfile", "projector_info"):
+            shown.pop(bulky, None)
+        return shown
+
+    def _remember(self, model: ModelInfo) -> ModelInfo:
+        """Keep what is known, and do not unlearn a length that the server failed to tell now."""
+        _, known = self._known.get(full_name(model.name), (0.0, None))
+        if known is not None and model.context_length is None:
+            model = replace(model, context_length=known.context_length)
+        self._known[full_name(model.name)] = (time.monotonic() + MODEL_SECONDS, model)
+        return model
+
+    async def show_model(self, name: str) -> ModelInfo:
+        """One model, at most 30 seconds old; ``name`` without a tag means ``:latest``.
+
+        Raises:
+            ModelNotFound: it is not there, or cannot chat.
+            OllamaUnreachable, OllamaError.
+        """
+        until, model = self._known.get(full_name(name), (0.0, None))
+        if model is None or until < time.monotonic():
+            model = self._remember(await self._ask(name))
+        if not can_chat(model):
+            raise ModelNotFound(
+                f"Model {name!r} cannot chat: it is for {', '.join(model.capabilities)}.",
+                details={"model": name, "capabilities": list[JsonValue](model.capabilities)},
+            )
+        return model
+
+    async def probe(self, name: str) -> None:
+        """Ask Ollama for the model's description: a reply would load it, in another one's place.
+
+        Raises:
+            ModelNotFound, OllamaUnreachable, OllamaError.
+        """
+        await self._show(name)
+
+    async def _ask(self, name: str) -> ModelInfo:
+        """What the list and the description tell together, as in the list of models."""
+        wanted = full_name(name)
+        for entry in await self._entries():
+            if full_name(entry["name"]) == wanted:
+                if self._is_missing(entry):
+                    await self._complete(entry)
+                return self._info(entry)
+        return info_of(name, shown=await self._show(name), provider=self.alias)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """The reply, as it is generated; see ``batches``."""
+        async with aclosing(self.batches(request)) as batches:
+            async for chunks in batches:
+                for chunk in chunks:
+                    yield chunk
+
+    def batches(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+        """The reply, as it is generated; nothing is sent before the first chunk is asked for.
+
+        Raises:
+            ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
+            OllamaUnreachable: ``details["incomplete"]`` is true for a reply that had begun.
+        """
+        body = partial(in_thread_if, request.is_long, partial(self._body, request))
+        return stream_chat(self._transport, body, model=request.model)
+
+    def _body(self, request: ModelRequest) -> bytes:
+        if request.tools:
+            request = replace(request, tools=[tool_for_ollama(tool) for tool in request.tools])
+        return chat_body(request, keep_alive=self._keep_alive)
+
+    async def structured(self, request: ModelRequest, shape: type[T]) -> T:
+        """A reply that validates as ``shape``, by ollama-instructor.
+
+        Raises:
+            OllamaError: the reply does not validate, twice.
+            ModelNotFound, ContextOverflow, ProviderBusy, OllamaUnreachable.
+        """
+        if self._instructor is None:
+            # Half a second of imports, not to be spent in the event loop nor at start-up.
+            module = await in_thread(import_module, "mochi_server.ollama.async_client")
+        if self._instructor is None:  # nobody else has made it meanwhile
+            self._instructor = module.AsyncInstructorOllamaClient(
+                self._transport.address, limits=self._transport.limits, keep_alive=self._keep_alive
+            )
+        return await self._instructor.structured_result(
+            request.model,
+            request.messages,
+            shape,
+            think=request.think,
+            context_window=request.num_ctx,
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+        )
+
+    async def weights_of(self, name: str) -> Weights:
+        """What is loaded for a model; other names of the same file have the same.
+
+        Raises:
+            ModelNotFound, OllamaUnreachable, OllamaError.
+        """
+        digest = self._digests.get(full_name(name))
+        shown = self._shown.get(digest) if digest is not None else None
+        if shown is None:
+            shown = await self._show(name)
+            if digest is not None:
+                self._shown[digest] = shown
+        return Weights(key=shown["weights"] or full_name(name), window=shown["window"])
+
+    async def loaded_window(self, model: str) -> int | None:
+        """The context window that the model is loaded with, in tokens; None if it is not loaded.
+
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        length = (await self._entry_of(model, await self.running()) or {}).get("context_length")
+        return length if isinstance(length, int) else None
+
+    async def _entry_of(self, model: str, running: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """The model among those that are loaded, which are listed under one of their names."""
+        by_name = {str(entry.get("name") or entry.get("model")): entry for entry in running}
+        if not by_name or full_name(model) in by_name:
+            return by_name.get(full_name(model))
+        weights = await self.weights_of(model)
+        for name, entry in by_name.items():
+            with contextlib.suppress(ModelNotFound):  # deleted since it was loaded
+                if (await self.weights_of(name)).key == weights.key:
+                    return entry
+        return None
+
+    @property
+    def shared_server(self) -> str:
+        """The server's address."""
+        return self._transport.host
+
+    async def load_state(self, name: str) -> LoadState:
+        """Whether a request for the model would have to load it; models in the cloud never do.
+
+        Raises:
+            ModelNotFound, OllamaUnreachable, OllamaError.
+        """
+        if (await self.show_model(name)).remote_host is not None:
+            return LoadState.LOADED
+        running = await self.running()
+        if await self._entry_of(name, running) is not None:
+            return LoadState.LOADED
+        return LoadState.OTHERS_LOADED if running else LoadState.NONE_LOADED
+
+    async def reads_cancelled_prompts(self) -> bool:
+        """True before 0.30, and where the version is unknown (somebody built the server).
+
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        numbers = re.match(r"v?(\d+)\.(\d+)", await self.version())
+        return numbers is None or tuple(map(int, numbers.groups())) < FIRST_TO_STOP_READING
+
+    async def running(self) -> list[dict[str, Any]]:
+        """The models that are loaded, as the server lists them.
+
+        With ``name``, ``size`` and ``size_vram`` (bytes), ``context_length`` (tokens, since 0.10).
+
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        answer = await self._transport.fetch("/api/ps")
+        return list(answer.get("models") or [])
+
+    async def version(self) -> str:
+        """The server's version, such as ``0.33.0``; ``0.0.0`` of one that somebody built.
+
+        Raises:
+            OllamaUnreachable, OllamaError.
+        """
+        return str((await self._transport.fetch("/api/version")).get("version") or "unknown")
+
+    async def check(self) -> bool:
+        """Whether the server answers, within the time for a connection."""
+        with anyio.move_on_after(self._transport.limits.connect):
+            try:
+                await self.version()
+            except MochiError:
+                return False
+            return True
+        return False
+
+    def describe(self) -> str:
+        """The server's address."""
+        return self._transport.host
+
+    async def aclose(self) -> None:
+        """Close the connections; the provider can be used again, also by another event loop."""
+        await self._transport.aclose()
+        if self._instructor is not None:
+            await self._instructor.aclose()
+            self._instructor = None
+
+
+def _digest_of(entry: Mapping[str, Any]) -> str:
+    """What stays the same as long as the model does."""
+    return str(entry.get("digest") or entry["name"])

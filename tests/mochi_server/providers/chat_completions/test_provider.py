@@ -1,0 +1,511 @@
+"""The adapter for OpenAI-compatible servers, against one on a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import Any
+
+import anyio
+import httpx2
+import orjson
+import pytest
+from pydantic import BaseModel
+
+from mochi_server.backends import build_provider, default_providers
+from mochi_server.config import load_settings
+from mochi_server.errors import (
+    ContextOverflow,
+    MochiError,
+    ModelNotFound,
+    ProviderBusy,
+    ProviderError,
+    ProviderNotConfigured,
+    ProviderUnreachable,
+)
+from mochi_server.protocol.messages import ToolCall
+from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
+from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.testmode.provider import ScriptedProvider
+from tests.support.fake_openai import (
+    JSON,
+    Answer,
+    FakeOpenAI,
+    call_delta,
+    delta,
+    error,
+    finished,
+    running_fake,
+    stream,
+    usage,
+)
+from tests.support.tool_folders import until
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeOpenAI]:
+    async with running_fake() as server:
+        yield server
+
+
+@pytest.fixture
+async def provider(fake: FakeOpenAI) -> AsyncIterator[OpenAICompatibleProvider]:
+    provider = OpenAICompatibleProvider("openai", base_url=fake.base_url, api_key="sk-test")
+    yield provider
+    await provider.aclose()
+
+
+async def reply(provider: OpenAICompatibleProvider, **fields: Any) -> list[Chunk]:
+    request = ModelRequest(**{"model": "m", "messages": HELLO, **fields})
+    with anyio.fail_after(30):
+        async with aclosing(provider.stream(request)) as chunks:
+            return [chunk async for chunk in chunks]
+
+
+async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
+    fake.answers = [
+        stream(
+            delta(role="assistant", content=None),
+            delta(content="Hel"),
+            delta(content="lo"),
+            finished("length"),
+            usage(7, 2),
+        )
+    ]
+    assert await reply(provider, temperature=0.5, max_tokens=9) == [
+        ContentDelta("Hel"),
+        ContentDelta("lo"),
+        Finish(reason="length", eval_count=2, prompt_eval_count=7),
+    ]
+    assert fake.paths == ["POST /v1/chat/completions"]
+    assert fake.headers[0]["authorization"] == "Bearer sk-test"
+    assert fake.bodies[0] == {
+        "model": "m",
+        "messages": HELLO,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+        "max_tokens": 9,
+    }
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_thinking_is_told_apart_from_text(provider, fake, field):
+    fake.answers = [stream(delta(**{field: "Hm."}), delta(content="Yes"), finished())]
+    assert (await reply(provider))[:2] == [ThinkingDelta("Hm."), ContentDelta("Yes")]
+
+
+async def test_fragments_of_two_calls_become_two_whole_calls(provider, fake):
+    fake.answers = [
+        stream(
+            call_delta(0, id="a", name="add", arguments=""),
+            call_delta(0, arguments='{"x": 1'),
+            call_delta(1, id="b", name="now", arguments=""),
+            call_delta(0, arguments="}"),
+            finished("tool_calls"),
+        )
+    ]
+    assert await reply(provider) == [
+        ToolCall(id="a", name="add", arguments={"x": 1}),
+        ToolCall(id="b", name="now", arguments={}),
+        Finish(reason="tool_calls"),
+    ]
+
+
+async def test_a_call_without_id_gets_one(provider, fake):
+    fake.answers = [stream(call_delta(0, name="now", arguments="{}"), finished("tool_calls"))]
+    call, _ = await reply(provider)
+    assert isinstance(call, ToolCall)
+    assert call.id.startswith("call_")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [("[1", "not JSON"), ("[1]", "not a JSON object"), ("7", "object")]
+)
+async def test_a_call_whose_arguments_are_no_object_says_what_is_wrong(
+    provider, fake, arguments, words
+):
+    fake.answers = [stream(call_delta(0, id="a", name="add", arguments=arguments), finished())]
+    call, _ = await reply(provider)
+    assert isinstance(call, ToolCall)
+    assert words in str(call.problem)
+    assert call.as_stored()["function"] == {"name": "add", "arguments": {"input": arguments}}
+
+
+async def test_arguments_can_be_stored_and_sent_again(provider, fake):
+    """Python's own JSON reads what no other JSON may say."""
+    odd = '{"half": "a\\ud83d", "whole": "\\ud83d\\ude00", "huge": 123456789012345678901234}'
+    fake.answers = [stream(call_delta(0, id="a", name="add", arguments=odd), finished())]
+    call, _ = await reply(provider)
+    assert isinstance(call, ToolCall)
+    assert call.arguments == {"half": "a?", "whole": "😀", "huge": 123456789012345678901234.0}
+    assert orjson.loads(orjson.dumps(call.arguments)) == call.arguments
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ('{"a": NaN}', "not finite"),
+        ('{"a": 1e999}', "not finite"),
+        (f'{{"a": {"[" * 300 + "]" * 300}}}', "100 levels"),
+        (f'{{"a": {"[" * 100_000 + "]" * 100_000}}}', "100 levels"),
+    ],
+)
+async def test_a_call_whose_arguments_cannot_be_stored_says_what_is_wrong(
+    provider, fake, odd, words
+):
+    fake.answers = [stream(call_delta(0, id="a", name="add", arguments=odd), finished())]
+    call, _ = await reply(provider)
+    assert isinstance(call, ToolCall)
+    assert words in str(call.problem)
+    assert orjson.dumps(call.as_stored())
+
+
+async def test_arguments_of_many_values_are_not_read(provider, fake):
+    """They would keep all others waiting; those of a text do not count."""
+    many, text = json.dumps({"a": [{}] * 10_001}), json.dumps({"a": "[{," * 10_001})
+    for arguments in (many, text):
+        fake.answers = [stream(call_delta(0, id="a", name="add", arguments=arguments), finished())]
+        call, _ = await reply(provider)
+        assert isinstance(call, ToolCall)
+        assert ("10,000 values" in str(call.problem)) is (arguments is many)
+        assert call.arguments == ({"input": many} if arguments is many else json.loads(text))
+
+
+async def test_thinking_that_must_be_sent_back_is_bounded(provider, fake):
+    """It is stored beside the reply."""
+    data = {"type": "reasoning.encrypted", "data": "x" * 1_000_000}
+    parts = [delta(reasoning_details=[{**data, "index": index}]) for index in range(5)]
+    fake.answers = [stream(*parts, delta(content="Yes."), finished())]
+    with pytest.raises(ProviderError, match="more than 4 MB at once"):
+        await reply(provider)
+
+
+async def test_a_call_without_end_is_ended(provider, fake):
+    piece = call_delta(0, arguments="x" * 500_000)
+    first = call_delta(0, id="a", name="add", arguments='{"a": "')
+    fake.answers = [stream(first, *[piece] * 20, call_delta(0, arguments='"}'), finished())]
+    with pytest.raises(ProviderError, match="more than 4 MB at once"):
+        await reply(provider)
+
+
+async def test_a_schema_always_comes_with_a_limit(provider, fake):
+    fake.answers = [stream(delta(content="{}"), finished())]
+    await reply(provider, schema={"type": "object"}, tools=[{"type": "function"}], think="low")
+    body = fake.bodies[0]
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "reply", "schema": {"type": "object"}},
+    }
+    assert body["max_tokens"] > 0
+    assert body["tools"] == [{"type": "function"}]
+    assert body["tool_choice"] == "auto"
+    assert body["reasoning_effort"] == "low"
+
+
+async def test_a_stored_conversation_is_sent_with_matching_call_ids(provider, fake):
+    """Files of old writers have calls and results without ids."""
+    fake.answers = [stream(delta(content="5"), finished())]
+    stored = [
+        {"role": "system", "content": "Be kind.", "source_file": None},
+        {"role": "user", "content": "2+3, and the time?", "message_id": "x"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"function": {"name": "add", "arguments": {"a": 2}}},
+                {"function": {"name": "now", "arguments": {}}},
+            ],
+        },
+        {"role": "tool", "content": "noon", "tool_name": "now"},
+        {"role": "tool", "content": "5", "tool_name": "add"},
+        {"role": "weird", "content": "?"},
+        {
+            "role": "assistant",
+            "content": "So",
+            "model": "openai/m",
+            "tool_calls": [{"function": {"name": "now", "arguments": {}}, "id": "call_7"}],
+        },
+        {"role": "tool", "content": "one", "tool_name": "now", "tool_call_id": "call_7"},
+    ]
+    await reply(provider, messages=stored)
+    system, user, calls, add, now, second, result = fake.bodies[0]["messages"]
+    assert system == {"role": "system", "content": "Be kind."}
+    assert user == {"role": "user", "content": "2+3, and the time?"}
+    assert calls["content"] == ""
+    assert [call["function"]["name"] for call in calls["tool_calls"]] == ["add", "now"]
+    assert json.loads(calls["tool_calls"][0]["function"]["arguments"]) == {"a": 2}
+    assert add["tool_call_id"] == calls["tool_calls"][0]["id"]
+    assert now["tool_call_id"] == calls["tool_calls"][1]["id"]
+    assert second["tool_calls"][0]["id"] == result["tool_call_id"] == "call_7"
+    assert [each["name"] for each in (add, now, result)] == ["add", "now", "now"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (error(401, message="bad key"), ProviderError, "bad key"),
+        (error(403, message="no"), ProviderError, "no"),
+        (error(404, message="no model m"), ModelNotFound, "no model m"),
+        (error(500, message="boom"), ProviderError, "boom"),
+        (
+            error(400, type="exceed_context_size_error", message="too long", n_ctx=4096),
+            ContextOverflow,
+            "does not fit",
+        ),
+        (error(400, code="context_length_exceeded", message="long"), ContextOverflow, "fit"),
+        (error(400, type="invalid_request_error", message="odd"), ProviderError, "odd"),
+        (Answer(pieces=[b"<html>"], status=502, content_type="text/html"), ProviderError, "502"),
+        (stream(delta(content="a"), done=False), ProviderError, "broke off"),
+        (stream(delta(content="a")), ProviderError, "broke off"),
+        (stream(delta(content="a"), done=False, then="cut"), ProviderUnreachable, "reached"),
+        (stream(delta(content="a"), {"error": {"code": 500, "message": "x"}}), ProviderError, "x"),
+        (Answer(pieces=[b"data: {oops\n\n"]), ProviderError, "openai"),
+    ],
+)
+async def test_each_failure_has_its_error_and_the_servers_own_words(
+    provider, fake, answer, kind, words
+):
+    fake.answers = [answer]
+    with pytest.raises(MochiError, match=words) as caught:
+        await reply(provider)
+    assert type(caught.value) is kind
+    assert len(fake.paths) == 1, "the SDK must not try again by itself"
+
+
+async def test_a_connection_dropped_without_a_response_is_tried_once_more(provider, fake):
+    """llama.cpp's server closes kept connections while the next request is on its way."""
+    dropped = Answer(pieces=[], then="drop")
+    fake.answers = [dropped, stream(delta(content="a"), finished())]
+    assert await reply(provider) == [ContentDelta("a"), Finish(reason="stop")]
+    fake.answers = [dropped, dropped]
+    with pytest.raises(ProviderUnreachable):
+        await reply(provider)
+    assert len(fake.paths) == 4
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_busy_server_says_when_to_come_back(provider, fake, status):
+    fake.answers = [error(status, headers={"Retry-After": "70"}, message="slow down")]
+    with pytest.raises(ProviderBusy, match="slow down") as caught:
+        await reply(provider)
+    assert caught.value.retry_after == 70
+
+
+async def test_nobody_listening_is_unreachable(unused_tcp_port_factory):
+    url = f"http://127.0.0.1:{unused_tcp_port_factory()}/v1"
+    provider = OpenAICompatibleProvider("openai", base_url=url, api_key="k")
+    with pytest.raises(ProviderUnreachable, match=url):
+        await reply(provider)
+    assert await provider.check() is False
+    await provider.aclose()
+
+
+async def test_neither_key_nor_address_is_not_configured():
+    provider = OpenAICompatibleProvider("openai")
+    assert not provider.configured
+    with pytest.raises(ProviderNotConfigured, match="OPENAI_API_KEY"):
+        await reply(provider)
+    assert await provider.check() is False
+
+
+async def test_no_header_comes_from_variables_that_are_no_settings(
+    fake: FakeOpenAI, monkeypatch: Any
+) -> None:
+    """The SDK would send them to any address, and fail where they are not ASCII."""
+    added = "X-Mine: secret\nAuthorization: Bearer other"
+    variables = {
+        "OPENAI_ORG_ID": "Zürich",
+        "OPENAI_PROJECT_ID": "proj",
+        "OPENAI_ADMIN_KEY": "sk-admin",
+        "OPENAI_CUSTOM_HEADERS": added,
+    }
+    own = {"openai-organization", "openai-project", "x-mine"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    scripted = ScriptedProvider("test", words_per_second=0)
+    provider = OpenAICompatibleProvider("openai", base_url=fake.base_url, api_key="sk-test")
+    fake.answers = [MODELS, stream(delta(content="Yes"), finished())]
+    await provider.list_models()
+    assert (await reply(provider))[0] == ContentDelta("Yes")
+    assert isinstance((await reply(scripted))[-1], Finish)
+    for headers in fake.headers:
+        assert headers["authorization"] == "Bearer sk-test"
+        assert not own & headers.keys()
+    await provider.aclose()
+    await scripted.aclose()
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        (None, {"openai-organization": "org-1", "openai-project": "proj-1"}),
+        ("https://eu.api.openai.com/v1",
+         {"openai-organization": "org-1", "openai-project": "proj-1"}),
+        ("https://vendor.example/v1", {}),
+        ("https://me.openai.azure.com/openai/v1", {}),
+    ],
+)  # fmt: skip
+async def test_organisation_and_project_are_told_to_openai_only(
+    address: str | None, told: dict[str, str], monkeypatch: Any
+) -> None:
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(200, json={"object": "list", "data": []})
+
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+    settings = load_settings(openai_api_key="k", openai_base_url=address)
+    backend = default_providers(settings)["openai"]
+    backend["OPTIONS"]["http_client"] = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    provider = build_provider("openai", backend)
+    await provider.list_models()
+    names = {"openai-organization", "openai-project"}
+    assert {name: asked[0].headers[name] for name in names & asked[0].headers.keys()} == told
+    await provider.aclose()
+
+
+async def test_one_more_address_has_tools_thinking_and_patience(fake: FakeOpenAI) -> None:
+    """As the settings make ``openai``: the protocol is the same."""
+    provider = OpenAICompatibleProvider("groq", base_url=fake.base_url, api_key="k")
+    busy = error(429, headers={"Retry-After": "0"}, message="slow")
+    fake.answers = [MODELS, busy, busy, stream(delta(content="a"), finished())]
+    assert (await provider.show_model("m")).capabilities == ["completion", "tools", "thinking"]
+    assert (await reply(provider))[0] == ContentDelta("a")
+    await provider.aclose()
+
+
+async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
+    fake.answers = [stream(delta(content="a"), done=False, then="hold")]
+    chunks = provider.stream(ModelRequest(model="m", messages=HELLO))
+    assert await chunks.__anext__() == ContentDelta("a")
+    assert not fake.client_gone.is_set()
+    with anyio.fail_after(20):
+        await chunks.aclose()
+        await fake.client_gone.wait()
+
+
+async def test_cancelling_the_reader_closes_the_connection(provider, fake):
+    fake.answers = [stream(delta(content="a"), done=False, then="hold")]
+    reading = asyncio.ensure_future(reply(provider))
+    await until(lambda: not fake.answers)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    with anyio.fail_after(20):
+        await fake.client_gone.wait()
+
+
+def listed(*names: str) -> Answer:
+    data = [{"id": name, "object": "model"} for name in names]
+    return Answer(pieces=[json.dumps({"object": "list", "data": data}).encode()], content_type=JSON)
+
+
+MODELS = listed("m")
+
+
+async def test_models_are_listed_once_and_looked_up(provider, fake):
+    fake.answers = [MODELS]
+    assert (await provider.show_model("m")).provider == "openai"
+    with pytest.raises(ModelNotFound):
+        await provider.show_model("other")
+    assert fake.paths == ["GET /v1/models"]
+
+
+async def test_variants_of_listed_models_are_models(provider, fake):
+    """OpenRouter lists no ways to route: they stand behind any of its names."""
+    fake.answers = [listed("maker/m", "maker/n:free")]
+    assert (await provider.show_model("maker/m:nitro")).name == "maker/m:nitro"
+    assert (await provider.show_model("maker/n:free:floor")).name == "maker/n:free:floor"
+    for name in ("maker/other:nitro", "maker/n"):
+        with pytest.raises(ModelNotFound):
+            await provider.show_model(name)
+
+
+async def at(address: str, *names: str) -> tuple[list[str], list[str]]:
+    """Which of the names a service lists, and which can be used, where it lists them all."""
+    body = {"object": "list", "data": [{"id": name, "object": "model"} for name in names[1:]]}
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json=body))
+    client = httpx2.AsyncClient(transport=transport)
+    provider = OpenAICompatibleProvider("it", base_url=address, api_key="k", http_client=client)
+    listed = [model.name for model in await provider.list_models()]
+    usable = []
+    for name in names:
+        with suppress(ModelNotFound):
+            usable.append((await provider.show_model(name)).name)
+    await provider.aclose()
+    return listed, usable
+
+
+async def test_models_of_openai_that_do_not_chat_are_left_out():
+    fine_tuned = "ft:gpt-4.1:scotts-images::abc"
+    names = ("gpt-9", fine_tuned, "gpt-4.1", "gpt-image-1", "ft:davinci-002:me::abc")
+    chatting = [fine_tuned, "gpt-4.1"]
+    assert await at("https://api.openai.com/v1", *names) == (chatting, chatting)
+
+
+async def test_deployments_of_azure_are_models():
+    """Its list has the models that could be deployed, under their own names."""
+    listed, usable = await at("https://me.openai.azure.com/openai/v1", "my-gpt", "gpt-4.1")
+    assert listed == ["gpt-4.1"]
+    assert usable == ["my-gpt", "gpt-4.1"]
+
+
+IMPORTS = """
+import asyncio, sys, threading
+from mochi_server.errors import ProviderUnreachable
+from mochi_server.providers.base import ModelRequest
+from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+
+names = []
+
+def note(event, details):
+    if event == "import" and threading.current_thread() is threading.main_thread():
+        names.append(details[0])
+
+async def main():
+    provider = OpenAICompatibleProvider("it", base_url="http://127.0.0.1:9")
+    async for _ in provider.stream(ModelRequest(model="m", messages=[])):
+        pass
+
+sys.addaudithook(note)
+try:
+    asyncio.run(main())
+except ProviderUnreachable:
+    print([name for name in names if name.startswith("openai")])
+"""
+
+
+async def test_the_sdk_is_not_imported_in_the_event_loop():
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", IMPORTS, stdout=asyncio.subprocess.PIPE
+    )
+    with anyio.fail_after(60):
+        out, _ = await process.communicate()
+    assert out == b"[]\n"
+
+
+async def test_check_says_whether_it_answers(provider, fake):
+    fake.answers = [MODELS, error(500, message="boom")]
+    assert await provider.check() is True
+    assert await provider.check() is False
+
+
+class Town(BaseModel):
+    name: str
+
+
+async def test_a_structured_reply_is_validated(provider, fake):
+    fake.answers = [stream(delta(content='{"name": '), delta(content='"Rome"}'), finished())]
+    request = ModelRequest(model="m", messages=HELLO)
+    assert await provider.structured(request, Town) == Town(name="Rome")
+    fake.answers = [stream(delta(content='{"na'), finished("length"))]
+    with pytest.raises(ProviderError, match="Town"):
+        await provider.structured(request, Town)
