@@ -16,7 +16,6 @@ from typing import Any
 
 import anyio
 import pytest
-from mochi_server.providers.builtin.locks import FileLock
 from pydantic import BaseModel
 
 from mochi_server.config.installation import own_command
@@ -328,7 +327,7 @@ USER = textwrap.dedent(
     import asyncio, sys
     from pathlib import Path
     from mochi_server.providers.base import ModelRequest
-    from mochi_server.providers.local import LocalProvider
+    from mochi_server.providers.builtin.provider import LocalProvider
 
     async def main():
         provider = LocalProvider("local", models_path=Path(sys.argv[1]), idle_seconds=300)

@@ -462,7 +462,7 @@ IMPORTS = """
 import asyncio, sys, threading
 from mochi_server.errors import ProviderUnreachable
 from mochi_server.providers.base import ModelRequest
-from mochi_server.providers.openai_compatible import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 
 names = []
 
