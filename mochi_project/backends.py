@@ -27,7 +27,7 @@ from mochi_server.backends import (
     build_storage,
     import_class,
 )
-from mochi_server.chat.approvals import ApprovalBroker
+from mochi_server.chat.confirmations import ApprovalBroker
 from mochi_server.config import MochiServerSettings, server_processes
 from mochi_server.processes import redis_package_problem, sessions_problem
 from mochi_server.providers.base import Provider

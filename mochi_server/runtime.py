@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from .agents import AgentDiscoveryService, AgentSource, PromptLoader
 from .agents.execution import AgentExecutionService
-from .agents.folders import RELOAD_STAMP as AGENTS_STAMP
+from .agents.folder import RELOAD_STAMP as AGENTS_STAMP
 from .backends import (
     build_provider,
     build_storage,
@@ -19,17 +19,17 @@ from .backends import (
     default_storages,
 )
 from .chat import ChatService, Conversations, Limits, StatusService, TurnRegistry
-from .chat.approvals import ApprovalBroker, LocalApprovals
+from .chat.confirmations import ApprovalBroker, LocalApprovals
 from .config import MochiServerSettings, SettingsError, load_settings
 from .core.aio import BackgroundTasks
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
+from .services.summaries.last_read import LastReadConversations
+from .services.summaries.schedule import Lanes
+from .services.summaries.writer import SummaryWriter
 from .services.summarization import SummarizationService
-from .services.summary_cache import LastReadConversations
-from .services.summary_lanes import Lanes
 from .services.summary_model import SummaryModelManager
-from .services.summary_writer import SummaryWriter
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
 from .sessions.catalogue.search import INDEX, SessionSearch

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import anyio
 from channels.layers import channel_layers
 
-from mochi_server.chat.approvals import ApprovalBroker, ApprovalRequest, Decision, Pending
+from mochi_server.chat.confirmations import ApprovalBroker, ApprovalRequest, Decision, Pending
 from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import (
     ConfirmationNotFound,

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from mochi_server.chat.approvals import ApprovalRequest, Decision
+from mochi_server.chat.confirmations import ApprovalRequest, Decision
 from mochi_server.core.aio import BackgroundTasks, run_to_completion
 from mochi_server.errors import ConfirmationUnavailable
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from django.core.cache import BaseCache, caches
 
-from mochi_server.chat.approvals import ApprovalRequest, Decision
+from mochi_server.chat.confirmations import ApprovalRequest, Decision
 from mochi_server.errors import (
     ConfirmationNotFound,
     ConfirmationUnavailable,

@@ -7,15 +7,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from mochi_server.errors import JSONObject
-from mochi_server.protocol.agent_events import (
+from mochi_server.protocol.events import (
     AgentComplete,
     AgentExecution,
     AgentPlanning,
     AgentStart,
     AgentToolCall,
     AgentToolResult,
-)
-from mochi_server.protocol.events import (
     ConfirmationDecided,
     ConfirmationRequired,
     ContentDelta,

@@ -3,8 +3,7 @@
 from .definition import AgentDefinition
 from .discovery import AgentDiscoveryService
 from .prompt_loader import PromptLoader
-from .source import AgentSource
-from .tool_factory import AgentRunner, AgentTool
+from .tool_factory import AgentRunner, AgentSource, AgentTool
 
 __all__ = [
     "AgentDefinition",

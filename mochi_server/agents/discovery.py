@@ -13,9 +13,8 @@ from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, ToolLoader
 from ..tools.folder.keeper import FolderKeeper
 from ..tools.folder.snapshot import Look
-from .assembly import assemble
-from .definition import AgentDefinition
-from .folders import TAKEN, AgentFolder, AgentsLook, Facts, look_at_agents
+from .definition import AgentDefinition, assemble
+from .folder import TAKEN, AgentFolder, AgentsLook, Facts, look_at_agents
 from .own_files import scripts_of
 from .skill_file import SkillFile, SkillFileError, read_skill_file
 

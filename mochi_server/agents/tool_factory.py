@@ -6,15 +6,16 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from ..chat.tool_calls import CallContext
+from ..chat.tool_calls import AgentOffer, CallContext
 from ..errors import JSONObject, MochiError
 from ..protocol.events import Event
 from ..sessions.storage.base import SESSION_ID
+from ..sessions.types import AgentSettings
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
-from .definition import AGENT_TOOL, AgentDefinition
+from .definition import AGENT_TOOL, SOURCE_PREFIX, AgentDefinition
 from .discovery import AgentDiscoveryService
 
-SOURCE = "agents"
+AGENT_TOOL_SOURCE = "agents"
 """The ``Tool.source`` of the tool."""
 
 DEEPEST = 3
@@ -51,7 +52,7 @@ class AgentTool(Tool):
     """Calls one of some agents. Who is there, and what it can do, is seen anew at each call."""
 
     name = AGENT_TOOL
-    source = SOURCE
+    source = AGENT_TOOL_SOURCE
     destructive = False  # about the agent's own calls a person is asked one by one
     sequential = False
     timeout = None  # its model calls and tools have theirs
@@ -194,3 +195,40 @@ def _session_id(given: object) -> str | None:
 
 def _choice(names: Sequence[str]) -> str:
     return f"one of {', '.join(names)}" if len(names) > 1 else names[0]
+
+
+class AgentSource:
+    """Offers agents to conversations; :class:`..chat.agent_offer.Agents` is what it is for them."""
+
+    def __init__(self, discovery: AgentDiscoveryService, runner: AgentRunner) -> None:
+        self._discovery = discovery
+        self._runner = runner
+
+    async def offer(self, settings: AgentSettings | None) -> AgentOffer:
+        """What the settings enable, in their order; nothing is read where they enable nothing."""
+        wanted = list(dict.fromkeys(settings.enabled_agents)) if settings is not None else []
+        if not wanted:
+            return AgentOffer()
+        found = await self._discovery.agents()
+        known = [found[name] for name in wanted if name in found]
+        return AgentOffer(
+            tool=agent_tool(known, discovery=self._discovery, runner=self._runner),
+            enabled=[agent.name for agent in known if agent.valid],
+            unknown=[name for name in wanted if name not in found],
+            invalid={
+                agent.name: agent.error_message
+                for agent in known
+                if agent.error_message is not None
+            },
+        )
+
+    async def tool_of(self, source: str, name: str) -> Tool | None:
+        """An agent's own tool, or the one that calls agents; null where there is none."""
+        is_own = source.startswith(SOURCE_PREFIX)
+        if not is_own and (source, name) != (AGENT_TOOL_SOURCE, AGENT_TOOL):
+            return None
+        found = await self._discovery.agents()
+        if is_own:
+            agent = found.get(source.removeprefix(SOURCE_PREFIX))
+            return agent.tools.get(name) if agent is not None else None
+        return agent_tool(list(found.values()), discovery=self._discovery, runner=self._runner)

@@ -1,12 +1,11 @@
 """Conversations: the engine of turns, its tasks and logs, and the service that opens them."""
 
+from ..services.requests import Limits
 from .conversation import Conversations, Notes
-from .requests import Limits
+from .log import LogReader, TurnLog
 from .service import ChatService
 from .status import StatusService
-from .turn import Turn
-from .turn_log import LogReader, TurnLog
-from .turns import TurnRegistry
+from .turn import Turn, TurnRegistry
 
 __all__ = [
     "ChatService",

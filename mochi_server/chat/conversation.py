@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from ..core.aio import in_thread_if, run_to_completion
 from ..errors import ContextOverflow, ProviderError
 from ..protocol.events import Event
-from ..protocol.messages import AssistantMessage, ToolMessage
+from ..protocol.messages import AssistantMessage, ToolMessage, UserMessage
 from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService, learn_window
+from ..services.history import objects
+from ..services.requests import NOTHING, Beside, ChatModel, Limits, RequestBuilder
 from ..sessions import ChatSession, SessionManager
 from ..sessions.session import encode_messages
-from .model import ChatModel
 from .reply import Reply
-from .requests import NOTHING, Beside, Limits, RequestBuilder
-from .tool_calls import Results, ToolCalls, interrupted
+from .tool_calls import Results, ToolCalls, interrupted, unanswered
 
 MANY_MESSAGES = 200
 """More of them are encoded in a thread."""
@@ -220,3 +220,8 @@ class Conversations:
             make_way=self._make_way,
             notes=notes,
         )
+
+
+def add_question(session: ChatSession, message: str) -> None:
+    """Add a user's message, and results for calls that a crash has left without any."""
+    session.append(*unanswered(objects(session.tail())), UserMessage(content=message))

@@ -15,16 +15,12 @@ from ..sessions.types import SessionMetadata, ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolFailed
 from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
-from .agent_offer import Agents
-from .approvals import ApprovalBroker, ApprovalRequest, Decision
-from .asking import Asker
-from .conversation import Conversations, Notes
-from .stored import add_question
-from .tool_calls import ToolCalls
-from .turn import Turn
-from .turn_log import TurnLog
-from .turns import TurnRegistry, log_failure
-from .whole_reply import WholeReply
+from .confirmations import ApprovalBroker, ApprovalRequest, Asker, Decision
+from .conversation import Conversations, Notes, add_question
+from .log import TurnLog
+from .reply import WholeReply
+from .tool_calls import Agents, ToolCalls
+from .turn import Turn, TurnRegistry, log_failure
 
 
 class ChatService:

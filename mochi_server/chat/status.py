@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from ..errors import JSONObject, MochiError
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService
+from ..services.history import system_of
 from ..sessions import SessionManager
 from ..sessions.types import ContextWindowConfig, ToolSettings
 from ..tools.catalogue import ToolCatalogue
-from .agent_offer import Agents
-from .stored import system_of
-from .turns import TurnRegistry
+from .tool_calls import Agents
+from .turn import TurnRegistry
 
 
 class StatusService:

@@ -8,22 +8,45 @@ offered run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import orjson
 
 from ..core.aio import merge
 from ..errors import InvalidRequest, JSONObject, ToolExecutionDenied, ToolNotFound
-from ..protocol.agent_events import AgentStart
-from ..protocol.events import Event, ToolCallStarted, ToolResultReady
+from ..protocol.events import AgentStart, Event, ToolCallStarted, ToolResultReady
 from ..protocol.messages import ToolCall, ToolMessage
-from ..sessions.types import ToolSettings
+from ..sessions.types import AgentSettings, ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed
 from ..tools.execution import ToolExecutionResult, ToolExecutionService
 from ..tools.policy import needs_confirmation
-from .asking import Asker, Question, Verdict
+from .confirmations import Asker, Question, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOffer:
+    """What a session's agent settings come to."""
+
+    tool: Tool | None = None
+    """The one tool that calls agents; null when none is enabled and valid."""
+    enabled: Sequence[str] = ()
+    unknown: Sequence[str] = ()
+    invalid: Mapping[str, str] = field(default_factory=dict)
+    """Why an enabled agent cannot be used, by name."""
+
+
+class Agents(Protocol):
+    """Where the ``agent`` tool comes from; the chat knows no more about agents."""
+
+    async def offer(self, settings: AgentSettings | None) -> AgentOffer:
+        """What the settings enable."""
+
+    async def tool_of(self, source: str, name: str) -> Tool | None:
+        """A tool of an agent, by its ``Tool.source``."""
+
 
 INTERRUPTED = "Error: the call was interrupted before it had a result."
 
@@ -285,3 +308,32 @@ def interrupted(calls: Sequence[ToolCall], results: Results) -> list[ToolMessage
         result if result is not None else _message(call, INTERRUPTED)
         for call, result in zip(calls, results, strict=True)
     ]
+
+
+def unanswered(backwards: Iterable[JSONObject]) -> list[ToolMessage]:
+    """Results for calls at the end of a stored conversation that a crash left without any."""
+    answered = 0
+    for message in backwards:
+        if message.get("role") == "tool":
+            answered += 1
+            continue
+        calls = message.get("tool_calls") if message.get("role") == "assistant" else None
+        return (
+            [_stored_result(call) for call in calls[answered:]] if isinstance(calls, list) else []
+        )
+    return []
+
+
+def _stored_result(call: Any) -> ToolMessage:  # noqa: ANN401 - JSON of any writer
+    call = call if isinstance(call, dict) else {}
+    function = call.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    return ToolMessage(
+        content=INTERRUPTED,
+        tool_name=_text_or_none(name),
+        tool_call_id=_text_or_none(call.get("id")),
+    )
+
+
+def _text_or_none(value: Any) -> str | None:  # noqa: ANN401 - JSON of any writer
+    return value if isinstance(value, str) else None

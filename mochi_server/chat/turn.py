@@ -7,14 +7,20 @@ before ``message_complete``. What came before a cut is kept and marked as interr
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from typing import Protocol
 
-from ..protocol.events import Event, MessageComplete, ToolContinuationStart
+from ..core.logs import one_line
+from ..errors import InternalError, MochiError, ShuttingDown
+from ..protocol.events import Done, ErrorEvent, Event, MessageComplete, ToolContinuationStart
+from ..services.requests import NOTHING, Beside
 from .conversation import Conversation
+from .log import TurnLog, cancel_once_begun
 from .reply import Reply
-from .requests import NOTHING, Beside
 from .tool_calls import ToolCalls
 
 
@@ -90,3 +96,144 @@ class Turn:
             tool_rounds_exhausted=exhausted,
             message=message.as_stored(),
         )
+
+
+logger = logging.getLogger(__name__)
+
+SAVE_SECONDS = 3.0
+"""For the saves of turns that were ended, on top of any limit."""
+
+
+class Runnable(Protocol):
+    """What the registry runs: a generator of events, and what to give back after it."""
+
+    @property
+    def session_id(self) -> str:
+        """Whose turn it is."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of this turn."""
+
+    @property
+    def model(self) -> str:
+        """The full name of the model that is asked."""
+
+    def events(self) -> AsyncGenerator[list[Event], None]:
+        """The turn, as events in batches; iterated once."""
+
+    async def release(self) -> None:
+        """Give back what the turn holds; may be called again."""
+
+
+class TurnRegistry:
+    """The running turns of this process, by session."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[asyncio.Task[None], TurnLog]] = {}
+        self._stopping: dict[str, MochiError] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def check_open(self) -> None:
+        """Refuse new turns while the server stops.
+
+        Raises:
+            ShuttingDown: it does.
+        """
+        if self._closed:
+            raise ShuttingDown
+
+    def log_of(self, session_id: str) -> TurnLog | None:
+        """The log of the session's running turn."""
+        running = self._running.get(session_id)
+        return running[1] if running else None
+
+    def start(self, turn: Runnable) -> TurnLog:
+        """Run the turn; it ends by itself, by ``stop``, or when its last reader leaves."""
+        log = TurnLog()
+        task = asyncio.get_running_loop().create_task(self._run(turn, log))
+        self._running[turn.session_id] = (task, log)
+        log.on_abandoned = task
+        if self._closed:  # it was opened just before
+            self.stop(turn.session_id, ShuttingDown())
+        return log
+
+    def stop(self, session_id: str, reason: MochiError) -> bool:
+        """End the session's turn with an error; what it has so far is kept."""
+        running = self._running.get(session_id)
+        if running is None:
+            return False
+        self._stopping.setdefault(session_id, reason)
+        cancel_once_begun(running[0])
+        return True
+
+    def stop_all(self) -> None:
+        """Take no new turns and end the running ones: the server is stopping."""
+        self._closed = True
+        for session_id in list(self._running):
+            self.stop(session_id, ShuttingDown())
+
+    async def wait_closed(self, seconds: float) -> None:
+        """Wait until no turn runs, at most that long and ``SAVE_SECONDS``."""
+        tasks = [task for task, _ in self._running.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds + SAVE_SECONDS)
+
+    async def _run(self, turn: Runnable, log: TurnLog) -> None:
+        """Everything that can happen to a turn ends in its log."""
+        error: MochiError | None = None
+        try:
+            async with aclosing(turn.events()) as batches:
+                async for events in batches:
+                    log.extend(events)
+        except asyncio.CancelledError:
+            error = self._stopping.get(turn.session_id)
+            if error is None:
+                logger.info("Turn interrupted, its last reader has left: %s", _labels_of(turn))
+                raise
+            logger.info("Turn stopped: %s code=%s", _labels_of(turn), error.code)
+        except MochiError as failure:
+            log_failure(turn.session_id, turn.run_id, turn.model, failure)
+            error = failure
+        except Exception:
+            error = InternalError()
+            logger.exception("Turn failed: %s code=%s", _labels_of(turn), error.code)
+        finally:
+            await self._end(turn, log, error)
+
+    async def _end(self, turn: Runnable, log: TurnLog, error: MochiError | None) -> None:
+        """Free the session first: who sees ``done`` may send the next message at once."""
+        log.on_abandoned = None
+        try:
+            await turn.release()
+        finally:
+            self._running.pop(turn.session_id, None)
+            self._stopping.pop(turn.session_id, None)
+            if error is not None:
+                log.append(ErrorEvent.of(error))
+            log.append(Done(session_id=turn.session_id))
+            log.close(error)
+
+
+def _labels(session_id: str, run_id: str, model: str) -> str:
+    return f"session={session_id} run={run_id} model={one_line(model)}"
+
+
+def _labels_of(turn: Runnable) -> str:
+    return _labels(turn.session_id, turn.run_id, turn.model)
+
+
+def log_failure(session_id: str, run_id: str, model: str, error: MochiError) -> None:
+    """Log that a turn failed, in one line with the error's message.
+
+    The client gets the same message; secrets of providers are removed from it already.
+    """
+    logger.warning(
+        "Turn failed: %s code=%s: %s",
+        _labels(session_id, run_id, model),
+        error.code,
+        one_line(error.message),
+    )

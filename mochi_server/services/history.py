@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
+from pydantic import JsonValue
 
 from ..constants import CHARACTERS_PER_TOKEN
 from ..errors import JSONObject
+from ..sessions import ChatSession
 
 MESSAGE_TOKENS = 4
 """What a chat template adds around each message."""
@@ -128,3 +130,33 @@ def _steps(messages: Sequence[JSONObject]) -> list[list[JSONObject]]:
             steps.append([])
         steps[-1].append(message)
     return steps
+
+
+def objects(messages: Iterable[JsonValue]) -> Iterator[JSONObject]:
+    """Stored messages without what is no object: kept in the file, never sent."""
+    return (message for message in messages if isinstance(message, dict))
+
+
+def system_of(session: ChatSession) -> JSONObject | None:
+    """The stored system prompt."""
+    first = session.stored(0) if len(session.messages) else None
+    return first if isinstance(first, dict) and first.get("role") == "system" else None
+
+
+def usage_of(session: ChatSession, limit: int | None) -> tuple[int, str | None]:
+    """Tokens of the conversation, and the model of its last reply.
+
+    The provider's own count where there is one, plus an estimate of what came after it; reads no
+    further back than that, or than ``limit`` tokens.
+    """
+    tokens = 0
+    for message in objects(session.tail()):
+        prompt, generated = message.get("prompt_eval_count"), message.get("eval_count")
+        if message.get("role") == "assistant" and isinstance(prompt, int) and prompt:
+            model = message.get("model")
+            counted = prompt + (generated if isinstance(generated, int) else 0)
+            return tokens + counted, model if isinstance(model, str) else None
+        tokens += estimate(message)
+        if limit is not None and tokens > limit:
+            break
+    return tokens, None

@@ -27,11 +27,11 @@ from ..providers.registry import ProviderRegistry
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import ConversationSummary
 from .context_window import DynamicContextWindowService
-from .summary_cache import LastReadConversations
-from .summary_lanes import Lanes
+from .summaries.last_read import LastReadConversations
+from .summaries.schedule import Lanes
+from .summaries.text import covered, is_enough, is_finished, said
+from .summaries.writer import Loading, ModelNotLoaded, SummaryWriter
 from .summary_model import SummaryModelManager
-from .summary_text import covered, is_enough, is_finished, said
-from .summary_writer import Loading, ModelNotLoaded, SummaryWriter
 
 logger = logging.getLogger(__name__)
 

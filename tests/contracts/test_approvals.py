@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from chat.confirmations.channel_layer import ChannelLayerApprovals
 from mochi_project.backends import caches_of, channel_layers_of
-from mochi_server.chat.approvals import (
+from mochi_server.chat.confirmations import (
     ApprovalBroker,
     ApprovalRequest,
     Decision,

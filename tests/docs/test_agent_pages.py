@@ -9,7 +9,7 @@ import pytest
 
 from mochi_server.agents import front_matter, own_files, prompt_loader, skill_file
 from mochi_server.agents.definition import AgentDefinition
-from mochi_server.agents.folders import MOST_AGENTS
+from mochi_server.agents.folder import MOST_AGENTS
 from mochi_server.agents.tool_factory import describe
 from tests.docs.pages import REFERENCE, ROOT, blocks, code, rows, section
 from tests.support.pytest_runs import pytest_in

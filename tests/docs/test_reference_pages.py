@@ -16,7 +16,8 @@ from mochi_project.api import api
 from mochi_server import __main__ as command
 from mochi_server.config import MochiServerSettings, variable_of
 from mochi_server.errors import MochiError
-from mochi_server.protocol import agent_events, events
+from mochi_server.protocol import events
+from mochi_server.protocol import events as agent_events
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.providers.builtin.catalogue import CATALOGUE
 from mochi_server.sessions.types import LABELS, ContextWindowConfig, SessionMetadata

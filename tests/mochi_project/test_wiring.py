@@ -18,7 +18,7 @@ from mochi_project.backends import (
 )
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.backends import default_storages
-from mochi_server.chat.approvals import LocalApprovals
+from mochi_server.chat.confirmations import LocalApprovals
 from mochi_server.config import load_settings
 from mochi_server.sessions.storage.json_files import JSONFileStorage
 from mochi_server.sessions.storage.memory import MemoryStorage
@@ -145,7 +145,7 @@ def test_a_pipe_or_a_huge_file_among_the_prompts_holds_up_no_check(mochi):
 
 # Several processes
 
-LOCAL = "mochi_server.chat.approvals.LocalApprovals"
+LOCAL = "mochi_server.chat.confirmations.LocalApprovals"
 IN_MEMORY = "channels.layers.InMemoryChannelLayer"
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agents_app.loading import find_agents
 from mochi_project.management.base import Found, ReloadCommand
 from mochi_server.agents import AgentDefinition
-from mochi_server.agents.folders import RELOAD_STAMP
+from mochi_server.agents.folder import RELOAD_STAMP
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 

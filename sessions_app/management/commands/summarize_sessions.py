@@ -12,8 +12,8 @@ from mochi_project.management.base import run_on_stored
 from mochi_project.management.console import as_json, duration, moment_before, progress, table
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.runtime import Runtime
+from mochi_server.services.summaries.backlog import Candidate, Done, Wanted, find, summarise_all
 from mochi_server.services.summarization import Outcome
-from mochi_server.services.summary_backlog import Candidate, Done, Wanted, find, summarise_all
 from sessions_app.cli.action import Options, add_json
 
 COLUMNS = ("SESSION", "MODEL", "OUTCOME")

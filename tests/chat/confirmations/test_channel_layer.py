@@ -23,7 +23,7 @@ import chat.confirmations.listener
 from chat.confirmations.channel_layer import ChannelLayerApprovals
 from chat.confirmations.folder_layer import ChannelClosed, FolderChannelLayer
 from mochi_project.backends import caches_of, channel_layers_of
-from mochi_server.chat.approvals import ApprovalRequest, Decision
+from mochi_server.chat.confirmations import ApprovalRequest, Decision
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationNotFound, ConfirmationUnavailable, MochiError
 from tests.support.redis import needs_redis, running_redis

@@ -13,7 +13,8 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.agents import AgentDefinition, AgentDiscoveryService, folders
+from mochi_server.agents import AgentDefinition, AgentDiscoveryService
+from mochi_server.agents import folder as folders
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.tools.base import (
     FolderSpec,

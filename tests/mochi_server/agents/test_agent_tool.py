@@ -10,12 +10,9 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService, AgentSource
-from mochi_server.chat.agent_offer import Agents
-from mochi_server.chat.approvals import LocalApprovals
-from mochi_server.chat.asking import Asker
-from mochi_server.chat.tool_calls import CallContext
-from mochi_server.protocol.agent_events import AgentPlanning
-from mochi_server.protocol.events import Event
+from mochi_server.chat.confirmations import Asker, LocalApprovals
+from mochi_server.chat.tool_calls import Agents, CallContext
+from mochi_server.protocol.events import AgentPlanning, Event
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
 from mochi_server.tools.functions.threads import ThreadLoader

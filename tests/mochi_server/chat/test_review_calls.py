@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from mochi_server.chat.approvals import ApprovalRequest, LocalApprovals, Pending
-from mochi_server.chat.stored import unanswered
-from mochi_server.chat.tool_calls import INTERRUPTED
+from mochi_server.chat.confirmations import ApprovalRequest, LocalApprovals, Pending
+from mochi_server.chat.tool_calls import INTERRUPTED, unanswered
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationUnavailable
 from mochi_server.providers.ollama.provider import OllamaProvider

@@ -8,8 +8,7 @@ from typing import Literal
 import anyio
 from pydantic import BaseModel, Field
 
-from mochi_server.chat.approvals import LocalApprovals
-from mochi_server.chat.asking import Asker
+from mochi_server.chat.confirmations import Asker, LocalApprovals
 from mochi_server.chat.tool_calls import Results, ToolCalls
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import ModelRequest

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.chat.approvals import ApprovalRequest
+from mochi_server.chat.confirmations import ApprovalRequest
 from mochi_server.chat.reply import Reply
 from mochi_server.errors import (
     ConfirmationNotFound,

@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.files import PRIVATE_FILE, hand_over, make_folder
-from .summary_lanes import digest_of
+from ...core.files import PRIVATE_FILE, hand_over, make_folder
+from .schedule import digest_of
 
 WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 SUFFIX = ".last"

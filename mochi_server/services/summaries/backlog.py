@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..core.aio import in_thread
-from ..core.progress import Advance
-from ..errors import MochiError, SessionNotFound
-from ..sessions import ChatSession, SessionManager
-from ..sessions.types import is_before
-from .summarization import Outcome, SummarizationService, has_news
-from .summary_text import is_finished
+from ...core.aio import in_thread
+from ...core.progress import Advance
+from ...errors import MochiError, SessionNotFound
+from ...sessions import ChatSession, SessionManager
+from ...sessions.types import is_before
+from ..summarization import Outcome, SummarizationService, has_news
+from .text import is_finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

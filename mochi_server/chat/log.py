@@ -11,8 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from ..errors import MochiError
-from ..protocol.agent_events import AgentDelta
-from ..protocol.events import ContentDelta, Event, ThinkingDelta
+from ..protocol.events import AgentDelta, ContentDelta, Event, ThinkingDelta
 
 FOLD = 32
 """Events that everybody has read are folded in blocks of this many."""

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from mochi_server.services.summary_cache import LastReadConversations
+from mochi_server.services.summaries.last_read import LastReadConversations
 
 
 def test_processes_of_one_folder_know_what_the_others_have_read(tmp_path: Path):

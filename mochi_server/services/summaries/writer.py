@@ -6,16 +6,15 @@ import logging
 import time
 from enum import Enum
 
-from ..core.aio import in_thread
-from ..errors import ContextOverflow, EmptyHistory
-from ..providers.base import LoadState, ModelRequest, Provider
-from ..providers.registry import ProviderRegistry
-from ..sessions import ChatSession, SessionManager
-from ..sessions.types import ConversationSummary, SessionMetadata
-from .context_window import DynamicContextWindowService, learn_window
-from .summary_cache import LastReadConversations
-from .summary_parts import PART_TOKENS, SHORT_PART_TOKENS, Measure, Part, next_part
-from .summary_text import SummaryReply
+from ...core.aio import in_thread
+from ...errors import ContextOverflow, EmptyHistory
+from ...providers.base import LoadState, ModelRequest, Provider
+from ...providers.registry import ProviderRegistry
+from ...sessions import ChatSession, SessionManager
+from ...sessions.types import ConversationSummary, SessionMetadata
+from ..context_window import DynamicContextWindowService, learn_window
+from .last_read import LastReadConversations
+from .text import PART_TOKENS, SHORT_PART_TOKENS, Measure, Part, SummaryReply, next_part
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import anyio
 
-from ..core.leases import Lease, leases_in
-from ..errors import SessionBusy, StorageError
+from ...core.leases import Lease, leases_in
+from ...errors import SessionBusy, StorageError
 
 LOOK_SECONDS = 0.005
 """How soon a summary notices that another process needs its memory."""

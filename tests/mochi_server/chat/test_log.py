@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mochi_server.chat import LogReader, TurnLog, TurnRegistry, turns
+from mochi_server.chat import LogReader, TurnLog, TurnRegistry
+from mochi_server.chat import turn as turns
 from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import InternalError, ShuttingDown
 from mochi_server.protocol.events import ContentDelta, Done, Event, ThinkingDelta

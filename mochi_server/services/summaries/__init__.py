@@ -1,0 +1,1 @@
+"""How summaries of conversations are scheduled, and how their texts come about."""
