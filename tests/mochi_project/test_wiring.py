@@ -145,7 +145,7 @@ def test_a_pipe_or_a_huge_file_among_the_prompts_holds_up_no_check(mochi):
 
 # Several processes
 
-LOCAL = "mochi_server.chat.confirmations.LocalApprovals"
+LOCAL = "mochi_server.chat.approvals.LocalApprovals"
 IN_MEMORY = "channels.layers.InMemoryChannelLayer"
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 
