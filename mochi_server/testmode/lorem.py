@@ -12,14 +12,13 @@ from typing import Final
 
 SHORTEST: Final = 5
 LONGEST: Final = 500
-"""Bounds of a text whose length nobody has chosen, in words."""
+"""Words of a text without a given length, at most."""
 
 FEWEST: Final = 3
 MOST: Final = 10
-"""Bounds of a piece, in words; the last one of a text may be shorter."""
+"""Words of a piece, at most; the last one of a text may have fewer than ``FEWEST``."""
 
-SENTENCE: Final = 8
-"""Words of a sentence."""
+SENTENCE: Final = 8  # words
 
 _TEXT = """
 lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et
@@ -31,16 +30,16 @@ id est laborum
 VOCABULARY: Final = tuple(_TEXT.split())
 
 _WORD = re.compile(r"\s*\S+|\s+$")
-"""A word with the space before it, so that nothing of a text is lost."""
+"""A word with the space before it."""
 
 
 def stable_hash(text: str) -> int:
-    """A number of 64 bits that is the same on every machine, in every version."""
+    """Return a 64-bit hash that is the same on every machine and in every version."""
     return int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
 
 
 def numbers(seed: str) -> Iterator[int]:
-    """An endless row of numbers below 2**31 that follows from the seed."""
+    """Yield endless numbers below 2**31 that depend on the seed alone."""
     state = stable_hash(seed)
     while True:
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
@@ -48,12 +47,12 @@ def numbers(seed: str) -> Iterator[int]:
 
 
 def length_of(message: str) -> int:
-    """How many words of lorem ipsum answer a message: 5 to 500."""
+    """Return how many words of lorem ipsum answer a message: 5 to 500."""
     return SHORTEST + stable_hash(message) % (LONGEST - SHORTEST + 1)
 
 
 def lorem(words: int, seed: str) -> str:
-    """So many words, in sentences."""
+    """Return so many words of lorem ipsum, in sentences."""
     row = numbers(seed)
     chosen = [VOCABULARY[next(row) % len(VOCABULARY)] for _ in range(words)]
     sentences = [chosen[at : at + SENTENCE] for at in range(0, words, SENTENCE)]
@@ -61,12 +60,12 @@ def lorem(words: int, seed: str) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """The words, each with the space before it; together they are the text."""
+    """Split a text into words, each with the space before it."""
     return _WORD.findall(text)
 
 
 def pieces(text: str, seed: str) -> Iterator[tuple[str, int]]:
-    """The text in pieces of 3 to 10 words, each with the number of its words."""
+    """Yield the text in pieces of 3 to 10 words, each with its number of words."""
     words, sizes, at = words_of(text), numbers(seed), 0
     while at < len(words):
         size = FEWEST + next(sizes) % (MOST - FEWEST + 1)

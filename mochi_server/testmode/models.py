@@ -1,4 +1,4 @@
-"""The models of test mode: some names to list, and what is true of every other one."""
+"""The models of test mode: some that are listed; every other name works as well."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LISTED: Final = {
 
 
 def model_info(name: str, alias: str = "test") -> ModelInfo:
-    """One of the listed ones, or any other."""
+    """Describe a model of any name."""
     context, capabilities = _LISTED.get(name, (CONTEXT, _EVERYTHING))
     return ModelInfo(
         name=name,
@@ -34,5 +34,5 @@ def model_info(name: str, alias: str = "test") -> ModelInfo:
 
 
 def listed_models(alias: str = "test") -> list[ModelInfo]:
-    """Those that are listed."""
+    """Return the models that a list shows."""
     return [model_info(name, alias) for name in _LISTED]

@@ -10,7 +10,7 @@ from ..protocol.completions import ModelInfo, ModelRequest
 from ..providers.common.errors import not_installed
 from ..providers.openai.provider import OpenAICompatibleProvider
 from .models import listed_models, model_info
-from .openai_words import CONVERSATION
+from .openai_stream import CONVERSATION
 from .reply import text_of
 from .transport import BASE_URL, scripted_client
 
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 
 class ScriptedProvider(OpenAICompatibleProvider):
-    """Has a model of every name, which answers what the message asks for."""
+    """A provider that has a model of every name, which replies as the message's script says.
+
+    Args:
+        alias: Name of the provider.
+        words_per_second: Pace of the replies; 0 for none.
+        cancel_after_words: Where every reply breaks off; None for complete ones.
+        listed: Whether the list of models has some; any name works either way.
+    """
 
     def __init__(
         self,
@@ -29,14 +36,6 @@ class ScriptedProvider(OpenAICompatibleProvider):
         cancel_after_words: int | None = None,
         listed: bool = True,
     ) -> None:
-        """Open nothing yet.
-
-        Args:
-            alias: name of the provider.
-            words_per_second: pace of the replies; 0 for none.
-            cancel_after_words: where every reply is cut; None for whole ones.
-            listed: whether the list of models shows some; any name works either way.
-        """
         super().__init__(alias, base_url=BASE_URL, attempts=1)
         self._pace = words_per_second
         self._cancel = cancel_after_words
@@ -48,24 +47,24 @@ class ScriptedProvider(OpenAICompatibleProvider):
         )
 
     def extra_body(self, request: ModelRequest) -> JSONObject:
-        """The messages one by one: the wire joins those of one role that follow each other."""
-        said = [{"role": found["role"], "content": text_of(found)} for found in request.messages]
-        return {CONVERSATION: cast("list[JsonValue]", said)}
+        """Add the messages one by one, as the wire joins neighbours of one role."""
+        messages = [{"role": each["role"], "content": text_of(each)} for each in request.messages]
+        return {CONVERSATION: cast("list[JsonValue]", messages)}
 
     async def prepare(self) -> None:
-        """Nothing but a look: where nobody uses it, its package stays out of the memory.
+        """Check that the package ``openai`` is there, without importing it.
 
         Raises:
-            ProviderNotConfigured: the package is missing that it speaks through.
+            ProviderNotConfigured: It is missing.
         """
         if not await self.check():
             raise not_installed(self.alias, self.package, self.extra)
 
     async def list_models(self) -> list[ModelInfo]:
-        """Some names of the many.
+        """Return the listed models.
 
         Raises:
-            ProviderNotConfigured: the package is missing that it speaks through.
+            ProviderNotConfigured: The package ``openai`` is missing.
         """
         if not self._is_listed:
             return []
@@ -73,9 +72,7 @@ class ScriptedProvider(OpenAICompatibleProvider):
         return listed_models(self.alias)
 
     async def show_model(self, name: str) -> ModelInfo:
-        """Any."""
         return model_info(name, self.alias)
 
     async def check(self) -> bool:
-        """Whether the package that it speaks through is there."""
         return find_spec("openai") is not None

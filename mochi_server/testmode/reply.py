@@ -1,4 +1,4 @@
-"""Composes a reply from a request: the same beats for the same request, whatever the wire."""
+"""Composes the reply to a request: the same chunks for the same request, on every wire."""
 
 from __future__ import annotations
 
@@ -9,107 +9,127 @@ from typing import Any, Final
 import orjson
 
 from ..core.aio import in_thread
-from .beats import Beat, CallPiece, Cut, End, Said, Silence, inserted, limited, size_of
-from .example import example_of
+from .chunks import (
+    Abort,
+    CallDelta,
+    Delta,
+    End,
+    Pause,
+    ScriptedChunk,
+    insert_after,
+    limit_length,
+    size_of,
+)
 from .lorem import SHORTEST, length_of, lorem, pieces, stable_hash
+from .schema_example import example_of
 from .script import (
     BadScript,
     CallAsText,
     Cancel,
     Disconnect,
-    Failure,
     Interruption,
     Item,
     Script,
+    ScriptedError,
     Stall,
     Usage,
     script_in,
 )
 
 REASON: Final = "\nReason:"
-"""What makes a message without a script be thought about."""
+"""A message with this text is answered with thinking first."""
 
 LETTERS: Final = 12
-"""Letters of a call's arguments in one piece; more where there would be too many pieces."""
+"""Characters of a call's arguments in one chunk; more if there would be too many chunks."""
 
 MOST_PIECES: Final = 1000
 
 LONG: Final = 100_000
-"""Bytes of a request that is answered by a thread's work."""
+"""Bytes of a request whose reply is compose_async in a thread."""
 
 TOKEN: Final = 4
 """Characters that count as a token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a request says, as far as it matters here."""
+class ReplyRequest:
+    """What a reply depends on, whatever the wire of its request."""
 
     messages: Sequence[Mapping[str, Any]]
     """``role`` and ``content`` as OpenAI and Ollama have them."""
     tools: Sequence[Any] = ()
     schema: Mapping[str, Any] | None = None
-    """JSON schema that the reply must obey."""
+    """JSON schema of the reply."""
     thinks: bool = True
     """Whether thinking is sent."""
     must_think: bool = False
-    """Whether a message without a script is thought about also where it does not ask for that."""
+    """Whether replies begin with thinking even where the message has no ``REASON``."""
     window: int | None = None
-    """Tokens to which the prompt is cut."""
+    """Tokens of the context window, at which the prompt is cut."""
     limit: int | None = None
-    """Tokens after which the reply is cut."""
+    """Most tokens of the reply."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """Some of the streams of a reply, and why each of them ends."""
+class _ReplyItem:
+    """The chunks of one item, and its choice and finish reason."""
 
-    beats: tuple[Beat, ...] = ()
+    chunks: tuple[ScriptedChunk, ...] = ()
     reason: tuple[int, str] | None = None
 
-    def without_thinking(self) -> _Part:
-        said = (beat for beat in self.beats if not isinstance(beat, Said) or beat.kind == "content")
-        return replace(self, beats=tuple(said))
+    def without_thinking(self) -> _ReplyItem:
+        kept = (
+            chunk
+            for chunk in self.chunks
+            if not isinstance(chunk, Delta) or chunk.kind == "content"
+        )
+        return replace(self, chunks=tuple(kept))
 
 
-async def composed(asked: Asked, cancel_after_words: int | None = None, *, size: int) -> list[Beat]:
-    """The same as ``compose``, holding nobody up; ``size`` is that of the request in bytes."""
+async def compose_async(
+    request: ReplyRequest, cancel_after_words: int | None = None, *, size: int
+) -> list[ScriptedChunk]:
+    """Compose a reply, in a thread if the request is large; ``size`` is its size in bytes."""
     if size > LONG:
-        return await in_thread(compose, asked, cancel_after_words)
-    return compose(asked, cancel_after_words)
+        return await in_thread(compose, request, cancel_after_words)
+    return compose(request, cancel_after_words)
 
 
-def compose(asked: Asked, cancel_after_words: int | None = None) -> list[Beat]:
-    """The whole reply.
+def compose(request: ReplyRequest, cancel_after_words: int | None = None) -> list[ScriptedChunk]:
+    """Compose the whole reply.
 
     Args:
-        asked: the request.
-        cancel_after_words: where every reply is cut, as by an item ``cancel``.
+        request: What the reply depends on.
+        cancel_after_words: Where every reply breaks off, as by an item ``cancel``.
 
     Raises:
-        BadScript: the instruction block is no script.
-        NoExample: no reply obeys the schema.
+        BadScript: The instruction block is no script.
+        NoExample: No reply fits the schema.
     """
     items: list[Item] = []
-    if asked.schema is not None:
-        text = orjson.dumps(example_of(asked.schema)).decode()
-        parts = [_Part(tuple(_said("content", 0, text, text)), (0, "stop"))]
+    if request.schema is not None:
+        text = orjson.dumps(example_of(request.schema)).decode()
+        parts = [_ReplyItem(tuple(_deltas("content", 0, text, text)), (0, "stop"))]
     else:
-        parts, items = _chosen(asked.messages, must_think=asked.must_think)
-        if not asked.thinks:
+        parts, items = _items_of(request.messages, must_think=request.must_think)
+        if not request.thinks:
             parts = [part.without_thinking() for part in parts]
-    beats: Iterable[Beat] = [*(beat for part in parts for beat in part.beats)]
-    beats = [*beats, _end(asked, parts, items)]
+    chunks: Iterable[ScriptedChunk] = [*(chunk for part in parts for chunk in part.chunks)]
+    chunks = [*chunks, _end(request, parts, items)]
     for interruption in _later(items, cancel_after_words):
-        beats = inserted(beats, interruption.after_words or 0, _beat_of(interruption))
-    whole = _until_cut(beats)
-    return list(whole if asked.limit is None else limited(whole, asked.limit * TOKEN, asked.limit))
+        chunks = insert_after(chunks, interruption.after_words or 0, _chunk_of(interruption))
+    whole = _until_abort(chunks)
+    return list(
+        whole
+        if request.limit is None
+        else limit_length(whole, request.limit * TOKEN, request.limit)
+    )
 
 
-def _chosen(
+def _items_of(
     messages: Sequence[Mapping[str, Any]], *, must_think: bool
-) -> tuple[list[_Part], list[Item]]:
-    """What is said, and the items that say it, if a script does."""
+) -> tuple[list[_ReplyItem], list[Item]]:
+    """Return the parts of the reply, and the script's items that they come from."""
     last = _last_user(messages, len(messages))
     script, at = _script(messages, last)
     message = text_of(messages[last]) if last is not None else ""
@@ -131,15 +151,15 @@ def _chosen(
 
 
 def _last_user(messages: Sequence[Mapping[str, Any]], before: int) -> int | None:
-    """The position of the last message of a user before another one."""
-    found = (i for i in range(before - 1, -1, -1) if messages[i].get("role") == "user")
-    return next(found, None)
+    """Return the position of the last user message before position ``before``."""
+    earlier = range(before - 1, -1, -1)
+    return next((i for i in earlier if messages[i].get("role") == "user"), None)
 
 
 def _script(
     messages: Sequence[Mapping[str, Any]], at: int | None
 ) -> tuple[Script | None, int | None]:
-    """The script that holds, and where it stands: the latest message's, or a lasting one."""
+    """Return the script that applies and its position: the latest message's, or a lasting one."""
     latest = True
     while at is not None:
         try:
@@ -155,7 +175,7 @@ def _script(
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The text of a message, also where it comes in parts."""
+    """Return the text of a message, also of one in parts."""
     content = message.get("content")
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, dict))
@@ -163,71 +183,71 @@ def text_of(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _plain(message: str, *, must_think: bool) -> _Part:
-    """Lorem ipsum and the message itself; thinking first where the message or request wants it."""
-    beats: list[Beat] = []
+def _plain(message: str, *, must_think: bool) -> _ReplyItem:
+    """Answer with lorem ipsum and the message itself, thinking first if asked for."""
+    chunks: list[ScriptedChunk] = []
     _, mark, reason = message.partition(REASON)
     if mark or must_think:
         thought = reason.strip() if mark else lorem(SHORTEST, f"{message}\0thinking")
-        beats += _said("reasoning", 0, f"{thought}\n\n{message}", message)
+        chunks += _deltas("reasoning", 0, f"{thought}\n\n{message}", message)
     text = f"{lorem(length_of(message), message)}\n\n{message}"
-    return _Part((*beats, *_said("content", 0, text, message)), (0, "stop"))
+    return _ReplyItem((*chunks, *_deltas("content", 0, text, message)), (0, "stop"))
 
 
-def _closing(script: Script, since: Sequence[Mapping[str, Any]], message: str) -> _Part:
-    """What follows the last step: the results of the tools, as the model was told them."""
+def _closing(script: Script, since: Sequence[Mapping[str, Any]], message: str) -> _ReplyItem:
+    """Answer after the last step with the results of the tools."""
     results = [text_of(entry) for entry in since if entry.get("role") == "tool"]
     text = _framed(script, "\n".join(results) or lorem(SHORTEST, message))
-    return _Part(tuple(_said("content", 0, text, message)), (0, "stop"))
+    return _ReplyItem(tuple(_deltas("content", 0, text, message)), (0, "stop"))
 
 
-def _part(script: Script, item: Item, choice: int, seed: str) -> _Part:
+def _part(script: Script, item: Item, choice: int, seed: str) -> _ReplyItem:
     if (text := item.text_message) is not None:
-        beats: list[Beat] = []
+        chunks: list[ScriptedChunk] = []
         if (reasoning := text.reasoning or script.reasoning) is not None:
             thought = _framed(script, reasoning.words(f"{seed}\0reasoning"))
-            beats += _said("reasoning", choice, thought, seed)
-        beats += _said("content", choice, _framed(script, text.words(seed)), seed)
-        return _Part(tuple(beats), (choice, "stop"))
+            chunks += _deltas("reasoning", choice, thought, seed)
+        chunks += _deltas("content", choice, _framed(script, text.words(seed)), seed)
+        return _ReplyItem(tuple(chunks), (choice, "stop"))
     if item.calls:
-        return _Part(tuple(_called(item.calls, choice, seed)), (choice, "tool_calls"))
+        return _ReplyItem(tuple(_call_deltas(item.calls, choice, seed)), (choice, "tool_calls"))
     interruption = item.interruption
     if interruption is None or interruption.after_words is not None:
-        return _Part()
-    return _Part((_beat_of(interruption),))
+        return _ReplyItem()
+    return _ReplyItem((_chunk_of(interruption),))
 
 
 def _framed(script: Script, text: str) -> str:
-    """The text between two times the id."""
+    """Put the script's ``id_message`` before and after the text."""
     return " ".join(part for part in (script.id_message, text, script.id_message) if part)
 
 
-def _said(kind: Any, choice: int, text: str, seed: str) -> Iterator[Beat]:  # noqa: ANN401 - of Said
+def _deltas(kind: Any, choice: int, text: str, seed: str) -> Iterator[ScriptedChunk]:  # noqa: ANN401 - of Delta
     for piece, words in pieces(text, f"{seed}\0{kind}"):
-        yield Said(kind=kind, choice=choice, text=piece, words=words)
+        yield Delta(kind=kind, choice=choice, text=piece, words=words)
 
 
-def _called(calls: Sequence[CallAsText], choice: int, seed: str) -> Iterator[Beat]:
+def _call_deltas(calls: Sequence[CallAsText], choice: int, seed: str) -> Iterator[ScriptedChunk]:
     for index, call in enumerate(calls):
         arguments = call.arguments
         call_id = call.id or f"call_{stable_hash(f'{seed}{index}') % 2**32:08x}"
-        yield CallPiece(choice=choice, index=index, id=call_id, name=call.name, last=not arguments)
+        yield CallDelta(choice=choice, index=index, id=call_id, name=call.name, last=not arguments)
         letters = max(LETTERS, len(arguments) // MOST_PIECES)
         for at in range(0, len(arguments), letters):
             piece, last = arguments[at : at + letters], at + letters >= len(arguments)
-            yield CallPiece(choice=choice, index=index, id=call_id, arguments=piece, last=last)
+            yield CallDelta(choice=choice, index=index, id=call_id, arguments=piece, last=last)
 
 
-def _end(asked: Asked, parts: Sequence[_Part], items: Sequence[Item]) -> End:
+def _end(request: ReplyRequest, parts: Sequence[_ReplyItem], items: Sequence[Item]) -> End:
     reasons = [part.reason for part in parts if part.reason is not None] or [(0, "stop")]
-    wanted = next((item.finish_reason for item in items if item.finish_reason), None)
-    if wanted is not None:
-        reasons = [(choice, wanted) for choice, _ in reasons]
+    scripted = next((item.finish_reason for item in items if item.finish_reason), None)
+    if scripted is not None:
+        reasons = [(choice, scripted) for choice, _ in reasons]
     usage = next((item.usage for item in items if item.usage is not None), None)
-    prompt = prompt_tokens(asked.messages, asked.tools)
+    prompt = prompt_tokens(request.messages, request.tools)
     usage = usage or Usage(
-        prompt_tokens=prompt if asked.window is None else min(prompt, asked.window),
-        completion_tokens=_tokens(sum(size_of(beat) for part in parts for beat in part.beats)),
+        prompt_tokens=prompt if request.window is None else min(prompt, request.window),
+        completion_tokens=_tokens(sum(size_of(chunk) for part in parts for chunk in part.chunks)),
     )
     return End(
         reasons=tuple(reasons),
@@ -237,15 +257,14 @@ def _end(asked: Asked, parts: Sequence[_Part], items: Sequence[Item]) -> End:
 
 
 def prompt_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) -> int:
-    """How many tokens a prompt has: a quarter of its characters, and four for each message."""
-    said = [text_of(message) + (message.get("thinking") or "") for message in messages]
-    called = [message["tool_calls"] for message in messages if message.get("tool_calls")]
-    written = len(orjson.dumps([*called, *tools])) if called or tools else 0
-    return _tokens(sum(map(len, said)) + written) + TOKEN * len(messages)
+    """Count a prompt's tokens: a quarter of its characters, and four for each message."""
+    texts = [text_of(message) + (message.get("thinking") or "") for message in messages]
+    calls = [message["tool_calls"] for message in messages if message.get("tool_calls")]
+    json_bytes = len(orjson.dumps([*calls, *tools])) if calls or tools else 0
+    return _tokens(sum(map(len, texts)) + json_bytes) + TOKEN * len(messages)
 
 
 def tokens_of(text: str) -> int:
-    """How many tokens a text has."""
     return _tokens(len(text))
 
 
@@ -254,7 +273,7 @@ def _tokens(characters: int) -> int:
 
 
 def _later(items: Sequence[Item], cancel_after_words: int | None) -> Iterator[Interruption]:
-    """Those that come after so many words, wherever they stand."""
+    """Yield the interruptions that come after a number of words."""
     if cancel_after_words is not None:
         yield Cancel(after_words=cancel_after_words)
     for item in items:
@@ -263,20 +282,20 @@ def _later(items: Sequence[Item], cancel_after_words: int | None) -> Iterator[In
             yield interruption
 
 
-def _beat_of(interruption: Interruption) -> Beat:
+def _chunk_of(interruption: Interruption) -> ScriptedChunk:
     match interruption:
         case Stall():
-            return Silence(seconds=interruption.seconds)
-        case Failure():
-            return Cut(kind="error", failure=interruption)
+            return Pause(seconds=interruption.seconds)
+        case ScriptedError():
+            return Abort(kind="error", failure=interruption)
         case Disconnect():
-            return Cut(kind="disconnect")
+            return Abort(kind="disconnect")
         case _:
-            return Cut(kind="cancel")
+            return Abort(kind="cancel")
 
 
-def _until_cut(beats: Iterable[Beat]) -> Iterator[Beat]:
-    for beat in beats:
-        yield beat
-        if isinstance(beat, Cut):
+def _until_abort(chunks: Iterable[ScriptedChunk]) -> Iterator[ScriptedChunk]:
+    for chunk in chunks:
+        yield chunk
+        if isinstance(chunk, Abort):
             return

@@ -1,7 +1,7 @@
-"""The instruction block of a message: what the replies to it shall be.
+"""The instruction block of a message, which says what the replies to it are.
 
-docs/reference/test-mode.md describes every field. A block whose JSON is invalid is no block; one
-whose JSON is no script is an error that names the place.
+docs/reference/test-mode.md describes every field. A block of invalid JSON is ignored; valid JSON
+that is no script is an error that names the place.
 """
 
 from __future__ import annotations
@@ -20,31 +20,30 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from .json_text import TooLarge, first_value
 from .lorem import lorem
+from .strict_json import TooLarge, first_value
 
 START: Final = "<|instruction_start|>"
 END: Final = "<|instruction_end|>"
 
 MOST_WORDS: Final = 20_000
-"""Words of one reply: it is composed as a whole, and others wait."""
+"""Words of one reply, which is composed at once while other requests wait."""
 
 LONGEST_STALL: Final = 3600.0
 
 Words = Annotated[int, Field(ge=0, le=MOST_WORDS)]
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
-"""What fits into every wire."""
-
+"""A number that every wire can carry."""
 
 _NO_SCRIPT: Final = "The instruction block is no script"
 
-_NO_OBJECT: Final = ("model_type", "dict_type")
-"""Kinds of errors whose texts name types of Python."""
+_NOT_AN_OBJECT: Final = ("model_type", "dict_type")
+"""Error types of pydantic whose texts name Python types."""
 
 
 class BadScript(ValueError):
-    """The block is JSON and no script; the text says where and why."""
+    """The block is JSON but no script; the text says where and why."""
 
 
 class _Strict(BaseModel):
@@ -52,7 +51,7 @@ class _Strict(BaseModel):
 
 
 class _Wording(_Strict):
-    """So many words of lorem ipsum, or the ones that are given."""
+    """A number of words of lorem ipsum, or a literal text."""
 
     length: Words | None = None
     text: str | None = None
@@ -64,16 +63,15 @@ class _Wording(_Strict):
         return self
 
     def words(self, seed: str) -> str:
-        """What is said."""
         return self.text if self.text is not None else lorem(self.length or 0, seed)
 
 
 class Reasoning(_Wording):
-    """Thinking in front of a text."""
+    """Thinking before a text."""
 
 
 def _unless_empty(value: object) -> object:
-    empty = isinstance(value, dict) and all(wanted is None for wanted in value.values())
+    empty = isinstance(value, dict) and all(field is None for field in value.values())
     return None if empty else value
 
 
@@ -81,13 +79,13 @@ Thinking = Annotated[Reasoning | None, BeforeValidator(_unless_empty)]
 
 
 class TextMessage(_Wording):
-    """Text, and its own thinking."""
+    """Text, and the thinking before it."""
 
     reasoning: Thinking = None
 
 
-class Call(_Strict):
-    """A call of a tool."""
+class ScriptedCall(_Strict):
+    """A tool call."""
 
     name: str
     args: dict[str, JsonValue] = {}
@@ -95,7 +93,7 @@ class Call(_Strict):
 
 
 class CallAsText(_Strict):
-    """A call whose arguments are sent as they stand here, however broken."""
+    """A tool call whose arguments are sent as written, even if they are invalid JSON."""
 
     name: str
     arguments: str = '{"broken": '
@@ -103,13 +101,13 @@ class CallAsText(_Strict):
 
 
 class Interruption(_Strict):
-    """Something that happens to a reply, at its place or once so many words are sent."""
+    """Something that interrupts a reply, at its place or after a number of words."""
 
     after_words: Words | None = None
 
 
-class Failure(Interruption):
-    """The provider fails: with a status when nothing was sent yet, else in the stream."""
+class ScriptedError(Interruption):
+    """The provider fails: with a status before anything was sent, else within the stream."""
 
     status: int = Field(default=500, ge=400, le=599)
     message: str = "The test asked for this error."
@@ -118,7 +116,7 @@ class Failure(Interruption):
 
 
 class Stall(Interruption):
-    """Silence."""
+    """Pause."""
 
     seconds: float = Field(gt=0, le=LONGEST_STALL)
 
@@ -128,11 +126,11 @@ class Disconnect(Interruption):
 
 
 class Cancel(Interruption):
-    """The stream ends too early, in good order."""
+    """The stream ends too early, without an error of the connection."""
 
 
 class Usage(_Strict):
-    """What the provider says it has counted."""
+    """The token counts that the provider reports."""
 
     prompt_tokens: Count = 0
     completion_tokens: Count = 0
@@ -146,9 +144,9 @@ class Item(_Strict):
     """One entry of ``messages``: exactly one of its fields."""
 
     text_message: TextMessage | None = None
-    tool_call: Annotated[list[Call] | None, BeforeValidator(_as_list)] = None
+    tool_call: Annotated[list[ScriptedCall] | None, BeforeValidator(_as_list)] = None
     malformed_tool_call: CallAsText | None = None
-    error: Failure | None = None
+    error: ScriptedError | None = None
     stall: Stall | None = None
     disconnect: Disconnect | None = None
     cancel: Cancel | None = None
@@ -157,14 +155,14 @@ class Item(_Strict):
 
     @model_validator(mode="after")
     def _is_one(self) -> Item:
-        given = [name for name in Item.model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
+        fields = [name for name in Item.model_fields if getattr(self, name) is not None]
+        if len(fields) != 1:
             raise ValueError(f"needs exactly one of {', '.join(Item.model_fields)}")
         return self
 
     @property
     def calls(self) -> list[CallAsText]:
-        """The calls, with their arguments as text."""
+        """The tool calls, with their arguments as text."""
         if self.malformed_tool_call is not None:
             return [self.malformed_tool_call]
         return [
@@ -174,19 +172,18 @@ class Item(_Strict):
 
     @property
     def interruption(self) -> Interruption | None:
-        """What it does to the reply, if that is what it is for."""
         return self.error or self.stall or self.disconnect or self.cancel
 
 
 class Script(_Strict):
-    """A whole block."""
+    """The content of an instruction block."""
 
     id_message: str | None = None
     reasoning: Thinking = None
     messages: list[Item] | None = None
     steps: list[list[Item]] = []
     lasting: bool = False
-    """Whether it also holds for the messages after its own."""
+    """Whether it also applies to later messages."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Script:
@@ -204,33 +201,33 @@ class Script(_Strict):
         )
 
     def step(self, number: int) -> list[Item] | None:
-        """The items of the n-th reply, from 0; None after the last."""
+        """Return the items of the n-th reply, counted from 0; None after the last."""
         steps = self.steps if self.messages is None else [self.messages, *self.steps]
         return steps[number] if number < len(steps) else None
 
 
 def block_in(message: str) -> tuple[Any] | None:
-    """The JSON between the two marks; None where there is none.
+    """Return the JSON between the two marks, in a tuple; None if there is none.
 
-    The JSON ends where it ends: a string within it may hold a block of its own.
+    A string within the JSON may itself hold a block.
 
     Raises:
-        BadScript: it has a number that nothing can hold.
+        BadScript: it has a number that is too large for a float.
     """
     _, mark, rest = message.partition(START)
     if not mark:
         return None
     try:
-        found, behind = first_value(rest.lstrip())
+        value, rest = first_value(rest.lstrip())
     except (json.JSONDecodeError, RecursionError):
         return None
     except TooLarge as error:
         raise BadScript(f"{_NO_SCRIPT}: a number of it is too large") from error
-    return (found,) if behind.lstrip().startswith(END) else None
+    return (value,) if rest.lstrip().startswith(END) else None
 
 
 def script_in(message: str) -> Script | None:
-    """The script of a message; None where it has no block, or one that is invalid JSON.
+    """Return the script of a message; None if it has no block, or one of invalid JSON.
 
     Raises:
         BadScript: the JSON is no script.
@@ -244,6 +241,6 @@ def script_in(message: str) -> Script | None:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the block"
         reason = str(first["msg"]).removeprefix("Value error, ")
-        if first["type"] in _NO_OBJECT:
+        if first["type"] in _NOT_AN_OBJECT:
             reason = "Input should be an object"
         raise BadScript(f"{_NO_SCRIPT}: {place}: {reason}") from error

@@ -28,8 +28,8 @@ from typing import Any
 
 import anyio
 
-from mochi_server.testmode.example import example_of
 from mochi_server.testmode.ollama.answers import NDJSON, Answer, Body, encoded
+from mochi_server.testmode.ollama.chat import called, last_line, line, metrics_of
 from mochi_server.testmode.ollama.models import Model, Models
 from mochi_server.testmode.ollama.rules import (
     VERSION,
@@ -43,8 +43,8 @@ from mochi_server.testmode.ollama.rules import (
     unloads,
     window_of,
 )
-from mochi_server.testmode.ollama.words import called, last_line, line, metrics_of
 from mochi_server.testmode.reply import prompt_tokens
+from mochi_server.testmode.schema_example import example_of
 
 from .http_wire import Connection, Request
 

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from ..beats import Beat, Cut, first_sound, paced
-from ..example import NoExample
+from ..chunks import Abort, ScriptedChunk, first_audible, paced
 from ..models import listed_models, model_info
-from ..reply import composed, prompt_tokens
+from ..reply import compose_async, prompt_tokens
+from ..schema_example import NoExample
 from ..script import BadScript
 from .answers import BARE_JSON, NDJSON, Answer, Body, encoded
+from .chat import OllamaWords, joined, last_line, reply_request
 from .generate import Generation, generate_of
 from .models import Model, Models
 from .pulls import pulled
@@ -35,7 +36,6 @@ from .rules import (
     window_of,
 )
 from .vectors import DIMENSIONS, embedded, embedding
-from .words import OllamaWords, asked_by, joined, last_line
 
 PORT: Final = 11434
 """Ollama's own."""
@@ -173,17 +173,17 @@ class FakeOllama:
             line = last_line(body["model"], {"content": ""}, reason)
             return _sent(Answer(200, _last(told, line)))
         check_fits(body, prompt_tokens(body["messages"], body.get("tools") or ()), window)
-        asked = asked_by(body, thinks=thinks(body, model), window=window)
+        asked = reply_request(body, thinks=thinks(body, model), window=window)
         try:
-            beats = await composed(asked, self._cancel, size=len(await request.read()))
+            chunks = await compose_async(asked, self._cancel, size=len(await request.read()))
         except BadScript as problem:
             raise Answer(400, str(problem)) from problem
         except NoExample as problem:
             raise Answer(500, "invalid JSON schema in format") from problem
         words = OllamaWords(body["model"])
-        async with aclosing(paced(beats, self._pace)) as said:
-            first = await first_sound(said)
-            if isinstance(first, Cut) and first.failure is not None:
+        async with aclosing(paced(chunks, self._pace)) as said:
+            first = await first_audible(said)
+            if isinstance(first, Abort) and first.failure is not None:
                 raise Answer(first.failure.status, first.failure.message)
             if body.get("stream", True):
                 return await _stream(request, first, said, words, told)
@@ -215,20 +215,20 @@ async def _as_go_does(request: web.Request, response: web.StreamResponse) -> Non
 
 async def _stream(
     request: web.Request,
-    first: Beat,
-    rest: AsyncGenerator[Beat, None],
+    first: ScriptedChunk,
+    rest: AsyncGenerator[ScriptedChunk, None],
     words: OllamaWords,
     told: _Told,
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
     if _hangs_up(request, first):
         return response
-    async for beat in _from(first, rest):
-        if _hangs_up(request, beat):
+    async for chunk in _from(first, rest):
+        if _hangs_up(request, chunk):
             break
-        for line in words.say(beat):
+        for line in words.encode(chunk):
             if "error" in line and not response.prepared:
-                raise Answer(_status_of(beat), line["error"], BARE_JSON)
+                raise Answer(_status_of(chunk), line["error"], BARE_JSON)
             for found in told(line):
                 await response.prepare(request)
                 await response.write(encoded(found))
@@ -237,37 +237,39 @@ async def _stream(
     return response
 
 
-def _status_of(beat: Beat) -> int:
-    return beat.failure.status if isinstance(beat, Cut) and beat.failure is not None else 500
+def _status_of(chunk: ScriptedChunk) -> int:
+    return chunk.failure.status if isinstance(chunk, Abort) and chunk.failure is not None else 500
 
 
 async def _whole(
     request: web.Request,
-    first: Beat,
-    rest: AsyncGenerator[Beat, None],
+    first: ScriptedChunk,
+    rest: AsyncGenerator[ScriptedChunk, None],
     words: OllamaWords,
     told: _Told,
 ) -> web.Response:
     lines: list[Body] = []
-    async for beat in _from(first, rest):
-        if isinstance(beat, Cut) and beat.kind != "error":
-            _hangs_up(request, Cut(kind="disconnect"))  # half an answer in one piece is none
+    async for chunk in _from(first, rest):
+        if isinstance(chunk, Abort) and chunk.kind != "error":
+            _hangs_up(request, Abort(kind="disconnect"))  # half an answer in one piece is none
             break
-        lines += words.say(beat)
+        lines += words.encode(chunk)
         if lines and "error" in lines[-1]:
-            raise Answer(_status_of(beat), lines[-1]["error"])
+            raise Answer(_status_of(chunk), lines[-1]["error"])
     return _sent(Answer(200, _last(told, joined(lines)) if lines else {}))
 
 
-async def _from(first: Beat, rest: AsyncGenerator[Beat, None]) -> AsyncGenerator[Beat, None]:
+async def _from(
+    first: ScriptedChunk, rest: AsyncGenerator[ScriptedChunk, None]
+) -> AsyncGenerator[ScriptedChunk, None]:
     yield first
-    async for beat in rest:
-        yield beat
+    async for chunk in rest:
+        yield chunk
 
 
-def _hangs_up(request: web.Request, beat: Beat) -> bool:
-    """Break the connection where the beat says so."""
-    if not (isinstance(beat, Cut) and beat.kind == "disconnect"):
+def _hangs_up(request: web.Request, chunk: ScriptedChunk) -> bool:
+    """Break the connection where the chunk says so."""
+    if not (isinstance(chunk, Abort) and chunk.kind == "disconnect"):
         return False
     if request.transport is not None:
         request.transport.abort()

@@ -9,10 +9,10 @@ from typing import Any, Final
 from ..lorem import numbers
 from ..reply import tokens_of
 from .answers import Answer, Body
+from .chat import NANOSECONDS
 from .fields import Fields, body_of, check_kinds, check_options
 from .models import Model, Models
 from .rules import named_model, window_of
-from .words import NANOSECONDS
 
 DIMENSIONS: Final = 64
 

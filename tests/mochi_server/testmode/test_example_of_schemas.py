@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from mochi_server.providers.base import ModelRequest
-from mochi_server.testmode.example import NoExample, example_of
 from mochi_server.testmode.provider import ScriptedProvider
+from mochi_server.testmode.schema_example import NoExample, example_of
 
 
 class Colour(Enum):

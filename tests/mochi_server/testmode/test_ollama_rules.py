@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 
 from mochi_server.testmode.ollama.answers import as_go_reads, encoded
+from mochi_server.testmode.ollama.chat import CREATED, called, last_line, line
 from mochi_server.testmode.ollama.models import Model
 from mochi_server.testmode.ollama.rules import check_host, check_origin
-from mochi_server.testmode.ollama.words import CREATED, called, last_line, line
 from tests.support.fake_ollama import FIXTURES, FakeOllama, default_models
 from tests.support.own_services import standing_in
 

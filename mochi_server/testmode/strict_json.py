@@ -1,4 +1,4 @@
-"""JSON as its grammar has it: Python's own reader also takes ``NaN``, and halves of characters."""
+"""A strict JSON parser: Python's own also takes ``NaN`` and halves of surrogate pairs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _ESCAPE: Final = re.compile(
     r"|(?P<half>u[dD][89a-fA-F][\da-fA-F]{2})|.)",
     re.DOTALL,
 )
-_SIGN_OF_REPLACEMENT: Final = r"\ufffd"
+_REPLACEMENT_CHARACTER: Final = r"\ufffd"
 
 
 class TooLarge(ValueError):
-    """A number that no float can hold; its digits."""
+    """A number that no float can hold; the text has its digits."""
 
 
 def first_value(text: str, integer: Callable[[int], object] = int) -> tuple[Any, str]:
-    r"""The value that a text begins with, and the text behind it.
+    r"""Parse the JSON value at the start of a text; return it and the rest of the text.
 
-    Half a character (``"\ud83d"`` alone) becomes the sign of replacement: no wire can carry it.
+    Half of a surrogate pair (``"\ud83d"`` alone) becomes U+FFFD, as no wire can carry it.
 
     Args:
-        text: without space before the JSON.
-        integer: makes something else of a whole number.
+        text: Text without space before the JSON.
+        integer: Converts integers.
 
     Raises:
-        json.JSONDecodeError: it is no JSON.
-        RecursionError: it is too deep.
-        TooLarge: it has a number that is.
+        json.JSONDecodeError: The text is no JSON.
+        RecursionError: It is nested too deeply.
+        TooLarge: A number is too large.
     """
 
     def whole(digits: str) -> object:
@@ -45,12 +45,12 @@ def first_value(text: str, integer: Callable[[int], object] = int) -> tuple[Any,
 
     decoder = json.JSONDecoder(parse_constant=_refused, parse_float=_finite, parse_int=whole)
     text = _ESCAPE.sub(_escape, text) if "\\u" in text else text
-    found, end = decoder.raw_decode(text)
-    return found, text[end:]
+    value, end = decoder.raw_decode(text)
+    return value, text[end:]
 
 
-def _escape(found: re.Match[str]) -> str:
-    return _SIGN_OF_REPLACEMENT if found["half"] else found[0]
+def _escape(match: re.Match[str]) -> str:
+    return _REPLACEMENT_CHARACTER if match["half"] else match[0]
 
 
 def _finite(digits: str) -> float:

@@ -1,4 +1,4 @@
-"""Beats as OpenAI's stream of ``chat.completion.chunk`` events."""
+"""Chunks as OpenAI's stream of ``chat.completion.chunk`` events."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any, Final
 
 import orjson
 
-from .beats import Beat, CallPiece, Cut, End, Said
+from .chunks import Abort, CallDelta, Delta, End, ScriptedChunk
 from .models import model_info
-from .reply import Asked
-from .script import Failure
+from .reply import ReplyRequest
+from .script import ScriptedError
 
 CREATED: Final = 1_735_689_600
-"""The moment that every chunk gives: a clock would make two streams differ."""
+"""The creation time in every chunk; a clock would make two streams differ."""
 
 CONVERSATION: Final = "conversation"
-"""A field of our own provider's requests: the messages before the wire joined any."""
+"""A field of the test provider's requests: the messages before any were joined for the wire."""
 
 DONE: Final = b"data: [DONE]\n\n"
 
 
-def asked_by(body: Mapping[str, Any]) -> Asked:
-    """A request's body, as far as it matters."""
-    wanted = body.get("response_format") or {}
-    schema = wanted.get("json_schema", {}).get("schema")
-    if schema is None and wanted.get("type") == "json_object":
+def reply_request(body: Mapping[str, Any]) -> ReplyRequest:
+    """Read the body of a request."""
+    response_format = body.get("response_format") or {}
+    schema = response_format.get("json_schema", {}).get("schema")
+    if schema is None and response_format.get("type") == "json_object":
         schema = {"type": "object"}
-    given = body.get(CONVERSATION) or body.get("messages", ())
-    messages = [message for message in given if isinstance(message, dict)]
-    return Asked(
+    conversation = body.get(CONVERSATION) or body.get("messages", ())
+    messages = [message for message in conversation if isinstance(message, dict)]
+    return ReplyRequest(
         messages=messages,
         tools=body.get("tools") or (),
         schema=schema,
@@ -37,22 +37,21 @@ def asked_by(body: Mapping[str, Any]) -> Asked:
     )
 
 
-def error_body(failure: Failure) -> dict[str, Any]:
-    """A failure, as the body of a response or as an event."""
+def error_body(failure: ScriptedError) -> dict[str, Any]:
+    """Return an error as the body of a response or an event."""
     kind = "rate_limit_error" if failure.status == 429 else "server_error"  # noqa: PLR2004
     return {"error": {"message": failure.message, "type": kind, "code": failure.code}}
 
 
-class OpenAIWords:
-    """Writes one stream."""
+class OpenAIStream:
+    """Encodes the chunks of one stream.
+
+    Args:
+        body: The body of the request.
+        name: Part of the completion's id, the same in every event.
+    """
 
     def __init__(self, body: Mapping[str, Any], name: str) -> None:
-        """Begin.
-
-        Args:
-            body: of the request.
-            name: of the completion, the same in every chunk.
-        """
         self._base = {
             "id": f"chatcmpl-{name}",
             "object": "chat.completion.chunk",
@@ -62,17 +61,17 @@ class OpenAIWords:
         self._counts = bool((body.get("stream_options") or {}).get("include_usage"))
         self._begun: set[int] = set()
 
-    def say(self, beat: Beat) -> bytes:
-        """The events of a beat; none for a silence, and for a cut other than an error."""
-        match beat:
-            case Said():
-                return self._delta(beat.choice, {beat.kind: beat.text})
-            case CallPiece():
-                return self._delta(beat.choice, {"tool_calls": [_call(beat)]})
-            case Cut(failure=Failure() as failure):
+    def encode(self, chunk: ScriptedChunk) -> bytes:
+        """Return the events of a chunk; none for a pause, nor for an abort that is no error."""
+        match chunk:
+            case Delta():
+                return self._delta(chunk.choice, {chunk.kind: chunk.text})
+            case CallDelta():
+                return self._delta(chunk.choice, {"tool_calls": [_call(chunk)]})
+            case Abort(failure=ScriptedError() as failure):
                 return _event(error_body(failure))
             case End():
-                return self._end(beat)
+                return self._end(chunk)
             case _:
                 return b""
 
@@ -87,7 +86,7 @@ class OpenAIWords:
         return _event({**self._base, "choices": [entry]})
 
     def _end(self, end: End) -> bytes:
-        """The finish of every stream, the counts where they were asked for, the terminator."""
+        """Return the finish reasons, the token counts if requested, and the terminator."""
         parts = [self._choice(choice, {}, reason) for choice, reason in end.reasons]
         if self._counts:
             usage = {
@@ -99,7 +98,7 @@ class OpenAIWords:
         return b"".join([*parts, DONE])
 
 
-def _call(piece: CallPiece) -> dict[str, Any]:
+def _call(piece: CallDelta) -> dict[str, Any]:
     if piece.name is None:
         return {"index": piece.index, "function": {"arguments": piece.arguments}}
     function = {"name": piece.name, "arguments": piece.arguments}

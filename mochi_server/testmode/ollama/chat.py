@@ -1,13 +1,13 @@
-"""Beats as Ollama's stream: one JSON object a line, tool calls whole."""
+"""Chunks as Ollama's stream: one JSON object a line, tool calls whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from ..beats import Beat, CallPiece, Cut, End, Said
-from ..reply import Asked
-from ..script import Failure
+from ..chunks import Abort, CallDelta, Delta, End, ScriptedChunk
+from ..reply import ReplyRequest
+from ..script import ScriptedError
 from .answers import Body, as_go_reads, kind_of
 from .rules import limit_of
 
@@ -18,12 +18,12 @@ NANOSECONDS: Final = 20_000_000
 """What each token is said to have taken."""
 
 
-def asked_by(body: Body, *, thinks: bool, window: int) -> Asked:
+def reply_request(body: Body, *, thinks: bool, window: int) -> ReplyRequest:
     """A request's body, as far as it matters."""
     wanted = body.get("format") or None
     schema = {"type": "object"} if wanted == "json" else wanted
     said = body.get("messages") or ()
-    return Asked(
+    return ReplyRequest(
         messages=[{**message, "role": str(message.get("role")).lower()} for message in said],
         tools=body.get("tools") or (),
         schema=schema,
@@ -90,29 +90,29 @@ class OllamaWords:
         self._name = ""
         self._calls = 0
 
-    def say(self, beat: Beat) -> Iterator[Body]:
-        """The lines of a beat; an error is the last one, whatever follows."""
-        match beat:
-            case Said():
-                yield self._said(beat)
-            case CallPiece():
-                yield from self._called(beat)
-            case Cut(failure=Failure() as failure):
+    def encode(self, chunk: ScriptedChunk) -> Iterator[Body]:
+        """The lines of a chunk; an error is the last one, whatever follows."""
+        match chunk:
+            case Delta():
+                yield self._said(chunk)
+            case CallDelta():
+                yield from self._called(chunk)
+            case Abort(failure=ScriptedError() as failure):
                 yield {"error": failure.message}
             case End():
-                yield self._end(beat)
+                yield self._end(chunk)
             case _:
                 pass
 
-    def _said(self, beat: Said) -> Body:
-        before = self._speaker.get(beat.kind, beat.choice)
-        self._speaker[beat.kind] = beat.choice
-        text = beat.text if before == beat.choice else f"\n\n{beat.text}"
-        if beat.kind == "content":
+    def _said(self, chunk: Delta) -> Body:
+        before = self._speaker.get(chunk.kind, chunk.choice)
+        self._speaker[chunk.kind] = chunk.choice
+        text = chunk.text if before == chunk.choice else f"\n\n{chunk.text}"
+        if chunk.kind == "content":
             return line(self._model, {"content": text})
         return line(self._model, {"content": "", "thinking": text})
 
-    def _called(self, piece: CallPiece) -> Iterator[Body]:
+    def _called(self, piece: CallDelta) -> Iterator[Body]:
         self._name = piece.name or self._name
         self._arguments += piece.arguments
         if not piece.last:

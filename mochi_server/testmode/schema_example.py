@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 DEEPEST: Final = 32
-"""Levels after which a schema that refers to itself gets null."""
+"""Levels of nesting after which a value is null."""
 
 DEEP: Final = (8, 4, 2, 0)
-"""Levels after which null is taken where it is one of several, and fields that may be missing are:
-a schema may branch into itself. The first that gives a small enough value counts."""
+"""Levels after which null is preferred among alternatives and optional fields are left out, since a
+schema may contain itself. The first of them that gives a small enough value counts."""
 
 MOST_PARTS: Final = 10_000
-"""Of a value; so many letters of a text are a part."""
+"""Parts of a value; ``PART`` characters of a text count as one."""
 
 PART: Final = 20
 
@@ -23,33 +23,28 @@ _NULL: Final = {"type": "null"}
 
 
 class NoExample(ValueError):
-    """What a schema asks for is too large, or the schema is none."""
+    """The schema is invalid, or asks for a value that is too large."""
 
 
 def example_of(schema: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
-    """A value that the schema allows, as far as its usual words say: types, enums, references.
+    """Return a small value that fits the schema's types, enums and references.
 
-    Patterns and formats are not obeyed.
+    Patterns and formats are ignored.
 
     Raises:
-        NoExample: there is none.
+        NoExample: There is none.
     """
-    found = (_found(schema, deep) for deep in DEEP)
-    small = next((value for value in found if value is not None), None)
+    examples = (_example(schema, deep) for deep in DEEP)
+    small = next((value for value in examples if value is not None), None)
     if small is None:
         raise NoExample("The schema is none, or asks for too much.")
     return small[0]
 
 
-def _found(schema: Mapping[str, Any], deep: int) -> tuple[Any] | None:
+def _example(schema: Mapping[str, Any], deep: int) -> tuple[Any] | None:
     try:
         return (_Examples(schema, deep).of(schema, 0),)
-    except (
-        _TooMuch,
-        AttributeError,
-        LookupError,
-        TypeError,
-    ):  # a word has another type than its own
+    except (_TooMuch, AttributeError, LookupError, TypeError):  # a keyword of the wrong type
         return None
 
 
@@ -87,18 +82,18 @@ class _Examples:
         return self._of_type(schema, depth)
 
     def _target(self, reference: str) -> Any:  # noqa: ANN401
-        found: Any = self.root
+        target: Any = self.root
         for name in reference.removeprefix("#").split("/")[1:]:
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return found
+            target = target.get(name) if isinstance(target, Mapping) else None
+        return target
 
     def _of_type(self, schema: Mapping[str, Any], depth: int) -> Any:  # noqa: ANN401
         kind = schema.get("type", "object" if "properties" in schema else None)
         kind = kind[0] if isinstance(kind, list) and kind else kind
         if kind == "object":
-            fields, needed = schema.get("properties", {}), schema.get("required", ())
-            wanted = fields if depth <= self._deep else [name for name in fields if name in needed]
-            return {name: self.of(fields[name], depth + 1) for name in wanted}
+            fields, required = schema.get("properties", {}), schema.get("required", ())
+            names = fields if depth <= self._deep else [name for name in fields if name in required]
+            return {name: self.of(fields[name], depth + 1) for name in names}
         if kind == "array":
             count, left = max(schema.get("minItems", 1), 1), self._left
             item = self.of(schema.get("items"), depth + 1)
