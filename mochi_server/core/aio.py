@@ -23,7 +23,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SIGNAL_SECONDS = 0.5
-"""How long a signal may go unnoticed."""
+"""Longest time until a signal is noticed."""
 
 _files = ThreadPoolExecutor(max_workers=8, thread_name_prefix="mochi-files")
 
@@ -51,7 +51,7 @@ async def in_thread_if(
 async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run what may hang for ever in a thread that neither a cancellation nor an exit waits for.
 
-    Such as a look at a network drive that is gone, or at a pipe that has nothing.
+    For example a read from a network drive that is gone.
     """
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
@@ -59,7 +59,7 @@ async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.
     def run() -> None:
         try:
             future.set_result(function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - handed on to who waits
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="mochi-look").start()
@@ -74,7 +74,7 @@ async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.
 
 
 async def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end even when the caller is cancelled meanwhile; only then is that passed on.
+    """Run a coroutine to its end; a cancellation of the caller is raised only afterwards.
 
     For short steps that must not stop half-way, such as a write.
     """
@@ -82,7 +82,7 @@ async def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_thread_to_completion(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``in_thread``, to its end even when the caller is cancelled meanwhile."""
+    """Run a function ``in_thread`` to its end; a cancellation is raised only afterwards."""
     loop = asyncio.get_running_loop()
     return await _to_the_end(loop.run_in_executor(_files, partial(function, *args, **kwargs)))
 
@@ -109,7 +109,7 @@ def yield_to_loop() -> None:
 
 
 async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-    """What several generators yield, as it comes.
+    """Yield what several generators yield, as it comes.
 
     Closing it closes all of them; an error of one closes the others and is raised.
     """
@@ -145,7 +145,6 @@ async def _pump(
 
 
 async def _end(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel what still runs and wait for its end."""
     for task in tasks:
         task.cancel()
     if tasks:
@@ -156,13 +155,13 @@ async def _end(tasks: set[asyncio.Task[None]]) -> None:
 
 
 class BackgroundTasks:
-    """Tasks that outlive who started them: kept, logged when they fail, awaited at the end."""
+    """Tasks that outlive their callers: referenced, logged when they fail, awaited at the end."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start it; a failure is logged under the name."""
+        """Start a task; its failure is logged under the name."""
         task = outside_request(asyncio.get_running_loop().create_task, coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -177,7 +176,7 @@ class BackgroundTasks:
         return len(self._tasks)
 
     async def drain(self, seconds: float) -> None:
-        """Wait that long for all of them, then cancel the rest and wait for their end."""
+        """Wait so many seconds for all tasks, then cancel the rest and wait for their end."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(set(self._tasks), timeout=seconds)
@@ -191,14 +190,14 @@ _LoopLocks = dict[str, tuple[asyncio.Lock, list[None]]]
 
 
 class KeyedLocks:
-    """One fair lock for each key in use. Bound to no event loop: each has its own."""
+    """One fair lock for each key in use, and for each event loop."""
 
     def __init__(self) -> None:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLocks] = WeakKeyDictionary()
 
     @contextlib.asynccontextmanager
     async def holding(self, key: str) -> AsyncIterator[None]:
-        """Wait for the key, in order of arrival."""
+        """Hold the lock of a key; waiting tasks get it in order of arrival."""
         turns = self._loops.setdefault(asyncio.get_running_loop(), {})
         lock, users = turns.setdefault(key, (asyncio.Lock(), []))
         users.append(None)

@@ -1,4 +1,4 @@
-"""Blocking steps with files that we share with their owner; for a thread, never for the loop."""
+"""Blocking work with the user's files: for a thread, never for the event loop."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PLAIN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Opens no link, and does not wait for a pipe."""
+"""Flags of ``open`` that follow no link and do not wait for a pipe."""
 
 NOT_PLAIN = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO})
-"""What ``open`` with ``PLAIN`` says when there is nothing, a link, a folder or a socket."""
+"""Error numbers of ``open`` with ``PLAIN`` for no file, a link, a folder or a socket."""
 
 PRIVATE_FILE = 0o600
-"""The mode of a new file that holds what somebody said."""
+"""Mode of a new file that holds conversations."""
 
 PRIVATE_FOLDER = 0o700
-"""The mode of a new folder for such files."""
+"""Mode of a new folder for such files."""
 
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
-"""What file systems answer that cannot flush a folder; they have nothing better to offer."""
+"""Error numbers of file systems that cannot flush a folder."""
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What file systems answer that have no hard links."""
+"""Error numbers of file systems without hard links."""
 
 MOST_FILES = 1_048_576
-"""More are never asked for: some programs look at every number up to the limit."""
+"""Highest limit: some programs close every number up to the limit."""
 
 _FEWER_FILES = (65_536, 10_240)
 
@@ -45,20 +45,20 @@ def raise_file_limit() -> None:
     if soft == resource.RLIM_INFINITY:
         return
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    for wanted in (most, *_FEWER_FILES):
-        if not soft < wanted <= most:
+    for limit in (most, *_FEWER_FILES):
+        if not soft < limit <= most:
             continue
-        # macOS names no limit, and takes no more than it has.
+        # macOS names no limit, and accepts no more than it has.
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
             return
 
 
 def read_plain(path: Path, limit: int = -1) -> tuple[bytes, os.stat_result]:
-    """What a plain file has, at most ``limit`` bytes of it, and its status.
+    """Return the content of a regular file, at most ``limit`` bytes, and its status.
 
     Raises:
-        OSError: it cannot be read; with a number of ``NOT_PLAIN`` when there is no plain file.
+        OSError: It cannot be read; with a number of ``NOT_PLAIN`` if it is no regular file.
     """
     handle = os.open(path, PLAIN)
     try:
@@ -72,11 +72,7 @@ def read_plain(path: Path, limit: int = -1) -> tuple[bytes, os.stat_result]:
 
 
 def check_plain(path: Path) -> None:
-    """Be sure that a plain file is there.
-
-    Raises:
-        OSError: with a number of ``NOT_PLAIN`` when there is none.
-    """
+    """Raise an OSError with a number of ``NOT_PLAIN`` unless there is a regular file."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise FileNotFoundError(errno.ENOENT, "not a plain file", os.fspath(path))
 
@@ -84,22 +80,21 @@ def check_plain(path: Path) -> None:
 def replace_file(
     path: Path, parts: Iterable[bytes], *, new: bool = False, private: bool = False
 ) -> os.stat_result:
-    """Put the content at the path in one step, durably; its status. The folder is made if needed.
+    """Write a file atomically and durably, and return its status; its folder is made if needed.
 
-    A file that was there hands on its mode and, where the system allows it, its owner and group; a
-    new one follows the umask, and if it is private only its owner may read it. A crash at any
-    instant leaves the old or the new content, and perhaps ``.{stem}.{16 hexadecimal digits}.tmp``
-    beside it.
+    The new file gets the mode of the file that it replaces and, where the system allows it, its
+    owner and group; else the mode follows the umask and ``private``. A crash at any instant leaves
+    the old or the new content, and perhaps ``.{stem}.{16 hexadecimal digits}.tmp`` beside it.
 
     Args:
-        path: where.
-        parts: the content.
-        new: only where nothing is.
-        private: whether a file and a folder that are made are for their owner alone.
+        path: Where to write.
+        parts: The content.
+        new: Whether an existing file is an error.
+        private: Whether a new file and a new folder are readable by their owner alone.
 
     Raises:
-        FileExistsError: something is there, and it had to be new.
-        OSError: the disk refused; what was there still is.
+        FileExistsError: There is a file, and ``new`` was set.
+        OSError: The disk refused; the old content is still there.
     """
     temporary = path.parent / f".{path.stem}.{random.getrandbits(64):016x}.tmp"
     make_folder(path.parent, private=private)
@@ -119,7 +114,7 @@ def replace_file(
 
 
 def _enter(temporary: Path, path: Path) -> None:
-    """Give the file this name, where nothing has it."""
+    """Give the file a name that no file has."""
     try:
         path.hardlink_to(temporary)
     except OSError as error:
@@ -127,7 +122,7 @@ def _enter(temporary: Path, path: Path) -> None:
             raise
     else:
         return
-    # A crash just now leaves an empty file, which is the best that such a disk allows.
+    # A crash here leaves an empty file: such a disk allows nothing better.
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         temporary.replace(path)
@@ -166,7 +161,7 @@ def _access(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _hand_on(handle: int, status: os.stat_result, old: os.stat_result) -> None:
-    """Mode and group of the old file; another group gets no more than everybody."""
+    """Set mode, owner and group of the old file; a group that cannot be set gets others' rights."""
     mode = stat.S_IMODE(old.st_mode)
     if status.st_uid != old.st_uid:
         with contextlib.suppress(OSError):  # only root may
@@ -181,36 +176,36 @@ def _hand_on(handle: int, status: os.stat_result, old: os.stat_result) -> None:
 
 
 def hand_over(path: Path, handle: int | None = None) -> None:
-    """Where root makes a file or folder, its owner is that of the folder around it.
+    """Give a file or folder that root has made to the owner of the folder around it.
 
-    A server that is not root would else be kept from its own data by a command that root ran.
+    Else a command that root ran would keep a server that is not root from its own data.
 
     Args:
-        path: what was made just now.
-        handle: of the file, if it is open.
+        path: The new file or folder.
+        handle: The file's descriptor, if it is open.
     """
     if os.geteuid() != 0:
         return
     with contextlib.suppress(OSError):
-        around = path.parent.stat()
+        parent = path.parent.stat()
         if handle is None:
-            os.chown(path, around.st_uid, around.st_gid, follow_symlinks=False)
+            os.chown(path, parent.st_uid, parent.st_gid, follow_symlinks=False)
         elif _is_new(os.fstat(handle)):
-            os.fchown(handle, around.st_uid, around.st_gid)
+            os.fchown(handle, parent.st_uid, parent.st_gid)
 
 
 def _is_new(status: os.stat_result) -> bool:
-    """Of root's, empty, and no other name of a file that is elsewhere."""
+    """Whether it belongs to root, is empty, and has no other name."""
     return status.st_uid == 0 and status.st_size == 0 and status.st_nlink == 1
 
 
 def make_folder(path: Path, *, private: bool = False) -> None:
-    """The folder and those above it, durably, each for the owner of the one around it.
+    """Make a folder and those above it, durably, each owned as the folder around it.
 
-    Those that are there keep their modes; private ones that are made are closed to everybody else.
+    Existing folders keep their modes; new ones are readable by their owner alone if ``private``.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: It cannot be made.
     """
     mode = PRIVATE_FOLDER if private else 0o777
     try:
@@ -223,12 +218,12 @@ def make_folder(path: Path, *, private: bool = False) -> None:
             raise
         return
     hand_over(path)
-    with contextlib.suppress(PermissionError):  # one that may be written and not listed
+    with contextlib.suppress(PermissionError):  # a folder that may be written but not listed
         flush_folder(path.parent)
 
 
 def flush_folder(folder: Path) -> None:
-    """Without this, a power cut may undo a rename that was reported as done."""
+    """Flush a folder to disk; else a power cut may undo a rename that was reported as done."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
-"""How much of what a model server sends is read, whatever it sends.
+"""Limits on how much a client reads of a model server's responses.
 
 For clients of ``httpx`` and of libraries with its interface: :func:`httpx_limits` has the arguments
-that bound every answer, also what an SDK reads by itself.
+that bound every response, also one that an SDK reads.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import Any, Final
 
 from ..errors import ProviderError
 
-LARGEST_ANSWER: Final = 4 * 2**20
-"""Bytes of an answer in one piece: a list of models, an error, a structured reply. Parsing it holds
-the event loop."""
+LARGEST_RESPONSE: Final = 4 * 2**20
+"""Bytes of a response that is no stream: a list of models, an error, a structured reply. Parsing it
+holds the event loop."""
 LARGEST_EVENT: Final = 4 * 2**20
 """Bytes of one event, or one line, of a stream."""
 LARGEST_STREAM: Final = 128 * 2**20
-"""Bytes of a whole stream of events, of which text is a hundredth or so: calls and signatures are
-kept up to its end."""
+"""Bytes of a whole stream of events, of which about a hundredth is text: calls and signatures are
+kept until its end."""
 
 INFLATED_AT_ONCE: Final = 512
-"""Compressed bytes that are inflated together: a thousand times as many may come of them."""
+"""Compressed bytes that are inflated together; they may become a thousand times as many."""
 ENCODINGS: Final = "gzip, deflate"
-"""What a server may compress with: others inflate without a bound."""
+"""Encodings that a server may use: others inflate without a bound."""
 
 _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _LINE_ENDS: Final = (b"\n",)
 
 
 def too_large(limit: int) -> ProviderError:
-    """The error of an answer that has more than so many bytes."""
+    """Return the error of a response with more bytes than the limit."""
     return ProviderError(
         f"The model server sent more than {limit // 2**20} MB at once: the rest was not read."
     )
 
 
 def httpx_limits(*, is_async: bool = True, has_events: bool = True) -> dict[str, Any]:
-    """Arguments for an HTTP client whose answers are bounded, also when they are inflated.
+    """Return arguments for an HTTP client whose responses are bounded, also when inflated.
 
     Args:
         is_async: For an asynchronous client.
@@ -60,25 +60,25 @@ def httpx_limits(*, is_async: bool = True, has_events: bool = True) -> dict[str,
 
 
 class _Bound:
-    """Counts what is read of one response, and ends it when that is too much."""
+    """Counts what is read of one response, and fails when it is too much."""
 
     def __init__(self, response: Any, ends: tuple[bytes, ...]) -> None:  # noqa: ANN401
-        """Stand in for the methods of the response that read.
+        """Replace the methods of the response that read.
 
         Raises:
-            ProviderError: it is compressed in a way that was not asked for.
+            ProviderError: It is compressed in a way that was not requested.
         """
         self._ends = ends
         self._is_whole = False
-        """Whether all of it is kept, and not handed on as it comes."""
+        """Whether the response is read as a whole, not as a stream."""
         self._size = 0
         self._last = b""
-        """The last bytes, in which the end of an event may begin."""
+        """The last bytes, where the end of an event may begin."""
         self._left = LARGEST_STREAM
         encoding = str(response.headers.get("content-encoding") or "identity").lower()
         if not {part.strip() for part in encoding.split(",")} <= {"identity", "gzip", "deflate"}:
             raise ProviderError(f"The model server compresses its answers with {encoding[:50]!r}.")
-        self._is_packed = encoding != "identity"
+        self._is_compressed = encoding != "identity"
         self._raw, self._iterate = response.aiter_raw, response.aiter_bytes
         self._read, self._iterate_sync = response.aread, response.iter_bytes
         self._raw_sync, self._read_sync = response.iter_raw, response.read
@@ -118,7 +118,7 @@ class _Bound:
             yield data
 
     def _parts(self, data: bytes) -> list[bytes]:
-        if not self._is_packed:
+        if not self._is_compressed:
             return [data]
         return [data[i : i + INFLATED_AT_ONCE] for i in range(0, len(data), INFLATED_AT_ONCE)]
 
@@ -130,7 +130,7 @@ class _Bound:
             end = max(data.rfind(end) for end in self._ends)
             self._size = len(data) - end if end >= 0 else self._size
             self._last = data[-3:]
-        limit = LARGEST_ANSWER if self._is_whole else LARGEST_EVENT
+        limit = LARGEST_RESPONSE if self._is_whole else LARGEST_EVENT
         if self._size > limit:
             raise too_large(limit)
         if self._left < 0:

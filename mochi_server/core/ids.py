@@ -1,4 +1,4 @@
-"""The ids that the server gives to sessions, messages, calls and questions."""
+"""The ids that the server gives to sessions, messages, tool calls and confirmations."""
 
 from __future__ import annotations
 
@@ -9,41 +9,39 @@ _numbers: random.Random = random.SystemRandom()
 
 
 def start_ids(*, repeatable: bool) -> None:
-    """Say how this process makes ids from now on.
+    """Set how this process makes ids from now on.
 
     Args:
-        repeatable: The same ones in the same order at each start, for test mode; else none that
-            anybody could guess.
+        repeatable: Whether each start gives the same ids in the same order, for test mode; else
+            nobody can guess them.
     """
     global _numbers  # noqa: PLW0603 - one for all: messages are made in many places
-    _numbers = random.Random(0) if repeatable else random.SystemRandom()  # noqa: S311 - as told
+    _numbers = random.Random(0) if repeatable else random.SystemRandom()  # noqa: S311 - repeatable
 
 
 def new_session_id() -> str:
-    """Ten lower-case hexadecimal digits; whoever creates the session sees whether it is taken."""
+    """Return ten lower-case hexadecimal digits, which may be taken by another session."""
     return f"{_numbers.getrandbits(40):010x}"
 
 
 def new_message_id() -> str:
-    """Ten lower-case hexadecimal digits."""
+    """Return ten lower-case hexadecimal digits."""
     return f"{_numbers.getrandbits(40):010x}"
 
 
 def new_run_id() -> str:
-    """Make an id for a turn."""
     return f"run_{_numbers.getrandbits(64):016x}"
 
 
 def new_call_id() -> str:
-    """An id for a tool call whose model gave none."""
+    """Return an id for a tool call whose model gave none."""
     return f"call_{_numbers.getrandbits(32):08x}"
 
 
 def new_confirmation_id() -> str:
-    """An id for a question."""
     return f"conf_{_numbers.getrandbits(64):016x}"
 
 
 def new_uuid() -> str:
-    """An id for a session that a first message makes: a UUID of version 4."""
+    """Return a UUID of version 4, for a session that a first message makes."""
     return str(UUID(int=_numbers.getrandbits(128), version=4))

@@ -1,6 +1,6 @@
-"""What the log looks like: one handler on the root, for the server and for Django alike.
+"""The log: one handler on the root logger, for the server and for Django.
 
-Each line of a request, of its turn included, has the id of the request.
+Each line of a request, its turn included, has the id of the request.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-WORDS_CHARACTERS = 500
-"""Characters of somebody else's words that one line repeats at most."""
+FOREIGN_CHARACTERS = 500
+"""Characters of foreign text in one line, at most."""
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
@@ -24,11 +24,11 @@ _request_id: ContextVar[str] = ContextVar("mochi_request_id", default="")
 
 
 def begin_request(client_id: bytes | None) -> None:
-    """Use this id from now on, in this task and those that it starts, or a new one.
+    """Set the id of the request that this task and those that it starts serve.
 
     Args:
-        client_id: What the client calls its request; only an id of at most 128 letters, digits and
-            ``._~:/+=@-`` is taken.
+        client_id: The client's id of its request. It is taken if it has at most 128 letters, digits
+            and ``._~:/+=@-``; else the request gets a new id.
     """
     if client_id is not None and _SANE_ID.fullmatch(client_id):
         _request_id.set(client_id.decode())
@@ -49,38 +49,36 @@ def outside_request(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 def one_line(words: str) -> str:
-    """Return somebody else's words fit for one line of the log: they could begin a false one."""
-    cut = words[:WORDS_CHARACTERS]
-    plain = "".join(each if each.isprintable() else " " for each in cut)
-    return " ".join(plain.split()) + ("…" if len(words) > len(cut) else "")
+    """Return foreign text as one short line: a line break in it could forge a line of the log."""
+    start = words[:FOREIGN_CHARACTERS]
+    printable = "".join(each if each.isprintable() else " " for each in start)
+    return " ".join(printable.split()) + ("…" if len(words) > len(start) else "")
 
 
 class RequestIdFilter(logging.Filter):
-    """Gives each record the id of its request, for the formatter."""
+    """Adds the id of its request to each record, for the formatter."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Drop nothing."""
-        found = _request_id.get()
-        record.__dict__["request"] = f" [{found}]" if found else ""
+        current = _request_id.get()
+        record.__dict__["request"] = f" [{current}]" if current else ""
         return True
 
 
 class NoRefusedSockets(logging.Filter):
-    """Drops a wrong complaint of uvicorn's, so that nobody can fill the log with it.
+    """Drops a wrong message of uvicorn, with which a client could fill the log.
 
-    After each WebSocket that is refused with a whole HTTP response it logs that the handshake was
-    not completed (https://github.com/Kludex/uvicorn/pull/3138).
+    For each WebSocket that is refused with a complete HTTP response, uvicorn logs that the
+    handshake was not completed (https://github.com/Kludex/uvicorn/pull/3138).
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is about anything else."""
         return "returned without completing handshake" not in str(record.msg)
 
 
 def logging_config(level: str) -> dict[str, Any]:
-    """The configuration for ``logging.config.dictConfig``.
+    """Return the configuration for ``logging.config.dictConfig``.
 
-    Errors that the client caused are answers, not log lines.
+    Errors that a client caused are responses, not log lines.
     """
     debug = level == "DEBUG"
     quiet = "INFO" if debug else "WARNING"
@@ -103,14 +101,14 @@ def logging_config(level: str) -> dict[str, Any]:
         },
         "root": {"level": level, "handlers": ["stderr"]},
         "loggers": {
-            # Django's own configuration hangs handlers of its own below these two.
+            # Django's own configuration adds handlers to these two.
             "django": {"level": quiet, "handlers": [], "propagate": True},
             "django.server": {"level": quiet, "handlers": [], "propagate": True},
             "django.request": {"level": "ERROR", "propagate": True},
             "asyncio": {"level": "WARNING"},
             "uvicorn.error": {"filters": ["refused sockets"]},
             "ollama_instructor": {"level": quiet},
-            # These write addresses with their logins, and what is said, at lower levels.
+            # At lower levels these log addresses with their logins, and conversations.
             "httpx": {"level": "WARNING"},
             "httpx2": {"level": "WARNING"},
             "openai": {"level": "WARNING"},
@@ -123,9 +121,9 @@ def logging_config(level: str) -> dict[str, Any]:
 
 
 def command_logging_config(level: str) -> dict[str, Any]:
-    """The same for our own command, which says itself what uvicorn would say at the start.
+    """Return the configuration for ``mochi-server``, which itself reports its start.
 
-    Requests are logged one by one at DEBUG only.
+    Single requests are logged at DEBUG only.
     """
     config = logging_config(level)
     quiet = {"level": "INFO" if level == "DEBUG" else "WARNING"}

@@ -1,4 +1,4 @@
-"""How long work tells a person where it is."""
+"""The progress of long work, shown to a person."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Final, Protocol, TextIO
 BAR_WIDTH: Final = 30
 REDRAW_SECONDS: Final = 0.1
 LINE_PERCENT: Final = 10
-"""Without a terminal, a line for each tenth."""
-
+"""Percent between two lines where there is no terminal."""
 
 Advance = Callable[[int, int], object]
-"""Is told how many are done, of how many."""
+"""Takes the number of steps that are done, and of all steps."""
 
 
 class Progress(Protocol):
-    """What long work reports to."""
+    """Where long work reports its progress."""
 
     @property
     def interactive(self) -> bool:
@@ -26,14 +25,20 @@ class Progress(Protocol):
         ...
 
     def say(self, text: str) -> None:
-        """One line about what happens now."""
+        """Show one line about what happens now."""
 
     def advance(self, done: int, total: int) -> None:
-        """Steps (of a download: bytes) that are done, of how many."""
+        """Show how many steps (of a download: bytes) are done, of how many."""
 
 
 class StreamProgress:
-    """A bar on a terminal, plain lines elsewhere."""
+    """A bar on a terminal, lines elsewhere.
+
+    Args:
+        stream: Where to write; stderr by default.
+        shown: Formats the total, such as "12 sessions"; by default bytes as megabytes.
+        patience: Seconds in which nothing is shown; shorter work stays silent.
+    """
 
     def __init__(
         self,
@@ -41,13 +46,6 @@ class StreamProgress:
         shown: Callable[[int], str] | None = None,
         patience: float = 0.0,
     ) -> None:
-        """Begin with nothing done.
-
-        Args:
-            stream: where to write; stderr if none is given.
-            shown: writes the total, such as "12 sessions"; bytes as megabytes if none is given.
-            patience: seconds in which nothing is shown; work that ends within stays silent.
-        """
         self._stream = sys.stderr if stream is None else stream
         self._shown = shown or megabytes
         self._silent_until = time.monotonic() + patience
@@ -57,15 +55,14 @@ class StreamProgress:
 
     @property
     def interactive(self) -> bool:
-        """Whether the stream is a terminal."""
         return self._stream.isatty()
 
     def say(self, text: str) -> None:
-        """Write a line, below a bar that is being drawn."""
+        """Write a line, below the bar if one is being drawn."""
         self._write(f"{self._end_bar()}{text}\n")
 
     def advance(self, done: int, total: int) -> None:
-        """Draw the bar, or write a line when another tenth is there."""
+        """Draw the bar, or write a line for each further tenth."""
         if self._silent_until > time.monotonic():
             return
         percent = 100 * done // total if total else 100
@@ -95,10 +92,9 @@ class StreamProgress:
 
 
 def megabytes(size: int) -> str:
-    """A number of bytes for a person."""
     return f"{size / 1e6:.0f} MB"
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 tool``, ``1,200 tools``."""
+    """Return a number with its noun, such as ``1 tool`` or ``1,200 tools``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -15,7 +15,7 @@ import ollama
 from ollama_instructor import OllamaInstructorAsync
 from pydantic import BaseModel, ValidationError
 
-from ..core.partial_json import closed
+from ..core.json_limits import complete_json
 from ..errors import OllamaError, ProviderError
 from ..protocol.completions import ModelInfo, Think
 from .address import Address, address_of
@@ -251,7 +251,7 @@ class _Instructor(OllamaInstructorAsync):
         response = await super().chat(*args, **kwargs, think=self.think)
         # Ollama ends a reply after 30 equal tokens, with status 200: small models that are held to
         # a form may write white space after the last text until then.
-        response.message.content = closed(response.message.content or "")
+        response.message.content = complete_json(response.message.content or "")
         return response
 
     async def _request(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the library's

@@ -16,7 +16,7 @@ import aiohttp
 import anyio
 import orjson
 
-from ..core.http_limits import ENCODINGS, LARGEST_ANSWER, too_large
+from ..core.http_limits import ENCODINGS, LARGEST_RESPONSE, too_large
 from ..errors import JSONObject, OllamaError, OllamaUnreachable
 from .address import address_of
 from .failures import failure_of_answer
@@ -169,8 +169,8 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     while data := await response.content.readany():
         body += data
-        if len(body) > LARGEST_ANSWER:
-            raise too_large(LARGEST_ANSWER)
+        if len(body) > LARGEST_RESPONSE:
+            raise too_large(LARGEST_RESPONSE)
     return bytes(body)
 
 

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ..core.http_limits import LARGEST_ANSWER, too_large
-from ..core.partial_json import closed
+from ..core.http_limits import LARGEST_RESPONSE, too_large
+from ..core.json_limits import complete_json
 from ..errors import ProviderError
 from ..protocol.completions import (
     Chunk,
@@ -172,13 +172,13 @@ class Provider(ABC):
                 if isinstance(chunk, ContentDelta):
                     pieces.append(chunk.content)
                     size += len(chunk.content)
-                    if size > LARGEST_ANSWER:
-                        raise too_large(LARGEST_ANSWER)
+                    if size > LARGEST_RESPONSE:
+                        raise too_large(LARGEST_RESPONSE)
                 elif isinstance(chunk, Finish):
                     reason = chunk.reason
         text = "".join(pieces)
         try:
-            return shape.model_validate_json(closed(text))
+            return shape.model_validate_json(complete_json(text))
         except ValidationError as error:
             raise ProviderError(
                 f"Model {request.model!r} did not answer in the shape of {shape.__name__}.",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.http_limits import LARGEST_ANSWER, too_large
+from ...core.http_limits import LARGEST_RESPONSE, too_large
 from ...errors import JSONObject, ProviderError
 from ..base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from ..common.history import NO_RESULT, Answer, Call, Names, Question, short_id, steps_of, system_of
@@ -209,8 +209,8 @@ class Assembly:
             ProviderError: such parts are too large.
         """
         self._details_size += len(json.dumps(detail))
-        if self._details_size > LARGEST_ANSWER:
-            raise too_large(LARGEST_ANSWER)
+        if self._details_size > LARGEST_RESPONSE:
+            raise too_large(LARGEST_RESPONSE)
         texts = [key for key in ("text", "summary") if isinstance(detail.get(key), str)]
         last = self._details[-1] if self._details else {}
         if texts and all(last.get(key) == detail.get(key) for key in ("type", "index")):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ...core.http_limits import LARGEST_ANSWER, too_large
+from ...core.http_limits import LARGEST_RESPONSE, too_large
 from ...errors import JSONObject
 
 CallT = TypeVar("CallT")
@@ -54,8 +54,8 @@ class Outline:
 
     def _count(self, *texts: str) -> None:
         self._size += sum(map(len, texts))
-        if self._size > LARGEST_ANSWER:
-            raise too_large(LARGEST_ANSWER)
+        if self._size > LARGEST_RESPONSE:
+            raise too_large(LARGEST_RESPONSE)
 
     def as_stored(self, form: str, model: str) -> JSONObject | None:
         """``provider_data`` of the reply; None where nothing was signed."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from ...core.http_limits import LARGEST_ANSWER, too_large
+from ...core.http_limits import LARGEST_RESPONSE, too_large
 from ...core.ids import new_call_id
 from ...core.json_limits import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
 from ...errors import ProviderError
@@ -78,8 +78,8 @@ class Fragments:
         """
         self._pieces.append(text)
         self._size += len(text)
-        if self._size > LARGEST_ANSWER:
-            raise too_large(LARGEST_ANSWER)
+        if self._size > LARGEST_RESPONSE:
+            raise too_large(LARGEST_RESPONSE)
 
     def drop_arguments(self) -> None:
         """Forget what has come of the arguments."""

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from mochi_server.core.http_limits import LARGEST_ANSWER, LARGEST_EVENT, httpx_limits
+from mochi_server.core.http_limits import LARGEST_EVENT, LARGEST_RESPONSE, httpx_limits
 from mochi_server.errors import MochiError
 from mochi_server.ollama import AsyncOllamaClient, OllamaClient
 from mochi_server.protocol.completions import ModelRequest
@@ -221,7 +221,7 @@ async def test_an_error_that_is_too_large_says_so(flood: Flood, name: str) -> No
     async with failing(provider) as caught:
         await provider.list_models()
     assert "sent more than 4 MB at once" in caught.value.message
-    assert LARGEST_ANSWER == LARGEST_EVENT == 4 * MEGABYTE
+    assert LARGEST_RESPONSE == LARGEST_EVENT == 4 * MEGABYTE
 
 
 async def test_a_large_list_of_models_is_still_read(flood: Flood) -> None:

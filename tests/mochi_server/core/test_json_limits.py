@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mochi_server.core.json_limits import has_more_values, is_too_deep, may_be_too_deep
+from mochi_server.core.json_limits import (
+    complete_json,
+    has_more_values,
+    is_too_deep,
+    may_be_too_deep,
+)
 
 
 def nested(levels: int, pair: str = "[]") -> object:
@@ -61,3 +66,19 @@ def test_a_long_text_is_one_value(text: str) -> None:
 @pytest.mark.parametrize("one", [b"1,", b"[],", b'"",', b'"a\\\\",', b'"\\",",'])
 def test_many_short_values_are_many(one: bytes) -> None:
     assert has_more_values(b"[" + one * 5000 + b"1]", 5000)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ('{"a": ["x"], "b": "é."\n\n \n', '{"a": ["x"], "b": "é."}'),
+        ('{"a": ["x", "y', '{"a": ["x"]}'),
+        ('{"b": "x", "a', '{"b": "x"}'),
+        ('{"b": "x', "{}"),
+        ('{"a":  1}', '{"a":  1}'),
+        ("I think", "I think"),
+        ("", ""),
+    ],
+)
+def test_a_cut_document_ends_after_its_last_whole_value(text, whole):
+    assert complete_json(text) == whole
