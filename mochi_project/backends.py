@@ -27,7 +27,7 @@ from mochi_server.backends import (
     build_storage,
     import_class,
 )
-from mochi_server.chat.confirmations import ApprovalBroker
+from mochi_server.chat.confirmations import ConfirmationBroker
 from mochi_server.config import MochiServerSettings, server_processes
 from mochi_server.processes import redis_package_problem, sessions_problem
 from mochi_server.providers.base import Provider
@@ -109,17 +109,19 @@ class StorageHandler(BackendHandler[SessionStorage]):
         return build_storage(self.backends[alias])
 
 
-class ApprovalsHandler(BackendHandler[ApprovalBroker]):
+class ApprovalsHandler(BackendHandler[ConfirmationBroker]):
     """``MOCHI_APPROVALS``: built as ``Backend(**OPTIONS)``."""
 
     setting = "MOCHI_APPROVALS"
-    base = ApprovalBroker
+    base = ConfirmationBroker
     required = frozenset({"default"})
 
-    def build(self, alias: str) -> ApprovalBroker:
+    def build(self, alias: str) -> ConfirmationBroker:
         """A broker."""
         backend = self.backends[alias]
-        found: ApprovalBroker = import_class(backend, ApprovalBroker)(**backend.get("OPTIONS", {}))
+        found: ConfirmationBroker = import_class(backend, ConfirmationBroker)(
+            **backend.get("OPTIONS", {})
+        )
         return found
 
 

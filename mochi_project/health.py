@@ -44,7 +44,7 @@ async def ask(runtime: Runtime, believed: dict[str, float]) -> Reachable:
     aliases = runtime.providers.aliases
     questions = {f"check of {alias}": _check(runtime, alias, believed) for alias in aliases}
     if runtime.settings.redis_url is not None:
-        questions[REDIS] = runtime.approvals.check()
+        questions[REDIS] = runtime.confirmations.check()
     found = await ask_all(questions, tasks=runtime.background, limit=LIMIT_SECONDS)
     return Reachable(
         providers={alias: answer_of(found[f"check of {alias}"]) or False for alias in aliases},

@@ -18,15 +18,15 @@ from .backends import (
     default_providers,
     default_storages,
 )
-from .chat import ChatService, Conversations, Limits, StatusService, TurnRegistry
-from .chat.confirmations import ApprovalBroker, LocalApprovals
+from .chat import ChatService, Conversations, RequestLimits, StatusService, TurnRegistry
+from .chat.confirmations import ConfirmationBroker, LocalConfirmations
 from .config import MochiServerSettings, SettingsError, load_settings
 from .core.aio import BackgroundTasks
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.summaries.last_read import LastReadConversations
-from .services.summaries.schedule import Lanes
+from .services.summaries.schedule import SummaryScheduler
 from .services.summaries.writer import SummaryWriter
 from .services.summarization import SummarizationService
 from .services.summary_model import SummaryModelManager
@@ -65,7 +65,7 @@ class Runtime:
         *,
         providers: Mapping[str, Provider] | None = None,
         storages: Mapping[str, SessionStorage] | None = None,
-        approvals: ApprovalBroker | None = None,
+        approvals: ConfirmationBroker | None = None,
         tools: Sequence[Callable[..., Any]] = (),
     ) -> None:
         """Put everything together.
@@ -108,13 +108,13 @@ class Runtime:
         conversations = Conversations(
             providers=self.providers,
             windows=self.context_window,
-            limits=Limits(
+            limits=RequestLimits(
                 max_output_tokens=settings.max_output_tokens,
                 max_history_tokens=settings.max_history_tokens,
                 max_history_messages=settings.max_history_messages,
                 max_reply_mb=settings.max_reply_mb,
             ),
-            make_way=self.summaries.make_way,
+            preempt=self.summaries.preempt,
         )
         self.background = BackgroundTasks()
         self.turns = TurnRegistry()
@@ -125,10 +125,10 @@ class Runtime:
             max_calls_per_reply=settings.max_calls_per_reply,
             in_order=settings.environment == "test",
         )
-        self.approvals = (
+        self.confirmations = (
             approvals
             if approvals is not None
-            else LocalApprovals(timeout=settings.tool_confirmation_timeout_seconds)
+            else LocalConfirmations(timeout=settings.tool_confirmation_timeout_seconds)
         )
         self.agents = AgentDiscoveryService(
             settings.agents_path,
@@ -144,7 +144,7 @@ class Runtime:
             turns=self.turns,
             tools=self.tools,
             execution=self.tool_execution,
-            approvals=self.approvals,
+            confirmations=self.confirmations,
             agents=agents,
             summaries=self.summaries,
             max_tool_rounds=settings.max_tool_rounds,
@@ -197,7 +197,7 @@ class Runtime:
             ),
             providers=self.providers,
             models=SummaryModelManager(self.providers),
-            lanes=Lanes(
+            scheduler=SummaryScheduler(
                 sessions=None if alone else settings.sessions_state_path / "summaries",
                 memories=shared,
             ),
@@ -233,7 +233,7 @@ class Runtime:
         """End the turns, keep what they have so far, finish background work, close everything."""
         closers = [storage.aclose for storage in self._storages.values()]
         closers += [self.search.aclose, self.providers.aclose, self.tool_loader.aclose]
-        closers += [self.agents.aclose, self.tools.aclose, self.approvals.aclose]
+        closers += [self.agents.aclose, self.tools.aclose, self.confirmations.aclose]
         async with AsyncExitStack() as closing:  # the last one first, and all whatever one raises
             for close in closers:
                 closing.push_async_callback(close)

@@ -27,7 +27,7 @@ from chat.wires.chunks import Chunks, Iterations, whole_answer
 from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
-from mochi_server.chat import Notes
+from mochi_server.chat import StoredMessages
 from mochi_server.core.aio import run_to_completion
 from mochi_server.core.ids import new_uuid
 from mochi_server.errors import (
@@ -151,15 +151,21 @@ async def stream_simple_chat(
     """
     runtime = get_runtime()
     tools = payload.selected_tools or []
-    notes = Notes() if tools else None
+    stored_messages = StoredMessages() if tools else None
     async with _session(runtime, payload) as session_id:
         turn = await runtime.chat.open_turn(
-            session_id, message=payload.message, model=payload.model, selected=tools, notes=notes
+            session_id,
+            message=payload.message,
+            model=payload.model,
+            selected=tools,
+            stored_messages=stored_messages,
         )
     model = turn.conversation.model.full_name
     return EventStreamResponse(
         runtime.chat.start(turn),
         heartbeat=settings.MOCHI.heartbeat_seconds,
         stall=settings.MOCHI.client_stall_seconds,
-        encode=Chunks(session_id) if notes is None else Iterations(session_id, model, notes),
+        encode=Chunks(session_id)
+        if stored_messages is None
+        else Iterations(session_id, model, stored_messages),
     )

@@ -20,7 +20,12 @@ from weakref import WeakKeyDictionary
 import anyio
 from channels.layers import channel_layers
 
-from mochi_server.chat.confirmations import ApprovalBroker, ApprovalRequest, Decision, Pending
+from mochi_server.chat.confirmations import (
+    Confirmation,
+    ConfirmationBroker,
+    ConfirmationDecision,
+    PendingConfirmation,
+)
 from mochi_server.core.aio import run_to_completion
 from mochi_server.errors import (
     ConfirmationNotFound,
@@ -52,7 +57,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class ChannelLayerApprovals(ApprovalBroker):
+class ChannelLayerApprovals(ConfirmationBroker):
     """Decisions from any process that shares the cache and the channel layer.
 
     A process has one channel, as long as it asks anything.
@@ -77,7 +82,7 @@ class ChannelLayerApprovals(ApprovalBroker):
         )
 
     @asynccontextmanager
-    async def ask(self, request: ApprovalRequest) -> AsyncIterator[Pending]:
+    async def ask(self, request: Confirmation) -> AsyncIterator[PendingConfirmation]:
         """See the base class."""
         waiting = WaitingQuestion(request, seconds=self.timeout)
         listener = self._join(waiting)
@@ -125,7 +130,9 @@ class ChannelLayerApprovals(ApprovalBroker):
             with suppress(ConfirmationUnavailable):  # then everything ends by itself, later
                 await self.in_thread(self._store.retire, listener.channel, listener.left)
 
-    async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> None:
+    async def decide(
+        self, session_id: str, confirmation_id: str, decision: ConfirmationDecision
+    ) -> None:
         """See the base class.
 
         Raises:
@@ -137,7 +144,9 @@ class ChannelLayerApprovals(ApprovalBroker):
         # Somebody who hangs up now must not leave a question claimed and not decided.
         await run_to_completion(self._decide(session_id, confirmation_id, decision))
 
-    async def _decide(self, session_id: str, confirmation_id: str, decision: Decision) -> None:
+    async def _decide(
+        self, session_id: str, confirmation_id: str, decision: ConfirmationDecision
+    ) -> None:
         listener = self._listeners.get(asyncio.get_running_loop())
         waiting = listener.waiting.get(confirmation_id) if listener is not None else None
         if listener is not None and waiting is not None:
@@ -168,7 +177,7 @@ class ChannelLayerApprovals(ApprovalBroker):
         except Exception as error:  # noqa: BLE001 - any layer may be configured
             logger.warning("A decision is noticed late: %s: %s", type(error).__name__, error)
 
-    async def pending(self, session_id: str) -> list[ApprovalRequest]:
+    async def pending(self, session_id: str) -> list[Confirmation]:
         """See the base class.
 
         Raises:
@@ -224,7 +233,7 @@ class ChannelLayerApprovals(ApprovalBroker):
             raise ToolConfirmationTimeout(confirmation_id=pending.waiting.id)
 
 
-class _Pending(Pending):
+class _Pending(PendingConfirmation):
     def __init__(
         self, broker: ChannelLayerApprovals, listener: DecisionListener, waiting: WaitingQuestion
     ) -> None:
@@ -236,7 +245,7 @@ class _Pending(Pending):
     def question(self) -> StoredQuestion:
         return self._listener.question(self.waiting)
 
-    async def decision(self) -> Decision:
+    async def decision(self) -> ConfirmationDecision:
         future = self.waiting.future
         left = self.waiting.deadline - asyncio.get_running_loop().time()
         await asyncio.wait({future}, timeout=max(left, 0.0))

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from mochi_server.chat.confirmations import ApprovalRequest, Decision
+from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
 from mochi_server.core.aio import BackgroundTasks, run_to_completion
 from mochi_server.errors import ConfirmationUnavailable
 
@@ -37,7 +37,7 @@ GetLayer = Callable[[], Any]
 class WaitingQuestion:
     """A question that waits in this process."""
 
-    def __init__(self, request: ApprovalRequest, *, seconds: float) -> None:
+    def __init__(self, request: Confirmation, *, seconds: float) -> None:
         self.request = request
         self.seconds = seconds
         """How long it may be open."""
@@ -46,7 +46,7 @@ class WaitingQuestion:
         """When its time is over, on the loop's clock, which nobody sets."""
         self.expires = time.monotonic() + seconds
         """The same on the machine's."""
-        self.future: asyncio.Future[Decision] = loop.create_future()
+        self.future: asyncio.Future[ConfirmationDecision] = loop.create_future()
         self.missing = 0
         """How many looks in a row have found nothing of it in the cache."""
 
@@ -55,7 +55,7 @@ class WaitingQuestion:
         """The confirmation's id."""
         return self.request.confirmation_id
 
-    def settle(self, decision: Decision) -> None:
+    def settle(self, decision: ConfirmationDecision) -> None:
         """It is decided; the first decision counts."""
         if not self.future.done():
             self.future.set_result(decision)

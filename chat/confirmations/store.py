@@ -22,7 +22,7 @@ from typing import Any
 
 from django.core.cache import BaseCache, caches
 
-from mochi_server.chat.confirmations import ApprovalRequest, Decision
+from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
 from mochi_server.errors import (
     ConfirmationNotFound,
     ConfirmationUnavailable,
@@ -48,7 +48,7 @@ ALIVE_SECONDS = 15
 class StoredQuestion:
     """An open question, as it is in the cache."""
 
-    request: ApprovalRequest
+    request: Confirmation
     channel: str
     """Of the process that asks."""
     seconds: float
@@ -140,7 +140,7 @@ class QuestionStore:
         """Become the only one who decides this question.
 
         Raises:
-            ConfirmationNotFound, ToolConfirmationTimeout: as ``ApprovalBroker.decide``.
+            ConfirmationNotFound, ToolConfirmationTimeout: as ``ConfirmationBroker.decide``.
         """
         with _guarded():
             question = self._question(confirmation_id)
@@ -157,7 +157,7 @@ class QuestionStore:
             return question
 
     def claim_and_answer(
-        self, session_id: str, confirmation_id: str, decision: Decision
+        self, session_id: str, confirmation_id: str, decision: ConfirmationDecision
     ) -> StoredQuestion:
         """Decide a question of another process; where that fails, it is open again.
 
@@ -175,7 +175,7 @@ class QuestionStore:
             raise
         return question
 
-    def take_answer(self, confirmation_id: str) -> Decision | None:
+    def take_answer(self, confirmation_id: str) -> ConfirmationDecision | None:
         """The decision, if there is one that nobody takes back: only one gets it out."""
         key = _key("answer", confirmation_id)
         with _guarded():
@@ -183,7 +183,7 @@ class QuestionStore:
             if found is None or not self._cache.delete(key):
                 return None
             approved, reason, arguments = found
-            return Decision(approved=approved, reason=reason, arguments=arguments)
+            return ConfirmationDecision(approved=approved, reason=reason, arguments=arguments)
 
     def withdraw(self, question: StoredQuestion) -> bool:
         """Take back a decision that nobody will fetch; false when it was fetched before."""
@@ -202,7 +202,7 @@ class QuestionStore:
             self._cache.delete(key)
             return False
 
-    def of_session(self, session_id: str) -> list[ApprovalRequest]:
+    def of_session(self, session_id: str) -> list[Confirmation]:
         """The open questions of a session whose askers are alive, in order of asking."""
         with _guarded():
             found = [self._question(each) for each in self._open(session_id)[1]]
@@ -231,7 +231,7 @@ class QuestionStore:
         found = self._cache.get(_key("question", confirmation_id))
         if found is None:
             return None
-        return StoredQuestion(**{**found, "request": ApprovalRequest(**found["request"])})
+        return StoredQuestion(**{**found, "request": Confirmation(**found["request"])})
 
     def _is_alive(self, question: StoredQuestion) -> bool:
         return _key("asker", question.channel) in self._cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import orjson
 
-from mochi_server.chat import Notes
+from mochi_server.chat import StoredMessages
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.events import (
     ConfirmationDecided,
@@ -94,10 +94,10 @@ class Iterations:
     The messages are what was stored; the events say when. Questions to a person are passed on.
     """
 
-    def __init__(self, session_id: str, model: str, notes: Notes) -> None:
+    def __init__(self, session_id: str, model: str, stored_messages: StoredMessages) -> None:
         self._session_id = session_id
         self._of: JSONObject = {"session_id": session_id, "model": model, "metadata": dict(BATCH)}
-        self._notes = notes
+        self._stored_messages = stored_messages
         self._final: JSONObject | None = None
         self._number = 0
 
@@ -128,8 +128,8 @@ class Iterations:
     def _take(self, *roles: type[AssistantMessage] | type[ToolMessage]) -> list[bytes]:
         """What was stored and is of these roles, up to the first that is not."""
         parts = []
-        while self._notes and isinstance(self._notes[0], roles):
-            parts.append(self._message(self._notes.popleft()))
+        while self._stored_messages and isinstance(self._stored_messages[0], roles):
+            parts.append(self._message(self._stored_messages.popleft()))
         return parts
 
     def _message(self, message: AssistantMessage | ToolMessage) -> bytes:
@@ -146,7 +146,7 @@ class Iterations:
 
     def _answer(self, event: MessageComplete) -> JSONObject:
         """The last reply, both as a message and as the answer in one piece."""
-        self._notes.clear()
+        self._stored_messages.clear()
         reply = LlmResponse.of(AssistantMessage.model_validate(event.message), event.finish_reason)
         data: JSONObject = {
             "role": "assistant",

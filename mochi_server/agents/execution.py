@@ -31,7 +31,7 @@ from ..protocol.events import (
     ToolResultReady,
 )
 from ..services.history import objects, system_of
-from ..services.requests import Beside, ChatModel
+from ..services.requests import ChatModel, RequestExtras
 from ..sessions import ChatSession, SessionManager
 from ..tools.base import Tool, ToolFailed, ToolOutput
 from ..tools.execution import ToolExecutionService, cut
@@ -139,17 +139,17 @@ class AgentExecutionService:
         context: CallContext,
         begin: int,
     ) -> AgentRun:
-        asker = context.asker.for_agent(definition.name, context.tool_call_id)
+        confirmations = context.confirmations.for_agent(definition.name, context.tool_call_id)
         return AgentRun(
             name=definition.name,
             call_id=context.tool_call_id,
-            parent_call_id=context.asker.agent_call_id,
+            parent_call_id=context.confirmations.agent_call_id,
             conversation=conversation,
             calls=ToolCalls(
                 session_id=conversation.session_id,
                 model=conversation.model.full_name,
                 execution=self._execution,
-                asker=asker,
+                confirmations=confirmations,
                 tools={tool.name: tool for tool in tools},
                 settings=context.settings,
                 depth=context.depth + 1,
@@ -267,15 +267,15 @@ class AgentRun:
 
     async def _work(self) -> AsyncGenerator[Event, None]:
         reply = Reply()
-        async with aclosing(self._ask(reply, self._beside(self.planning), AgentPlanning)) as deltas:
+        async with aclosing(self._ask(reply, self._extras(self.planning), AgentPlanning)) as deltas:
             async for delta in deltas:
                 yield delta
         await self._keep(reply)
         for number in range(1, self.max_rounds + 1):
             reply = Reply()
             last = number == self.max_rounds
-            beside = self._beside(self.execution, tools=not last)
-            async with aclosing(self._ask(reply, beside, AgentExecution)) as deltas:
+            extras = self._extras(self.execution, tools=not last)
+            async with aclosing(self._ask(reply, extras, AgentExecution)) as deltas:
                 async for delta in deltas:
                     yield delta
             if reply.calls and not last:
@@ -289,15 +289,15 @@ class AgentRun:
             if number > 1:  # many models first announce what they are going to do
                 return
 
-    def _beside(self, prompt: str, *, tools: bool = False) -> Beside:
+    def _extras(self, prompt: str, *, tools: bool = False) -> RequestExtras:
         """What is sent and never stored; as the user's, since templates know that everywhere."""
         schemas = self.calls.schemas() if tools else ()
-        return Beside(tools=schemas, messages=[{"role": "user", "content": prompt}])
+        return RequestExtras(tools=schemas, messages=[{"role": "user", "content": prompt}])
 
     async def _ask(
-        self, reply: Reply, beside: Beside, kind: type[AgentPlanning | AgentExecution]
+        self, reply: Reply, extras: RequestExtras, kind: type[AgentPlanning | AgentExecution]
     ) -> AsyncGenerator[AgentPlanning | AgentExecution, None]:
-        async with aclosing(self.conversation.ask(reply, beside)) as batches:
+        async with aclosing(self.conversation.ask(reply, extras)) as batches:
             async for deltas in batches:
                 for delta in deltas:
                     if isinstance(delta, ContentDelta):
@@ -335,7 +335,7 @@ class AgentRun:
             case _:  # questions carry the agent already; those of agents within are theirs
                 return event
 
-    async def _output(self, beside: str = "") -> str:
+    async def _output(self, extras: str = "") -> str:
         """What is handed back, with room for something that is said before it."""
         conversation = self.conversation
         since: list[JSONObject] = []
@@ -343,7 +343,7 @@ class AgentRun:
             session = await conversation.sessions.get(conversation.session_id)
             count = max(len(session.messages) - self.begin, 0)
             since = list(objects(islice(session.tail(), count)))
-        most = self.longest_output - len(beside) - 1
+        most = self.longest_output - len(extras) - 1
         return transcript(conversation.session_id, reversed(since), most)
 
 

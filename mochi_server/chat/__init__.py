@@ -1,7 +1,7 @@
 """Conversations: the engine of turns, its tasks and logs, and the service that opens them."""
 
-from ..services.requests import Limits
-from .conversation import Conversations, Notes
+from ..services.requests import RequestLimits
+from .conversation import Conversations, StoredMessages
 from .log import LogReader, TurnLog
 from .service import ChatService
 from .status import StatusService
@@ -10,10 +10,10 @@ from .turn import Turn, TurnRegistry
 __all__ = [
     "ChatService",
     "Conversations",
-    "Limits",
     "LogReader",
-    "Notes",
+    "RequestLimits",
     "StatusService",
+    "StoredMessages",
     "Turn",
     "TurnLog",
     "TurnRegistry",

@@ -1,7 +1,11 @@
-"""The former names of the broker that carries confirmations; settings and subclasses have them."""
+"""Former names of what carries confirmations; settings and brokers of users may have them."""
 
 from __future__ import annotations
 
-from .confirmations import ApprovalBroker, ApprovalRequest, Decision, LocalApprovals, Pending
+from . import confirmations
 
-__all__ = ["ApprovalBroker", "ApprovalRequest", "Decision", "LocalApprovals", "Pending"]
+ApprovalBroker = confirmations.ConfirmationBroker
+ApprovalRequest = confirmations.Confirmation
+Decision = confirmations.ConfirmationDecision
+LocalApprovals = confirmations.LocalConfirmations
+Pending = confirmations.PendingConfirmation

@@ -20,7 +20,7 @@ from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService, learn_window
 from ..services.history import objects
-from ..services.requests import NOTHING, Beside, ChatModel, Limits, RequestBuilder
+from ..services.requests import NO_EXTRAS, ChatModel, RequestBuilder, RequestExtras, RequestLimits
 from ..sessions import ChatSession, SessionManager
 from ..sessions.session import encode_messages
 from .reply import Reply
@@ -29,7 +29,7 @@ from .tool_calls import Results, ToolCalls, interrupted, unanswered
 MANY_MESSAGES = 200
 """More of them are encoded in a thread."""
 
-Notes = deque[AssistantMessage | ToolMessage]
+StoredMessages = deque[AssistantMessage | ToolMessage]
 """What a turn has stored, for a reader who wants whole messages and takes them out."""
 
 
@@ -43,13 +43,13 @@ class Conversation:
     model: ChatModel
     requests: RequestBuilder
     sessions: SessionManager
-    make_way: Callable[[str, str], None]
+    preempt: Callable[[str, str], None]
     """Called with model and session before each request: background work on the server yields."""
-    notes: Notes | None
+    stored_messages: StoredMessages | None
     """Gets every message that is stored, before the events that follow from it are there."""
 
     async def ask(
-        self, reply: Reply, beside: Beside = NOTHING
+        self, reply: Reply, extras: RequestExtras = NO_EXTRAS
     ) -> AsyncGenerator[list[Event], None]:
         """Ask the model; its deltas in batches, all of its reply in ``reply``.
 
@@ -61,8 +61,8 @@ class Conversation:
             MochiError: the model gave no whole reply.
         """
         retried = False
-        self.make_way(self.model.full_name, self.session_id)
-        request = await self._request(beside)
+        self.preempt(self.model.full_name, self.session_id)
+        request = await self._request(extras)
         while True:
             try:
                 async with aclosing(self.model.provider.batches(request)) as batches:
@@ -75,7 +75,7 @@ class Conversation:
                 if isinstance(error, ContextOverflow) and reply.is_blank and not retried:
                     retried, before = True, self.requests.extent
                     self.requests.make_room(error)
-                    request = await self._request(beside)
+                    request = await self._request(extras)
                     if self.requests.extent != before:
                         continue
                 await self._keep_partial(reply)
@@ -133,10 +133,10 @@ class Conversation:
                 details={"model": self.model.full_name, "incomplete": True},
             )
 
-    async def _request(self, beside: Beside) -> ModelRequest:
+    async def _request(self, extras: RequestExtras) -> ModelRequest:
         session = self.session or await self.sessions.get(self.session_id)
         self.session = None
-        return await self.requests.build(session, beside)
+        return await self.requests.build(session, extras)
 
     async def _keep_partial(self, reply: Reply) -> None:
         """Store a reply that was cut off, with results for calls that will have none."""
@@ -153,8 +153,8 @@ class Conversation:
             self.requests.note_window(session)
 
         await self.sessions.update(self.session_id, change)
-        if self.notes is not None:
-            self.notes.extend(messages)
+        if self.stored_messages is not None:
+            self.stored_messages.extend(messages)
 
 
 class Conversations:
@@ -165,8 +165,8 @@ class Conversations:
         *,
         providers: ProviderRegistry,
         windows: DynamicContextWindowService,
-        limits: Limits,
-        make_way: Callable[[str, str], None],
+        limits: RequestLimits,
+        preempt: Callable[[str, str], None],
     ) -> None:
         """Open nothing yet.
 
@@ -174,12 +174,12 @@ class Conversations:
             providers: Whose models there are.
             windows: What is known of the models' windows.
             limits: For each request.
-            make_way: Called with model and session before each request.
+            preempt: Called with model and session before each request.
         """
         self._providers = providers
         self._windows = windows
         self._limits = limits
-        self._make_way = make_way
+        self._preempt = preempt
 
     async def find_model(
         self, full_name: str, *, think: Think = False, tools: bool = False
@@ -206,7 +206,7 @@ class Conversations:
         *,
         sessions: SessionManager,
         think: Think = False,
-        notes: Notes | None = None,
+        stored_messages: StoredMessages | None = None,
     ) -> Conversation:
         """A conversation about this session, as it was saved last, whose claim the caller holds."""
         return Conversation(
@@ -217,8 +217,8 @@ class Conversations:
                 model=model, think=think, limits=self._limits, windows=self._windows
             ),
             sessions=sessions,
-            make_way=self._make_way,
-            notes=notes,
+            preempt=self._preempt,
+            stored_messages=stored_messages,
         )
 
 

@@ -15,11 +15,11 @@ from ..sessions.types import SessionMetadata, ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolFailed
 from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
-from .confirmations import ApprovalBroker, ApprovalRequest, Asker, Decision
-from .conversation import Conversations, Notes, add_question
+from .confirmations import Confirmation, ConfirmationBroker, ConfirmationDecision, Confirmations
+from .conversation import Conversations, StoredMessages, add_question
 from .log import TurnLog
 from .reply import WholeReply
-from .tool_calls import Agents, ToolCalls
+from .tool_calls import SessionAgents, ToolCalls
 from .turn import Turn, TurnRegistry, log_failure
 
 
@@ -34,8 +34,8 @@ class ChatService:
         turns: TurnRegistry,
         tools: ToolCatalogue,
         execution: ToolExecutionService,
-        approvals: ApprovalBroker,
-        agents: Agents,
+        confirmations: ConfirmationBroker,
+        agents: SessionAgents,
         summaries: SummarizationService,
         max_tool_rounds: int,
     ) -> None:
@@ -44,7 +44,7 @@ class ChatService:
         self._turns = turns
         self._tools = tools
         self._execution = execution
-        self._approvals = approvals
+        self._confirmations = confirmations
         self._agents = agents
         self._summaries = summaries
         self._max_tool_rounds = max_tool_rounds
@@ -58,7 +58,7 @@ class ChatService:
         wait: bool = True,
         model: str | None = None,
         selected: Sequence[str] | None = None,
-        notes: Notes | None = None,
+        stored_messages: StoredMessages | None = None,
     ) -> Turn:
         """Check everything that can be checked, claim the session, store the user's message.
 
@@ -73,7 +73,7 @@ class ChatService:
             wait: for confirmations.
             model: for this turn, in the place of the session's, which stays as it is.
             selected: tools of this turn, in the place of the session's; () for none.
-            notes: gets every message as it is stored; the reader takes them out.
+            stored_messages: gets every message as it is stored; the reader takes them out.
 
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
@@ -109,14 +109,20 @@ class ChatService:
                 session_id=session_id,
                 model=full_name,
                 execution=self._execution,
-                asker=Asker(broker=self._approvals, session_id=session_id, wait=wait),
+                confirmations=Confirmations(
+                    broker=self._confirmations, session_id=session_id, wait=wait
+                ),
                 tools=tools,
                 settings=metadata.tool_settings or ToolSettings(),
             )
             return Turn(
                 run_id=run_id,
                 conversation=self._conversations.open(
-                    session, chosen, sessions=self._sessions, think=think, notes=notes
+                    session,
+                    chosen,
+                    sessions=self._sessions,
+                    think=think,
+                    stored_messages=stored_messages,
                 ),
                 calls=calls,
                 max_rounds=self._max_tool_rounds,
@@ -221,20 +227,20 @@ class ChatService:
             InvalidRequest: the changed arguments do not fit the tool; the question stays open.
         """
         if approved and arguments is not None:
-            for request in await self._approvals.pending(session_id):
+            for request in await self._confirmations.pending(session_id):
                 if request.confirmation_id == confirmation_id:
                     await self._check_arguments(request, arguments)
-        decision = Decision(
+        decision = ConfirmationDecision(
             approved=approved, reason=reason, arguments=arguments if approved else None
         )
-        await self._approvals.decide(session_id, confirmation_id, decision)
+        await self._confirmations.decide(session_id, confirmation_id, decision)
         return {"confirmation_id": confirmation_id, "approved": approved}
 
     async def confirmations(self, session_id: str) -> list[JSONObject]:
         """What waits for a decision: ``GET /chat/{id}/confirmations``, oldest first."""
-        return [request.payload() for request in await self._approvals.pending(session_id)]
+        return [request.payload() for request in await self._confirmations.pending(session_id)]
 
-    async def _check_arguments(self, request: ApprovalRequest, arguments: JSONObject) -> None:
+    async def _check_arguments(self, request: Confirmation, arguments: JSONObject) -> None:
         """Refuse what the tool would not take.
 
         Raises:

@@ -11,7 +11,7 @@ from ..services.history import system_of
 from ..sessions import SessionManager
 from ..sessions.types import ContextWindowConfig, ToolSettings
 from ..tools.catalogue import ToolCatalogue
-from .tool_calls import Agents
+from .tool_calls import SessionAgents
 from .turn import TurnRegistry
 
 
@@ -26,7 +26,7 @@ class StatusService:
         windows: DynamicContextWindowService,
         turns: TurnRegistry,
         tools: ToolCatalogue,
-        agents: Agents,
+        agents: SessionAgents,
     ) -> None:
         self._sessions = sessions
         self._providers = providers

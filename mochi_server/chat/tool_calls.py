@@ -23,7 +23,7 @@ from ..sessions.types import AgentSettings, ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed
 from ..tools.execution import ToolExecutionResult, ToolExecutionService
 from ..tools.policy import needs_confirmation
-from .confirmations import Asker, Question, Verdict
+from .confirmations import ConfirmationDecision, Confirmations
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class AgentOffer:
     """Why an enabled agent cannot be used, by name."""
 
 
-class Agents(Protocol):
+class SessionAgents(Protocol):
     """Where the ``agent`` tool comes from; the chat knows no more about agents."""
 
     async def offer(self, settings: AgentSettings | None) -> AgentOffer:
@@ -67,7 +67,7 @@ class CallContext(ToolContext):
     """Full name of the model that calls."""
     settings: ToolSettings
     """Of the person's conversation: its policies hold for the tools of agents, too."""
-    asker: Asker
+    confirmations: Confirmations
     """Asks on the stream of the person's conversation."""
     depth: int
     """0 for the person's conversation, one more for each agent within."""
@@ -97,7 +97,7 @@ class ToolCalls:
     session_id: str
     model: str
     execution: ToolExecutionService
-    asker: Asker
+    confirmations: Confirmations
     tools: Mapping[str, Tool] = field(default_factory=dict)
     """What is offered, by name."""
     settings: ToolSettings = field(default_factory=ToolSettings)
@@ -180,17 +180,17 @@ class ToolCalls:
             and self._needs_confirmation(plan.tool)
         ]
         for position, (plan, tool) in enumerate(queue, start=1):
-            question = Question(
-                call=plan.call,
+            steps = self.confirmations.ask(
+                plan.call,
                 arguments=_with_defaults(plan.arguments, tool),
                 call_index=plan.index,
                 tool_source=tool.source,
                 position=position,
                 total=len(queue),
             )
-            async with aclosing(self.asker.ask(question)) as steps:
+            async with aclosing(steps):
                 async for step in steps:
-                    if isinstance(step, Verdict):
+                    if isinstance(step, ConfirmationDecision):
                         await self._follow(plan, tool, step)
                     else:
                         plan.asked = True
@@ -204,12 +204,13 @@ class ToolCalls:
         policies = self.settings.policies_of(tool.name)
         return any(needs_confirmation(policy, tool) for policy in policies)
 
-    async def _follow(self, plan: PlannedCall, tool: Tool, verdict: Verdict) -> None:
-        if not verdict.approved:
-            plan.refusal = _refused(plan.call, verdict.reason, verdict.code)
-        elif verdict.arguments is not None:
+    async def _follow(self, plan: PlannedCall, tool: Tool, decision: ConfirmationDecision) -> None:
+        if not decision.approved:
+            code = decision.code or ToolExecutionDenied.code
+            plan.refusal = _refused(plan.call, decision.reason_for_model, code)
+        elif decision.arguments is not None:
             plan.edited = True
-            await self._validate(plan, tool, verdict.arguments)
+            await self._validate(plan, tool, decision.arguments)
 
     async def _run(self, plan: PlannedCall, results: Results) -> AsyncGenerator[list[Event], None]:
         """Run one call that is allowed."""
@@ -221,7 +222,7 @@ class ToolCalls:
             tool_call_id=plan.call.id,
             model=self.model,
             settings=self.settings,
-            asker=self.asker,
+            confirmations=self.confirmations,
             depth=self.depth,
         )
         execution = self.execution.execute(plan.tool, plan.arguments, context)

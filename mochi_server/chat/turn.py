@@ -17,7 +17,7 @@ from typing import Protocol
 from ..core.logs import one_line
 from ..errors import InternalError, MochiError, ShuttingDown
 from ..protocol.events import Done, ErrorEvent, Event, MessageComplete, ToolContinuationStart
-from ..services.requests import NOTHING, Beside
+from ..services.requests import NO_EXTRAS, RequestExtras
 from .conversation import Conversation
 from .log import TurnLog, cancel_once_begun
 from .reply import Reply
@@ -58,13 +58,13 @@ class Turn:
             MochiError: the turn failed; what came so far is kept.
         """
         conversation = self.conversation
-        offered = Beside(tools=self.calls.schemas())
+        offered = RequestExtras(tools=self.calls.schemas())
         rounds = 0
         while True:
             reply = Reply()
             exhausted = rounds >= self.max_rounds
-            beside = NOTHING if exhausted else offered
-            async with aclosing(conversation.ask(reply, beside)) as batches:
+            extras = NO_EXTRAS if exhausted else offered
+            async with aclosing(conversation.ask(reply, extras)) as batches:
                 async for deltas in batches:
                     yield deltas
             if not reply.calls or exhausted:

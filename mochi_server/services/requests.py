@@ -78,7 +78,7 @@ FILLED = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RequestLimits:
     """What bounds each request of a conversation; null for no bound."""
 
     max_output_tokens: int | None = None
@@ -89,7 +89,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class RequestExtras:
     """What is sent with the history and not stored with it."""
 
     tools: Sequence[JSONObject] = ()
@@ -103,7 +103,7 @@ class Beside:
         return tokens + (int(len(orjson.dumps(self.tools)) / ratio) if self.tools else 0)
 
 
-NOTHING = Beside()
+NO_EXTRAS = RequestExtras()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class RequestBuilder:
 
     model: ChatModel
     think: Think
-    limits: Limits
+    limits: RequestLimits
     windows: DynamicContextWindowService
     window: Window | None = field(default=None, init=False)
     """Of the last request."""
@@ -128,11 +128,11 @@ class RequestBuilder:
     ceiling: int | None = field(default=None, init=False)
     """Most tokens of history, by our estimate, after an overflow has shown that it was wrong."""
 
-    async def build(self, session: ChatSession, beside: Beside) -> ModelRequest:
+    async def build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
         """What to ask the model now."""
         if len(session.messages) < LONG_SESSION:
-            return self._plan(session, beside)
-        return await in_thread(self._plan, session, beside)
+            return self._plan(session, extras)
+        return await in_thread(self._plan, session, extras)
 
     def note_window(self, session: ChatSession) -> None:
         """Write the window of the last request into the session's settings."""
@@ -150,10 +150,10 @@ class RequestBuilder:
             "dropped_messages": self.dropped,
         }
 
-    def _plan(self, session: ChatSession, beside: Beside) -> ModelRequest:
+    def _plan(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
         usage, last_model = usage_of(session, self.model.info.context_length)
         ratio = self.windows.ratio(self.model.full_name)
-        around = beside.estimate(ratio)
+        around = extras.estimate(ratio)
         # What the model counted last has had much the same around it,
         window = self._decide(session, usage if last_model else usage + around, last_model)
         fitted = self._fit(session, window, around)
@@ -171,8 +171,8 @@ class RequestBuilder:
         self.extent = (window.num_ctx, fitted.dropped, reply)
         return ModelRequest(
             model=self.model.name,
-            messages=[*fitted.messages, *beside.messages] if beside.messages else fitted.messages,
-            tools=beside.tools,
+            messages=[*fitted.messages, *extras.messages] if extras.messages else fitted.messages,
+            tools=extras.tools,
             think=self.think,
             num_ctx=window.num_ctx,
             max_tokens=most,

@@ -28,7 +28,7 @@ from ..sessions import ChatSession, SessionManager
 from ..sessions.types import ConversationSummary
 from .context_window import DynamicContextWindowService
 from .summaries.last_read import LastReadConversations
-from .summaries.schedule import Lanes
+from .summaries.schedule import SummaryScheduler
 from .summaries.text import covered, is_enough, is_finished, said
 from .summaries.writer import Loading, ModelNotLoaded, SummaryWriter
 from .summary_model import SummaryModelManager
@@ -53,7 +53,7 @@ PASSING = (ProviderUnreachable, ProviderBusy)
 """Failures after which the next start may fare better."""
 
 
-class Outcome(str, Enum):
+class SummaryOutcome(str, Enum):
     """What became of a session that was to be summarised."""
 
     WRITTEN = "written"
@@ -72,7 +72,7 @@ class SummarizationService:
         writer: SummaryWriter,
         providers: ProviderRegistry,
         models: SummaryModelManager,
-        lanes: Lanes,
+        scheduler: SummaryScheduler,
         last_read: LastReadConversations,
         windows: DynamicContextWindowService,
         enabled: bool = True,
@@ -85,7 +85,7 @@ class SummarizationService:
             writer: Asks the models.
             providers: Who has the models.
             models: Chooses them.
-            lanes: Who may use a model, and what is to be done.
+            scheduler: Who may use a model, and what is to be done.
             last_read: Remembers which conversation each model has read last.
             windows: Knows which models have the same weights.
             enabled: Whether anything is done in the background.
@@ -95,7 +95,7 @@ class SummarizationService:
         self._sessions = sessions
         self._writer = writer
         self._providers = providers
-        self._lanes = lanes
+        self._scheduler = scheduler
         self._last_read = last_read
         self._windows = windows
         self._enabled = enabled
@@ -106,7 +106,7 @@ class SummarizationService:
         """Sessions whose summary waits until a chat has used its model, and those models."""
         self._used: set[str] = set()
         """Models of chats and summaries since the start: none of them is loaded again."""
-        self._wishes: set[anyio.CancelScope] = set()
+        self._requested: set[anyio.CancelScope] = set()
         self._catching_up: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -122,19 +122,19 @@ class SummarizationService:
         """A turn runs: summaries make way, and this session is looked at after it."""
         self._drop(session_id)
         try:
-            with self._lanes.turn(session_id, self._providers.memory_of(model)):
+            with self._scheduler.turn(session_id, self._providers.memory_of(model)):
                 yield
         finally:
             self.schedule(session_id)
             self._used.add(model)
             self._resume(model)
 
-    def make_way(self, model: str, session_id: str) -> None:
+    def preempt(self, model: str, session_id: str) -> None:
         """A chat is about to ask the model about a session.
 
         A background summary that uses the same server ends, to go on later.
         """
-        self._lanes.make_way(self._providers.memory_of(model))
+        self._scheduler.preempt(self._providers.memory_of(model))
         if self._providers.resolve(model)[0].capabilities.context_size:
             self._last_read.note(self._windows.weights_key(model), session_id)
 
@@ -149,7 +149,7 @@ class SummarizationService:
         """
         if not self._enabled:
             return
-        self._mark(session_id)
+        self._enqueue(session_id)
         if not self._closed:
             self._drop(session_id)
             job = self._tasks.spawn(self._job(session_id, loading), name=f"summary of {session_id}")
@@ -168,9 +168,9 @@ class SummarizationService:
         if self._jobs.get(session_id) is job:
             del self._jobs[session_id]
 
-    def _mark(self, session_id: str) -> None:
+    def _enqueue(self, session_id: str) -> None:
         try:
-            self._lanes.mark(session_id)
+            self._scheduler.enqueue(session_id)
         except StorageError as error:
             logger.warning("Session %s is not marked for a summary: %s", session_id, error.message)
 
@@ -201,13 +201,13 @@ class SummarizationService:
         except PASSING as error:
             logger.warning("Session %s is not summarised now: %s", session_id, error.message)
         except MochiError as error:
-            self._lanes.unmark(session_id)
+            self._scheduler.dequeue(session_id)
             if not isinstance(error, SessionNotFound):
                 logger.warning("Session %s was not summarised: %s", session_id, error.message)
 
     async def bring_up_to_date(
         self, session_id: str, *, anew: bool = False, loading: Loading = Loading.ALWAYS
-    ) -> Outcome:
+    ) -> SummaryOutcome:
         """Summarise what is new, giving way to chats as often as it takes.
 
         Args:
@@ -223,20 +223,20 @@ class SummarizationService:
         while True:
             session = await self._sessions.get(session_id)
             if not is_finished(session) or not (anew or await in_thread(has_news, session)):
-                self._lanes.unmark(session_id)
-                return Outcome.NOT_NEEDED
+                self._scheduler.dequeue(session_id)
+                return SummaryOutcome.NOT_NEEDED
             model = await self.models.choose(session.metadata)
             if model is None:
-                self._lanes.unmark(session_id)
-                return Outcome.NO_MODEL
+                self._scheduler.dequeue(session_id)
+                return SummaryOutcome.NO_MODEL
             quiet = await self._quiet_seconds(model)
             pause = max(quiet, self._interval, AGAIN_SECONDS)
             patience = patience or PATIENCE_INTERVALS * pause
             memory = self._providers.memory_of(model)
-            async with self._lanes.lane(memory, patience, quiet) as idle:
+            async with self._scheduler.slot(memory, patience, quiet) as idle:
                 work = partial(self._write, session_id, model, anew=anew, loading=loading)
-                if await self._lanes.undisturbed(session_id, memory, work):
-                    return Outcome.WRITTEN
+                if await self._scheduler.run_exclusively(session_id, memory, work):
+                    return SummaryOutcome.WRITTEN
             if not idle:
                 patience *= 2
             await anyio.sleep(pause)
@@ -285,14 +285,14 @@ class SummarizationService:
 
     async def _write_now(self, session_id: str, model: str, *, anew: bool) -> ConversationSummary:
         scope = anyio.CancelScope()
-        self._wishes.add(scope)
+        self._requested.add(scope)
         try:
             with scope:
-                self._lanes.make_way(self._providers.memory_of(model))
-                async with self._lanes.session(session_id, WAIT_SECONDS):
+                self._scheduler.preempt(self._providers.memory_of(model))
+                async with self._scheduler.session(session_id, WAIT_SECONDS):
                     return await self._writer.write(session_id, model, anew=anew)
         finally:
-            self._wishes.discard(scope)
+            self._requested.discard(scope)
         raise ShuttingDown
 
     # Beginning and end
@@ -304,17 +304,17 @@ class SummarizationService:
 
     async def _catch_up(self) -> None:
         await anyio.sleep(self._interval)  # whoever starts a server wants to see it serve
-        marked = await in_thread(self._lanes.marked)
-        await self._one_by_one(marked[:MOST_AT_START], Loading.IF_NONE_LOADED)
+        queued = await in_thread(self._scheduler.queued)
+        await self._one_by_one(queued[:MOST_AT_START], Loading.IF_NONE_LOADED)
 
     def stop(self) -> None:
-        """Write no more; what is not done stays marked for the next start."""
+        """Write no more; what is not done stays queued for the next start."""
         self._closed = True
         for session_id in list(self._jobs):
             self._drop(session_id)
         if self._catching_up is not None:
             self._catching_up.cancel()
-        for scope in self._wishes:
+        for scope in self._requested:
             scope.cancel()
 
     async def aclose(self) -> None:

@@ -17,10 +17,10 @@ import pytest_asyncio
 from chat.confirmations.channel_layer import ChannelLayerApprovals
 from mochi_project.backends import caches_of, channel_layers_of
 from mochi_server.chat.confirmations import (
-    ApprovalBroker,
-    ApprovalRequest,
-    Decision,
-    LocalApprovals,
+    Confirmation,
+    ConfirmationBroker,
+    ConfirmationDecision,
+    LocalConfirmations,
 )
 from mochi_server.config import load_settings
 from mochi_server.core.ids import new_confirmation_id
@@ -28,11 +28,11 @@ from mochi_server.errors import ConfirmationNotFound, ToolConfirmationTimeout
 from tests.support.redis import PROGRAM, running_redis
 
 SHARED = ["memory", "folder", "redis", "redis lists"]
-YES = Decision(approved=True)
-NO = Decision(approved=False, reason="not today")
+YES = ConfirmationDecision(approved=True)
+NO = ConfirmationDecision(approved=False, reason="not today")
 
 
-def question(session_id: str = "one", **fields: Any) -> ApprovalRequest:
+def question(session_id: str = "one", **fields: Any) -> Confirmation:
     values = {
         "confirmation_id": new_confirmation_id(),
         "session_id": session_id,
@@ -47,7 +47,7 @@ def question(session_id: str = "one", **fields: Any) -> ApprovalRequest:
         "expires_at": "2026-01-15T10:35:00.000000Z",
         **fields,
     }
-    return ApprovalRequest(**values)
+    return Confirmation(**values)
 
 
 def settings_of(kind: str, folder: Path, redis_url: str | None) -> tuple[Any, Any]:
@@ -63,7 +63,7 @@ def settings_of(kind: str, folder: Path, redis_url: str | None) -> tuple[Any, An
 class Sides:
     """Who asks and who decides: the same broker, or two as if of two processes."""
 
-    def __init__(self, asking: ApprovalBroker, deciding: ApprovalBroker) -> None:
+    def __init__(self, asking: ConfirmationBroker, deciding: ConfirmationBroker) -> None:
         self.asking = asking
         self.deciding = deciding
 
@@ -83,7 +83,7 @@ async def sides(
 ) -> AsyncIterator[Sides]:
     kind, one = request.param
     if kind == "local":
-        local = LocalApprovals(timeout=60)
+        local = LocalConfirmations(timeout=60)
         yield Sides(local, local)
         return
     async with AsyncExitStack() as stack:
@@ -108,8 +108,10 @@ async def ids(sides: Sides, session_id: str = "one") -> list[str]:
     return [each.confirmation_id for each in await sides.deciding.pending(session_id)]
 
 
-@pytest.mark.parametrize("decision", [YES, NO, Decision(approved=True, arguments={"a": [1, None]})])
-async def test_the_decision_reaches_who_asked(sides: Sides, decision: Decision):
+@pytest.mark.parametrize(
+    "decision", [YES, NO, ConfirmationDecision(approved=True, arguments={"a": [1, None]})]
+)
+async def test_the_decision_reaches_who_asked(sides: Sides, decision: ConfirmationDecision):
     asked = question()
     async with sides.asking.ask(asked) as pending:
         await sides.deciding.decide("one", asked.confirmation_id, decision)
@@ -133,7 +135,7 @@ async def test_a_jump_of_the_wall_clock_leaves_questions_open(
 
 
 async def test_arguments_may_be_megabytes(sides: Sides):
-    decision = Decision(approved=True, arguments={"text": "x" * 3_000_000})
+    decision = ConfirmationDecision(approved=True, arguments={"text": "x" * 3_000_000})
     asked = question()
     async with sides.asking.ask(asked) as pending:
         await sides.deciding.decide("one", asked.confirmation_id, decision)
@@ -155,7 +157,9 @@ async def test_the_first_decision_counts(sides: Sides):
     async with sides.asking.ask(asked) as pending:
         outcomes = await asyncio.gather(
             *(
-                side.decide("one", asked.confirmation_id, Decision(approved=True, reason=str(n)))
+                side.decide(
+                    "one", asked.confirmation_id, ConfirmationDecision(approved=True, reason=str(n))
+                )
                 for n, side in enumerate([sides.deciding, sides.asking] * 10)
             ),
             return_exceptions=True,
@@ -283,7 +287,7 @@ async def test_a_turn_that_ends_forgets_its_question(sides: Sides):
 async def test_a_turn_that_is_cancelled_at_any_moment_leaves_nothing(sides: Sides):
     asked = [question(f"s{number}") for number in range(40)]
 
-    async def turn(request: ApprovalRequest) -> None:
+    async def turn(request: Confirmation) -> None:
         async with sides.asking.ask(request) as pending:
             await pending.decision()
 
@@ -304,7 +308,7 @@ async def test_many_at_once_are_each_decided_once(sides: Sides):
     asked = [question(f"s{number % 50}", call_index=number) for number in range(200)]
     ready = [asyncio.Event() for _ in asked]
 
-    async def turn(request: ApprovalRequest) -> tuple[int, str | None]:
+    async def turn(request: Confirmation) -> tuple[int, str | None]:
         async with sides.asking.ask(request) as pending:
             ready[request.call_index].set()
             return request.call_index, (await pending.decision()).reason
@@ -314,9 +318,9 @@ async def test_many_at_once_are_each_decided_once(sides: Sides):
         await asyncio.gather(*(each.wait() for each in ready))
         order = random.sample(asked, len(asked))
 
-        async def client(some: list[ApprovalRequest]) -> None:
+        async def client(some: list[Confirmation]) -> None:
             for each in some:
-                decision = Decision(approved=True, reason=str(each.call_index))
+                decision = ConfirmationDecision(approved=True, reason=str(each.call_index))
                 await sides.deciding.decide(each.session_id, each.confirmation_id, decision)
 
         await asyncio.gather(*(client(order[start::4]) for start in range(4)))

@@ -18,7 +18,7 @@ from mochi_project.backends import (
 )
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.backends import default_storages
-from mochi_server.chat.confirmations import LocalApprovals
+from mochi_server.chat.confirmations import LocalConfirmations
 from mochi_server.config import load_settings
 from mochi_server.sessions.storage.json_files import JSONFileStorage
 from mochi_server.sessions.storage.memory import MemoryStorage
@@ -196,8 +196,8 @@ def test_own_settings_of_one_process_are_an_error_for_several(settings, tmp_path
 def test_a_broker_of_ones_own_is_taken(settings, tmp_path):
     serve(settings, tmp_path)
     settings.MOCHI_APPROVALS = {"default": {"BACKEND": LOCAL, "OPTIONS": {"timeout": 7}}}
-    assert isinstance(get_runtime().approvals, LocalApprovals)
-    assert get_runtime().approvals.timeout == 7
+    assert isinstance(get_runtime().confirmations, LocalConfirmations)
+    assert get_runtime().confirmations.timeout == 7
     settings.MOCHI_APPROVALS = {"default": {"BACKEND": MEMORY}}
     assert ids() == {"mochi.E002"}
     settings.MOCHI_APPROVALS = {}

@@ -11,12 +11,12 @@ from ...core.progress import Advance
 from ...errors import MochiError, SessionNotFound
 from ...sessions import ChatSession, SessionManager
 from ...sessions.types import is_before
-from ..summarization import Outcome, SummarizationService, has_news
+from ..summarization import SummarizationService, SummaryOutcome, has_news
 from .text import is_finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SummaryFilter:
     """Which sessions are to be summarised; without anything, those that need it."""
 
     session_ids: Sequence[str] | None = None
@@ -28,7 +28,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class SummaryCandidate:
     """A session that is to be summarised."""
 
     session_id: str
@@ -39,11 +39,11 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class SummaryResult:
     """What became of one."""
 
     session_id: str
-    outcome: Outcome | None
+    outcome: SummaryOutcome | None
     """Null when it failed."""
     reason: str | None = None
 
@@ -51,9 +51,9 @@ class Done:
 async def find(
     sessions: SessionManager,
     summaries: SummarizationService,
-    wanted: Wanted,
+    wanted: SummaryFilter,
     advance: Advance | None = None,
-) -> list[Candidate]:
+) -> list[SummaryCandidate]:
     """The sessions that are wanted and have something to summarise, the one changed last first.
 
     Raises:
@@ -70,7 +70,7 @@ async def find(
     return found
 
 
-async def _ids(sessions: SessionManager, wanted: Wanted) -> list[str]:
+async def _ids(sessions: SessionManager, wanted: SummaryFilter) -> list[str]:
     if wanted.session_ids is not None:
         return [*dict.fromkeys(wanted.session_ids)]
     lines = (await sessions.list()).entries
@@ -82,8 +82,11 @@ async def _ids(sessions: SessionManager, wanted: Wanted) -> list[str]:
 
 
 async def _look(
-    sessions: SessionManager, summaries: SummarizationService, session_id: str, wanted: Wanted
-) -> Candidate | None:
+    sessions: SessionManager,
+    summaries: SummarizationService,
+    session_id: str,
+    wanted: SummaryFilter,
+) -> SummaryCandidate | None:
     try:
         session = await sessions.get(session_id)
         if not is_finished(session):
@@ -94,10 +97,10 @@ async def _look(
     except SessionNotFound as error:
         if wanted.session_ids is None:  # gone meanwhile
             return None
-        return Candidate(session_id=session_id, model=None, reason=error.message)
+        return SummaryCandidate(session_id=session_id, model=None, reason=error.message)
     except MochiError as error:
-        return Candidate(session_id=session_id, model=None, reason=error.message)
-    return Candidate(session_id=session_id, model=model)
+        return SummaryCandidate(session_id=session_id, model=None, reason=error.message)
+    return SummaryCandidate(session_id=session_id, model=model)
 
 
 def needs_one(session: ChatSession) -> bool:
@@ -113,11 +116,11 @@ def needs_one(session: ChatSession) -> bool:
 
 async def summarise_all(
     summaries: SummarizationService,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[SummaryCandidate],
     *,
     anew: bool = False,
     advance: Advance | None = None,
-) -> list[Done]:
+) -> list[SummaryResult]:
     """Summarise them one by one, giving way to chats; a failure of one stops no other."""
     done = []
     for number, candidate in enumerate(candidates, start=1):
@@ -127,7 +130,9 @@ async def summarise_all(
     return done
 
 
-async def _summarise(summaries: SummarizationService, candidate: Candidate, *, anew: bool) -> Done:
+async def _summarise(
+    summaries: SummarizationService, candidate: SummaryCandidate, *, anew: bool
+) -> SummaryResult:
     session_id, reason = candidate.session_id, candidate.reason
     outcome = None
     if reason is None:
@@ -135,4 +140,4 @@ async def _summarise(summaries: SummarizationService, candidate: Candidate, *, a
             outcome = await summaries.bring_up_to_date(session_id, anew=anew)
         except MochiError as error:
             reason = error.message
-    return Done(session_id=session_id, outcome=outcome, reason=reason)
+    return SummaryResult(session_id=session_id, outcome=outcome, reason=reason)

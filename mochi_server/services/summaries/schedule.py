@@ -1,7 +1,7 @@
-"""Who may use a model for summaries, and when: chats come first, in all processes.
+"""Schedules summaries so that chats come first, in all processes.
 
-What summaries and chats share is a *memory*: the server of a model, where a request for one of its
-models may unload another one, else the model itself (``ProviderRegistry.memory_of``).
+What summaries and chats compete for is a *memory*: the server of a model, where a request for one
+of its models may unload another one, else the model itself (``ProviderRegistry.memory_of``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,184 +21,182 @@ import anyio
 from ...core.leases import Lease, leases_in
 from ...errors import SessionBusy, StorageError
 
-LOOK_SECONDS = 0.005
-"""How soon a summary notices that another process needs its memory."""
+POLL_SECONDS = 0.005
+"""Seconds between two looks at whether another process requests a lease."""
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What goes on in one memory, as far as this process does it."""
+    """The chats and the summary of this process in one memory."""
 
-    lane: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the summary that waits for the memory, or has it."""
     turns: int = 0
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no turn runs."""
-    turn_ended: float = -math.inf
-    """When the last turn did, by the monotonic clock."""
-    running: anyio.CancelScope | None = None
+    last_turn_ended: float = -math.inf
+    """Seconds of the monotonic clock."""
+    summary: anyio.CancelScope | None = None
 
     def __post_init__(self) -> None:
         self.idle.set()
 
     async def wait_for_quiet(self, seconds: float) -> None:
-        """Wait until no turn has run for so long."""
-        while self.turns or (rest := self.turn_ended + seconds - time.monotonic()) > 0:
+        """Wait until no turn has run for so many seconds."""
+        while self.turns or (rest := self.last_turn_ended + seconds - time.monotonic()) > 0:
             if self.turns:
                 await self.idle.wait()
             else:
                 await anyio.sleep(rest)
 
 
-class Lanes:
-    """One summary in a memory at a time, as far as possible while no turn of this process uses it.
+class SummaryScheduler:
+    """Queues sessions for summaries, and runs one summary in a memory at a time.
 
-    A summary takes the marks of its session and of its memory, so that no other process works on
-    the same; whoever asks for one of them makes it stop.
+    A summary holds a lease of its session and one of its memory, so no other process works on the
+    same. Whoever requests one of the leases makes the summary stop.
 
     Args:
-        sessions: Where processes meet that have the same sessions; None for one process alone,
-            which keeps nothing.
-        memories: Where those meet that have the same models, likewise.
+        sessions: Folder of leases, shared by processes with the same sessions; None for one
+            process, whose queue ends with it.
+        memories: Folder of leases, shared by processes with the same models; None likewise.
     """
 
     def __init__(self, *, sessions: Path | None, memories: Path | None) -> None:
-        self._sessions = leases_in(sessions)
-        self._by_memory = leases_in(memories)
+        self._session_leases = leases_in(sessions)
+        self._memory_leases = leases_in(memories)
         self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
 
-    # What is to be done
+    # The queue
 
-    def mark(self, session_id: str) -> None:
-        """The session is to be summarised, by whichever process comes to it.
+    def enqueue(self, session_id: str) -> None:
+        """Note that a process has to summarise the session.
 
         Raises:
             StorageError: the folder cannot be written.
         """
-        self._sessions.add(session_id)
+        self._session_leases.add(session_id)
 
-    def unmark(self, session_id: str) -> None:
-        """It need not be, unless somebody is just doing it."""
-        with suppress(StorageError):  # where nothing can be written, nothing is marked
-            if (held := self._sessions.acquire(session_id)) is not None:
-                held.release(done=True)
+    def dequeue(self, session_id: str) -> None:
+        """Take the session out of the queue, unless it is being summarised."""
+        with suppress(StorageError):  # nothing is queued in a folder that cannot be written
+            if (lease := self._session_leases.acquire(session_id)) is not None:
+                lease.release(done=True)
 
-    def marked(self) -> list[str]:
-        """What is to be summarised, the latest first."""
-        return self._sessions.pending()
+    def queued(self) -> list[str]:
+        """Return the sessions in the queue, the latest first."""
+        return self._session_leases.pending()
 
     # Chats
 
     @contextmanager
     def turn(self, session_id: str, memory: str) -> Iterator[None]:
-        """No summary in the background uses the memory, or works on the session."""
-        self._sessions.request(session_id)
+        """Keep background summaries from the memory and the session while a turn runs."""
+        self._session_leases.request(session_id)
         state = self._memories[memory]
         state.turns += 1
         state.idle.clear()
         try:
-            self.make_way(memory)
+            self.preempt(memory)
             yield
         finally:
             state.turns -= 1
-            state.turn_ended = time.monotonic()
+            state.last_turn_ended = time.monotonic()
             if not state.turns:
                 state.idle.set()
 
-    def make_way(self, memory: str) -> None:
-        """Stop the background summary that occupies the memory, in whichever process."""
+    def preempt(self, memory: str) -> None:
+        """Stop the background summary that uses the memory, in whichever process."""
         state = self._memories.get(memory)
-        if state is not None and state.running is not None:
-            state.running.cancel()
-        self._by_memory.request(digest_of(memory))
+        if state is not None and state.summary is not None:
+            state.summary.cancel()
+        self._memory_leases.request(digest_of(memory))
 
     # Summaries
 
     @asynccontextmanager
-    async def lane(self, memory: str, patience: float, quiet: float) -> AsyncIterator[bool]:
-        """Wait until no other summary of this process has the memory, then until no turn has it.
+    async def slot(self, memory: str, patience: float, quiet: float) -> AsyncIterator[bool]:
+        """Wait for the other summaries of this process in the memory, then for its turns.
 
         Args:
-            memory: Its key, as ``ProviderRegistry.memory_of`` gives it.
+            memory: Key from ``ProviderRegistry.memory_of``.
             patience: Longest wait for the turns, in seconds.
-            quiet: Seconds for which no turn is to have it.
+            quiet: Seconds that have to pass after the last turn.
 
         Yields:
-            Whether no turn has it.
+            Whether no turn uses the memory.
         """
         state = self._memories[memory]
-        async with state.lane:
+        async with state.lock:
             with anyio.move_on_after(patience):
                 await state.wait_for_quiet(quiet)
             yield not state.turns
 
-    async def undisturbed(
+    async def run_exclusively(
         self, session_id: str, memory: str, work: Callable[[], Awaitable[object]]
     ) -> bool:
-        """Do the work; whether it was done, which nobody hinders and nobody else does just now.
+        """Do the work under leases of the session and of the memory.
+
+        Returns:
+            Whether the work was done; not if another holds a lease, or requests one meanwhile.
 
         Raises:
             StorageError: the folder cannot be written.
-            MochiError: what the work raises; the session stays marked.
+            MochiError: what the work raises; the session stays queued.
         """
-        done = False
         with ExitStack() as stack:
-            if not (taken := self._take_all(session_id, memory, stack)):
+            session_lease = self._session_leases.acquire(session_id)
+            if session_lease is None:
                 return False
-            scope = stack.enter_context(self._cancellable(memory, taken))
+            stack.callback(session_lease.release, done=False)
+            memory_lease = self._memory_leases.acquire(digest_of(memory))
+            if memory_lease is None:
+                return False
+            stack.callback(memory_lease.release, done=True)
+            scope = stack.enter_context(self._preemptible(memory, session_lease, memory_lease))
+            done = False
             with scope:
                 await work()
                 done = True
             if done:
-                taken[0].release(done=True)
-        return done
-
-    def _take_all(self, session_id: str, memory: str, stack: ExitStack) -> list[Lease]:
-        """The marks of session and memory, given back by the stack; none without both."""
-        session = self._sessions.acquire(session_id)
-        if session is None:
-            return []
-        stack.callback(session.release, done=False)
-        of_memory = self._by_memory.acquire(digest_of(memory))
-        if of_memory is None:
-            return []
-        stack.callback(of_memory.release, done=True)
-        return [session, of_memory]
+                session_lease.release(done=True)
+            return done
 
     @contextmanager
-    def _cancellable(self, memory: str, taken: Sequence[Lease]) -> Iterator[anyio.CancelScope]:
-        """A scope that is cancelled when somebody needs the memory, or the session."""
+    def _preemptible(self, memory: str, *leases: Lease) -> Iterator[anyio.CancelScope]:
+        """Give a scope that is cancelled when somebody needs the memory or a lease."""
         state = self._memories[memory]
-        state.running = scope = anyio.CancelScope()
-        watch = asyncio.get_running_loop().create_task(_watch(taken, scope))
+        state.summary = scope = anyio.CancelScope()
+        watch = asyncio.get_running_loop().create_task(_cancel_on_request(leases, scope))
         try:
             yield scope
         finally:
-            state.running = None
+            state.summary = None
             watch.cancel()
 
     @asynccontextmanager
     async def session(self, session_id: str, seconds: float) -> AsyncIterator[None]:
-        """Have the session for a summary that a person wants; others stop, or are waited for.
+        """Hold the session's lease for a summary that a person asked for.
 
         Raises:
-            SessionBusy: it took longer than so many seconds.
+            SessionBusy: somebody else held it for more than so many seconds.
             StorageError: the folder cannot be written.
         """
         until = anyio.current_time() + seconds
-        self._sessions.request(session_id)
-        while (held := self._sessions.acquire(session_id)) is None:
+        self._session_leases.request(session_id)
+        while (lease := self._session_leases.acquire(session_id)) is None:
             if anyio.current_time() > until:
                 raise SessionBusy(f"Session {session_id!r} is just being summarised.")
-            await anyio.sleep(LOOK_SECONDS)
+            await anyio.sleep(POLL_SECONDS)
         try:
             yield
         finally:
-            held.release(done=True)
+            lease.release(done=True)
 
 
-async def _watch(taken: Sequence[Lease], scope: anyio.CancelScope) -> None:
-    while not any(held.is_requested for held in taken):  # noqa: ASYNC110 - of other processes
-        await anyio.sleep(LOOK_SECONDS)
+async def _cancel_on_request(leases: tuple[Lease, ...], scope: anyio.CancelScope) -> None:
+    while not any(lease.is_requested for lease in leases):  # noqa: ASYNC110 - of other processes
+        await anyio.sleep(POLL_SECONDS)
     scope.cancel()
 
 

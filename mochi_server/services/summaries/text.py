@@ -92,7 +92,7 @@ def cut(text: str, characters: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Utterance:
     """Something that a person or a model said."""
 
     message_id: str | None
@@ -102,7 +102,7 @@ class Said:
     """Of this and all that was said before it: equal as long as nothing of it was changed."""
 
 
-def said(session: ChatSession) -> list[Said]:
+def said(session: ChatSession) -> list[Utterance]:
     """What people and models said, in order: no system prompt, no calls and results of tools."""
     running = hashlib.blake2b(digest_size=8)
     found = []
@@ -112,7 +112,7 @@ def said(session: ChatSession) -> list[Said]:
             role = str(message["role"])
             running.update(f"{role}\0{text}\0".encode("utf-8", "surrogatepass"))
             digest = running.copy().hexdigest()
-            found.append(Said(id_of(message), role, text, digest))
+            found.append(Utterance(id_of(message), role, text, digest))
     return found
 
 
@@ -130,13 +130,13 @@ def text_of(message: object) -> str | None:
     return content if isinstance(content, str) and content.strip() else None
 
 
-def covered(summary: ConversationSummary | None, entries: Sequence[Said]) -> int:
+def covered(summary: ConversationSummary | None, entries: Sequence[Utterance]) -> int:
     """How many of the entries the summary is about; 0 where they have changed, or nobody knows."""
     digest = (summary.model_extra or {}).get("covers") if summary is not None else None
     return next((n for n, entry in enumerate(entries, start=1) if entry.digest == digest), 0)
 
 
-def is_enough(entries: Sequence[Said]) -> bool:
+def is_enough(entries: Sequence[Utterance]) -> bool:
     """Whether so much was said that a summary can be shorter."""
     return sum(len(entry.text.strip()) for entry in entries) >= LEAST_CHARACTERS
 
@@ -168,7 +168,7 @@ MESSAGE_CHARACTERS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class TokenBudget:
     """How much a model reads and writes at a time, in tokens."""
 
     prompt: int
@@ -181,7 +181,7 @@ class Measure:
     @classmethod
     def of(
         cls, window: int | None, most: int | None, ratio: float, part: int = PART_TOKENS
-    ) -> Measure:
+    ) -> TokenBudget:
         """For a window of so many tokens, and the most history that is to be sent."""
         size = window or UNKNOWN_WINDOW
         reply = min(REPLY_TOKENS, size // 3)
@@ -192,7 +192,7 @@ class Measure:
         """Whether nothing shorter would make sense."""
         return self.prompt <= SMALLEST_PART
 
-    def halved(self) -> Measure:
+    def halved(self) -> TokenBudget:
         """For another try after a part was too long after all."""
         return replace(self, prompt=max(self.prompt // 2, SMALLEST_PART))
 
@@ -202,11 +202,11 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SummaryPart:
     """One question to the model."""
 
     messages: list[JSONObject]
-    through: Said
+    through: Utterance
     """The last of what the answer will be about."""
     is_last: bool
     """Whether nothing follows it."""
@@ -223,8 +223,8 @@ class Part:
 
 
 def next_part(
-    session: ChatSession, measure: Measure, *, anew: bool = False, cached: bool = False
-) -> Part | None:
+    session: ChatSession, measure: TokenBudget, *, anew: bool = False, cached: bool = False
+) -> SummaryPart | None:
     """What to ask next; None when the summary is about everything that was said, or too little was.
 
     Args:
@@ -239,12 +239,12 @@ def next_part(
     if start == len(entries) or not is_enough(entries):
         return None
     if cached and (messages := _whole(session, measure)) is not None:
-        return Part(messages, entries[-1], is_last=True, is_whole=True)
+        return SummaryPart(messages, entries[-1], is_last=True, is_whole=True)
     summary = session.metadata.summary if start else None
     return _extract(entries, start, summary.summary if summary else None, measure)
 
 
-def _whole(session: ChatSession, measure: Measure) -> list[JSONObject] | None:
+def _whole(session: ChatSession, measure: TokenBudget) -> list[JSONObject] | None:
     """The conversation as the chat sends it, and the instruction; None if it does not fit."""
     stored = [message for message in session.stored_messages() if isinstance(message, dict)]
     system = stored.pop(0) if stored[0].get("role") == "system" else None
@@ -255,7 +255,9 @@ def _whole(session: ChatSession, measure: Measure) -> list[JSONObject] | None:
     return [*fitted.messages, {"role": "user", "content": INSTRUCTION}]
 
 
-def _extract(entries: Sequence[Said], start: int, so_far: str | None, measure: Measure) -> Part:
+def _extract(
+    entries: Sequence[Utterance], start: int, so_far: str | None, measure: TokenBudget
+) -> SummaryPart:
     """The summary so far and what was said then, as far as it fits, as one text."""
     head = f"Summary so far:\n\n{so_far}\n\nWhat was said then:" if so_far else "What was said:"
     tail = "Now write the summary of all of it."
@@ -272,7 +274,7 @@ def _extract(entries: Sequence[Said], start: int, so_far: str | None, measure: M
         {"role": "system", "content": INSTRUCTION},
         {"role": "user", "content": text},
     ]
-    return Part(messages, entries[start + end - 1], is_last=start + end == len(entries))
+    return SummaryPart(messages, entries[start + end - 1], is_last=start + end == len(entries))
 
 
 def _first_within(costs: Sequence[int], room: int) -> int:

@@ -14,7 +14,7 @@ from ...sessions import ChatSession, SessionManager
 from ...sessions.types import ConversationSummary, SessionMetadata
 from ..context_window import DynamicContextWindowService, learn_window
 from .last_read import LastReadConversations
-from .text import PART_TOKENS, SHORT_PART_TOKENS, Measure, Part, SummaryReply, next_part
+from .text import PART_TOKENS, SHORT_PART_TOKENS, SummaryPart, SummaryReply, TokenBudget, next_part
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class SummaryWriter:
         anew: bool,
         loading: Loading,
         gives_way: bool,
-    ) -> tuple[Part | None, ConversationSummary]:
+    ) -> tuple[SummaryPart | None, ConversationSummary]:
         """The part that was asked, None where there is no more, and the summary then."""
         metadata = session.metadata
         provider, name = self._providers.resolve(model)
@@ -159,7 +159,7 @@ class SummaryWriter:
         provider: Provider,
         name: str,
         part_tokens: int,
-    ) -> tuple[Measure, int | None]:
+    ) -> tuple[TokenBudget, int | None]:
         """What fits into the window that the model has, which is not made larger for this."""
         info = await provider.show_model(name)
         await learn_window(self._windows, model, provider, name)
@@ -171,10 +171,10 @@ class SummaryWriter:
             ours=provider.capabilities.context_size,
         )
         size, ratio = window.num_ctx or window.size, self._windows.ratio(model)
-        return Measure.of(size, self._most_tokens, ratio, part_tokens), window.num_ctx
+        return TokenBudget.of(size, self._most_tokens, ratio, part_tokens), window.num_ctx
 
     async def _store(
-        self, session_id: str, part: Part, reply: SummaryReply, model: str
+        self, session_id: str, part: SummaryPart, reply: SummaryReply, model: str
     ) -> ConversationSummary:
         """Set it, unless what it is about was changed meanwhile."""
         summary = ConversationSummary(

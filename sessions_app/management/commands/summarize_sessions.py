@@ -12,15 +12,21 @@ from mochi_project.management.base import run_on_stored
 from mochi_project.management.console import as_json, duration, moment_before, progress, table
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.runtime import Runtime
-from mochi_server.services.summaries.backlog import Candidate, Done, Wanted, find, summarise_all
-from mochi_server.services.summarization import Outcome
+from mochi_server.services.summaries.backlog import (
+    SummaryCandidate,
+    SummaryFilter,
+    SummaryResult,
+    find,
+    summarise_all,
+)
+from mochi_server.services.summarization import SummaryOutcome
 from sessions_app.cli.action import Options, add_json
 
 COLUMNS = ("SESSION", "MODEL", "OUTCOME")
 WORDS = {
-    Outcome.WRITTEN: "summarised",
-    Outcome.NOT_NEEDED: "not needed any more",
-    Outcome.NO_MODEL: "skipped: no model can",
+    SummaryOutcome.WRITTEN: "summarised",
+    SummaryOutcome.NOT_NEEDED: "not needed any more",
+    SummaryOutcome.NO_MODEL: "skipped: no model can",
 }
 
 
@@ -50,7 +56,7 @@ class Command(BaseCommand):
         """Do it; exit with 1 if one of them failed."""
         run_on_stored(partial(self.run, wanted_of(options), options))
 
-    async def run(self, wanted: Wanted, options: Options) -> int:
+    async def run(self, wanted: SummaryFilter, options: Options) -> int:
         """The work; answers the exit code."""
         runtime = get_runtime()
         try:
@@ -59,11 +65,11 @@ class Command(BaseCommand):
             await runtime.aclose()
             forget_runtime()
 
-    async def run_on(self, runtime: Runtime, wanted: Wanted, options: Options) -> int:
+    async def run_on(self, runtime: Runtime, wanted: SummaryFilter, options: Options) -> int:
         """The same, with what the server works with."""
         looking = progress("sessions looked at")
         found = await find(runtime.sessions, runtime.summaries, wanted, looking.advance)
-        done: list[Done] = []
+        done: list[SummaryResult] = []
         if not options["dry_run"]:
             writing = progress("sessions summarised")
             done = await summarise_all(
@@ -77,7 +83,9 @@ class Command(BaseCommand):
             self._print(found, done, dry_run=options["dry_run"])
         return 1 if any(each.reason for each in done or found) else 0
 
-    def _print(self, found: list[Candidate], done: list[Done], *, dry_run: bool) -> None:
+    def _print(
+        self, found: list[SummaryCandidate], done: list[SummaryResult], *, dry_run: bool
+    ) -> None:
         if not found:
             self.stdout.write("No session needs a summary.")
             return
@@ -94,7 +102,7 @@ class Command(BaseCommand):
             self.stdout.write("Nothing was written. Leave out --dry-run to do it.")
 
 
-def wanted_of(options: Options) -> Wanted:
+def wanted_of(options: Options) -> SummaryFilter:
     """What the options name.
 
     Raises:
@@ -102,19 +110,19 @@ def wanted_of(options: Options) -> Wanted:
     """
     anew = bool(options["all"] or options["id"])
     before = moment_before(options["older_than"])
-    return Wanted(session_ids=options["id"], before=before, anew=anew)
+    return SummaryFilter(session_ids=options["id"], before=before, anew=anew)
 
 
-def word_of(candidate: Candidate, done: Done | None) -> str:
+def word_of(candidate: SummaryCandidate, done: SummaryResult | None) -> str:
     """The outcome for a person."""
     if candidate.reason is not None or (done is not None and done.outcome is None):
         return "failed"
     if done is not None and done.outcome is not None:
         return WORDS[done.outcome]
-    return "would be summarised" if candidate.model else WORDS[Outcome.NO_MODEL]
+    return "would be summarised" if candidate.model else WORDS[SummaryOutcome.NO_MODEL]
 
 
-def as_object(candidate: Candidate, done: Done | None) -> dict[str, str | None]:
+def as_object(candidate: SummaryCandidate, done: SummaryResult | None) -> dict[str, str | None]:
     """One session as JSON."""
     return {
         "session_id": candidate.session_id,

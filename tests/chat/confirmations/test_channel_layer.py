@@ -23,16 +23,16 @@ import chat.confirmations.listener
 from chat.confirmations.channel_layer import ChannelLayerApprovals
 from chat.confirmations.folder_layer import ChannelClosed, FolderChannelLayer
 from mochi_project.backends import caches_of, channel_layers_of
-from mochi_server.chat.confirmations import ApprovalRequest, Decision
+from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationNotFound, ConfirmationUnavailable, MochiError
 from tests.support.redis import needs_redis, running_redis
 
-YES = Decision(approved=True)
+YES = ConfirmationDecision(approved=True)
 
 
-def question(number: int = 0, session_id: str = "one") -> ApprovalRequest:
-    return ApprovalRequest(
+def question(number: int = 0, session_id: str = "one") -> Confirmation:
+    return Confirmation(
         confirmation_id=f"conf_{number}",
         session_id=session_id,
         tool_name="add",
@@ -251,7 +251,7 @@ async def test_a_decision_is_either_made_or_refused_also_while_its_channel_goes(
             await deciding.decide("one", "conf_0", YES)
         monkeypatch.undo()
         monkeypatch.setattr(chat.confirmations.listener, "LOOK_SECONDS", 0.1)
-        no = Decision(approved=False)
+        no = ConfirmationDecision(approved=False)
         await eventually(lambda: deciding.decide("one", "conf_0", no))
         with anyio.fail_after(30):
             assert await pending.decision() == no

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService, AgentSource
-from mochi_server.chat.confirmations import Asker, LocalApprovals
+from mochi_server.chat.confirmations import Confirmations, LocalConfirmations
 from mochi_server.chat.tool_calls import Agents, CallContext
 from mochi_server.protocol.events import AgentPlanning, Event
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
@@ -89,7 +89,7 @@ def context(depth: int = 0) -> CallContext:
         tool_call_id="call_1",
         model="qwen3:14b",
         settings=ToolSettings(execution_policy=ToolExecutionPolicy.NEVER_CONFIRM),
-        asker=Asker(broker=LocalApprovals(timeout=5), session_id="a1b2c3d4e5"),
+        confirmations=Confirmations(broker=LocalConfirmations(timeout=5), session_id="a1b2c3d4e5"),
         depth=depth,
     )
 

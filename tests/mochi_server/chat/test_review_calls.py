@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from mochi_server.chat.confirmations import ApprovalRequest, LocalApprovals, Pending
+from mochi_server.chat.confirmations import Confirmation, LocalConfirmations, PendingConfirmation
 from mochi_server.chat.tool_calls import INTERRUPTED, unanswered
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationUnavailable
@@ -29,11 +29,11 @@ def add(a: int, b: int) -> str:
 '''
 
 
-class UnreachableApprovals(LocalApprovals):
+class UnreachableConfirmations(LocalConfirmations):
     """A broker whose cache is away: nothing can be registered."""
 
     @asynccontextmanager
-    async def ask(self, request: ApprovalRequest) -> AsyncIterator[Pending]:
+    async def ask(self, request: Confirmation) -> AsyncIterator[PendingConfirmation]:
         raise ConfirmationUnavailable(reason=f"no cache for {request.confirmation_id}")
         yield
 
@@ -44,7 +44,7 @@ async def runtime(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Runtime]:
     (tmp_path / "tools" / "__init__.py").write_text(TOOLS)
     settings = load_settings(data_dir=tmp_path, ollama_host=ollama.url, tool_isolation="thread")
     provider = OllamaProvider("ollama", host=ollama.url)
-    found = Runtime(settings, providers={"ollama": provider}, approvals=UnreachableApprovals())
+    found = Runtime(settings, providers={"ollama": provider}, approvals=UnreachableConfirmations())
     yield found
     await found.aclose()
 

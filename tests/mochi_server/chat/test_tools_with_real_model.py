@@ -8,7 +8,7 @@ from typing import Literal
 import anyio
 from pydantic import BaseModel, Field
 
-from mochi_server.chat.confirmations import Asker, LocalApprovals
+from mochi_server.chat.confirmations import Confirmations, LocalConfirmations
 from mochi_server.chat.tool_calls import Results, ToolCalls
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import ModelRequest
@@ -59,7 +59,7 @@ async def test_a_call_that_the_real_model_wrote_under_a_grammar_runs(tmp_path: P
                 session_id="a1b2c3d4e5",
                 model=MODEL,
                 execution=ToolExecutionService(),
-                asker=Asker(broker=LocalApprovals(), session_id="a1b2c3d4e5"),
+                confirmations=Confirmations(broker=LocalConfirmations(), session_id="a1b2c3d4e5"),
                 tools={tool.name: tool for tool in await source.tools()},
                 settings=ToolSettings(execution_policy=ToolExecutionPolicy.NEVER_CONFIRM),
             )

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mochi_server.errors import EmptyHistory, ModelNotFound, SessionBusy, SummaryModelRequired
-from mochi_server.services.summarization import Outcome
+from mochi_server.services.summarization import SummaryOutcome
 from tests.support.summaries import (
     HELLO,
     WRITTEN,
@@ -49,7 +49,7 @@ async def test_the_chats_model_writes_or_else_the_sessions_summary_model(
         session.append(*exchange(HELLO, "I am fine."))
         session.metadata.summary_model = summary_model
     outcome = await quiet.runtime.summaries.bring_up_to_date(session_id)
-    assert outcome is (Outcome.WRITTEN if writes else Outcome.NO_MODEL)
+    assert outcome is (SummaryOutcome.WRITTEN if writes else SummaryOutcome.NO_MODEL)
     assert (summary_of(quiet, session_id) or {}).get("model") == writes
 
 
