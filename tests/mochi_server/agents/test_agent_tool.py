@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService, AgentSource
 from mochi_server.chat.confirmations import Confirmations, LocalConfirmations
-from mochi_server.chat.tool_calls import Agents, CallContext
+from mochi_server.chat.tool_calls import CallContext, SessionAgents
 from mochi_server.protocol.events import AgentPlanning, Event
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
@@ -164,7 +164,7 @@ async def test_a_changed_description_is_in_the_next_offer(bench):
 
 
 async def test_tools_are_found_by_where_they_come_from(bench):
-    source: Agents = bench.source
+    source: SessionAgents = bench.source
     work = await source.tool_of("agent:coder", "work")
     assert work is not None
     assert work.source == "agent:coder"
@@ -279,7 +279,7 @@ async def test_outside_of_a_conversation_nobody_is_called(bench):
         await steps_of(tool, {"agent": "coder", "instruction": "x"}, who)
 
 
-# Agents that call agents
+# SessionAgents that call agents
 
 
 @pytest.mark.parametrize(("depth", "may_call"), [(0, True), (1, True), (2, False)])
