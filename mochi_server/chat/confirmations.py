@@ -248,9 +248,9 @@ class Confirmations:
                 announced = True
                 yield _required(request, self.broker.timeout)
                 decision = await pending.decision()
-        except ToolConfirmationTimeout as error:
-            reason = NOBODY.format(seconds=self.broker.timeout)
-            decision = ConfirmationDecision(approved=False, reason=reason, code=error.code)
+        except ToolConfirmationTimeout:
+            reason, code = NOBODY.format(seconds=self.broker.timeout), ToolConfirmationTimeout.code
+            decision = ConfirmationDecision(approved=False, reason=reason, code=code)
         except MochiError as error:
             reason = f"nobody could be asked: {error.message}"
             decision = ConfirmationDecision(approved=False, reason=reason, code=error.code)
