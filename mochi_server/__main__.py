@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         return _fail(str(error), code=2)
     for variable in unknown_variables():
-        hint = f"did you mean {variable.meant}?" if variable.meant else "see --help"
+        hint = f"did you mean {variable.suggestion}?" if variable.suggestion else "see --help"
         _complain(f"warning: {variable.name} is not a setting ({hint})")
     if ours is not None:
         asks_for_help = not {"-h", "--help"}.isdisjoint(ours[1])

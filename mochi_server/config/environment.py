@@ -1,4 +1,4 @@
-"""Settings from the environment, and an environment for the processes that we start."""
+"""Reads settings from the environment, and makes environments for the processes that we start."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ _WITH_LOGIN = re.compile(r"://[^/]*@")
 
 
 _SECRET_FIELDS = ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key")
-"""Settings whose value may lie in a file that a variable names."""
+"""Settings whose value may be in a file that a variable ``NAME_FILE`` names."""
 
 OLLAMA_HOST = "OLLAMA_HOST"
-"""Variable of Ollama's own programs, read where ours is unset."""
+"""Variable of Ollama's own programs, read if ``MOCHI_OLLAMA_HOST`` is unset."""
 
 
 class SettingsError(Exception):
-    """A setting has a value that is not allowed; the text is one line for each."""
+    """Settings have invalid values; the text has one line for each."""
 
 
 def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
-    """Values of ``NAME_FILE`` variables, for keys that are mounted as files.
+    """Read the values of ``NAME_FILE`` variables, for keys that are mounted as files.
 
     Raises:
-        SettingsError: a named file cannot be read, or is no text.
+        SettingsError: A named file cannot be read, or is no text.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for field in _SECRET_FIELDS:
         for name in (variable_of(field), field.upper()):
             path = environ.get(f"{name}_FILE")
             if not path or environ.get(name):
                 continue
             try:
-                found[field] = Path(path).read_text(encoding="utf-8").strip()
+                values[field] = Path(path).read_text(encoding="utf-8").strip()
             except OSError as error:
                 raise SettingsError(f"{name}_FILE={path}: {error.strerror}") from error
             except UnicodeDecodeError as error:
                 raise SettingsError(f"{name}_FILE={path} is not UTF-8 text.") from error
             break
-    return found
+    return values
 
 
 def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - checked by pydantic
-    """The settings of the environment, with the given values before everything else.
+    """Read the settings from the environment; ``values`` take precedence.
 
     Raises:
-        SettingsError: some value is not allowed, one line names each variable; or a file that
-            holds settings cannot be read.
+        SettingsError: Values are invalid, with one line for each variable; or a file with
+            settings cannot be read.
     """
     settings = _settings_of(values)
     ollama_host = os.environ.get(OLLAMA_HOST)
@@ -77,21 +77,20 @@ def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - check
 
 
 def _variables_of_file() -> dict[str, str]:
-    """The variables of ``.env``, in capitals.
+    """Read the variables of ``.env``, their names in capitals.
 
     Raises:
-        OSError: it cannot be read.
-        UnicodeDecodeError: it is no text.
+        OSError: It cannot be read.
+        UnicodeDecodeError: It is no text.
     """
     values = dotenv_values(".env", interpolate=False)
     return {name.upper(): value for name, value in values.items() if value is not None}
 
 
 def _settings_of(values: Mapping[str, Any]) -> MochiServerSettings:
-    """The settings of our own variables, with the given values before everything else."""
     try:
-        given = {**_secret_files({**_variables_of_file(), **os.environ}), **values}
-        return MochiServerSettings(**given)
+        secrets = _secret_files({**_variables_of_file(), **os.environ})
+        return MochiServerSettings(**{**secrets, **values})
     except UnicodeDecodeError as error:
         raise SettingsError(f"{Path('.env').absolute()} is not UTF-8 text.") from error
     except OSError as error:
@@ -102,19 +101,19 @@ def _settings_of(values: Mapping[str, Any]) -> MochiServerSettings:
 
 
 def _explain(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
-    """``MOCHI_PORT: input should be less than or equal to 65535``."""
+    """Return a line such as ``MOCHI_PORT=0: input should be greater than 0``."""
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
     variable = name if name.isupper() else variable_of(name)
     text = str(problem["msg"]).removeprefix("Value error, ")
-    given = os.environ.get(variable)
-    if given and "@" in given and name.endswith(("_host", "_url")):
-        given = f"…@{given.rpartition('@')[2]}"
-    shown = f"={given!r}" if given is not None and "key" not in name and "token" not in name else ""
+    value = os.environ.get(variable)
+    if value and "@" in value and name.endswith(("_host", "_url")):
+        value = f"…@{value.rpartition('@')[2]}"
+    shown = f"={value!r}" if value is not None and "key" not in name and "token" not in name else ""
     return f"{variable}{shown}: {text[:1].lower()}{text[1:]}"
 
 
 def _as_text(value: object) -> str:
-    """A value as its variable would hold it."""
+    """Return a value as the text of its variable."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if isinstance(value, (list, tuple)):
@@ -123,7 +122,7 @@ def _as_text(value: object) -> str:
 
 
 def export(values: Mapping[str, object]) -> None:
-    """Put values into this process's environment, for the Django settings and the workers."""
+    """Put settings into this process's environment, for Django's settings and the workers."""
     for field, value in values.items():
         if value is None:
             os.environ.pop(variable_of(field), None)
@@ -133,7 +132,7 @@ def export(values: Mapping[str, object]) -> None:
 
 
 def child_environment(**values: str) -> dict[str, str]:
-    """This process's environment with some values more, without keys, tokens and passwords."""
+    """Return this process's environment without secrets, and with some more values."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -145,16 +144,15 @@ _WORKERS = re.compile(r"(?:--workers|-w)(?:=|\s+|(?<=-w))(\d+)")
 
 
 def server_processes(settings: MochiServerSettings) -> int:
-    """How many processes serve, as far as one of them can know.
+    """Return how many processes serve, as far as one of them can know.
 
-    By the setting; else, in a process that another server's command has started, by the words of
-    that command. Other ways of starting several are not noticed.
+    The setting says it, or the command line of another ASGI server that has started this process.
     """
-    started = multiprocessing.parent_process() is not None
-    if settings.workers > 1 or not (started or Path(sys.argv[0]).name == "gunicorn"):
+    has_parent = multiprocessing.parent_process() is not None
+    if settings.workers > 1 or not (has_parent or Path(sys.argv[0]).name == "gunicorn"):
         return settings.workers
-    if found := _WORKERS.search(" ".join(sys.argv[1:])):
-        return int(found[1])
+    if option := _WORKERS.search(" ".join(sys.argv[1:])):
+        return int(option[1])
     counts = (os.environ.get(name, "") for name in ("UVICORN_WORKERS", "WEB_CONCURRENCY"))
     return next((int(count) for count in counts if count.isdigit()), 1)
 
@@ -162,20 +160,20 @@ def server_processes(settings: MochiServerSettings) -> int:
 _TOOL_VARIABLES = frozenset(
     {
         *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
-        # What the interpreter itself needs, wherever it is installed.
+        # What the interpreter needs, wherever it is installed.
         *("PYTHONHOME", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
         *("VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
-        # Where a suite measures the coverage of what it starts.
+        # For a suite that measures the coverage of the processes that it starts.
         *("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"),
     }
 )
 
 
 def tool_environment(names: Collection[str] = ()) -> dict[str, str]:
-    """Return a small environment for the user's own code.
+    """Return a small environment for the user's code.
 
     Args:
-        names: Variables that it gets as well.
+        names: Additional variables.
     """
     names = _TOOL_VARIABLES.union(names)
     return {name: value for name, value in os.environ.items() if name in names}
@@ -183,7 +181,7 @@ def tool_environment(names: Collection[str] = ()) -> dict[str, str]:
 
 @contextmanager
 def with_tool_environment() -> Iterator[None]:
-    """Leave this process the variables of tools alone, for a process that it starts meanwhile."""
+    """Restrict this process's environment to that of tools while it starts another process."""
     variables = dict(os.environ)
     try:
         for name in variables.keys() - tool_environment().keys():
@@ -204,7 +202,7 @@ def environment_without_own_secrets() -> dict[str, str]:
 
 
 def _own_secrets() -> frozenset[str]:
-    """Variables with keys, tokens and passwords that the server's settings read."""
+    """Return the names of the variables from which settings read secrets."""
     fields = MochiServerSettings.model_fields
     secret = [name for name, field in fields.items() if "SecretStr" in str(field.annotation)]
     names = {variable_of(name) for name in [*secret, "redis_url", "ollama_host"]}
@@ -217,15 +215,15 @@ _OWN_SECRETS = _own_secrets()
 
 @dataclass(frozen=True)
 class UnknownVariable:
-    """A name that no setting has: most likely misspelt."""
+    """A ``MOCHI_`` variable that no setting reads, most likely misspelt."""
 
     name: str
-    meant: str | None
-    """The setting that was most likely meant."""
+    suggestion: str | None
+    """The variable with the most similar name, if there is one."""
 
 
 def unknown_variables() -> list[UnknownVariable]:
-    """``MOCHI_`` variables of the environment and of ``.env`` that no setting reads."""
+    """Return the ``MOCHI_`` variables of the environment and ``.env`` that no setting reads."""
     known = {variable_of(field) for field in MochiServerSettings.model_fields}
     known |= {f"{variable_of(field)}_FILE" for field in _SECRET_FIELDS}
     names = {*os.environ, *_variables_of_file()}

@@ -1,4 +1,4 @@
-"""How this installation is started and extended: commands that work where they are printed."""
+"""Commands for a person that start and extend this installation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 NAME = "mochi-server"
-"""Of the program and of its distribution."""
+"""Name of the program and of its distribution."""
 
 
 def own_command() -> str:
-    """Return what a shell starts this program by: its name if PATH leads to it, else its path."""
+    """Return the command that starts this program: its name if it is on PATH, else its path."""
     script = Path(sys.executable).parent / NAME
-    found = shutil.which(NAME)
-    if found is not None and Path(found).resolve() == script.resolve():
+    on_path = shutil.which(NAME)
+    if on_path is not None and Path(on_path).resolve() == script.resolve():
         return NAME
     if script.is_file():
         return _quoted(script)
@@ -27,9 +27,9 @@ def own_command() -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an optional part, such as ``local``, beside what is there.
+    """Return the command that adds an extra, such as ``local``, to this installation.
 
-    It names where this installation came from: no index of packages has to know it.
+    It names the source of this installation, which need not be on a package index.
     """
     return f"{_installer()} {_requirement(extra)}"
 
@@ -62,9 +62,9 @@ def _requirement(extra: str) -> str:
 
 
 def _quoted(path: Path, extra: str = "") -> str:
-    """The path as a shell reads it, from the working directory if it lies below."""
+    """Quote a path for a shell, relative to the working directory if it is below."""
     here = Path.cwd()
     shown = path.relative_to(here) if path.is_relative_to(here) else path
-    # A name alone would be looked up on an index.
+    # pip would look up a bare name on a package index.
     text = f"./{shown}" if extra and not shown.is_absolute() and shown.parts else str(shown)
     return shlex.quote(text + extra)

@@ -1,4 +1,4 @@
-"""The settings themselves: their names, defaults and limits, and the folders that follow."""
+"""The settings: their names, defaults and limits, and the folders that they name."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from .values import (
 PREFIX = "MOCHI_"
 
 STATE = ".mochi"
-"""Name of the folder of what processes tell each other, in the data folder."""
+"""Name of the folder, in the data folder, that processes share their state in."""
 
 TEST_PORT = 5099
-"""Where test mode listens unless a port is set."""
+"""Port of test mode, unless one is set."""
 
 
 def variable_of(field: str) -> str:
-    """The environment variable of a field."""
+    """Return the environment variable of a field."""
     return PREFIX + field.upper()
 
 
 def _bare(name: str) -> AliasChoices:
-    """Read ``MOCHI_NAME`` and, as other programs write it, ``NAME``."""
+    """Read ``MOCHI_NAME`` and, as other programs do, ``NAME``."""
     return AliasChoices(f"{PREFIX}{name}", name)
 
 
 def _unset(name: str, description: str) -> Any:  # noqa: ANN401 - as pydantic's
-    """A field of both names that has no default."""
+    """Return a field with both names and without a default."""
     return Field(default=None, validation_alias=_bare(name), description=description)
 
 
 class MochiServerSettings(BaseSettings):
-    """The settings; each field is the variable ``MOCHI_`` + its name in capitals."""
+    """The settings; a field is read from the variable ``MOCHI_`` + its name in capitals."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -70,10 +70,10 @@ class MochiServerSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Refuse arguments that are no settings; unknown environment variables are no error here.
+        """Refuse arguments that are no settings; unknown environment variables are ignored here.
 
         Raises:
-            TypeError: one does not; the text names the one that was meant, if it can be told.
+            TypeError: There is no setting of that name; the text names the most similar one.
         """
         fields = settings_cls.model_fields
         known = set(fields)
@@ -84,8 +84,8 @@ class MochiServerSettings(BaseSettings):
             if name not in known:
                 from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
 
-                meant = get_close_matches(name.lower().removeprefix("mochi_"), fields, n=1)
-                hint = f"; did you mean {meant[0]!r}?" if meant else ""
+                similar = get_close_matches(name.lower().removeprefix("mochi_"), fields, n=1)
+                hint = f"; did you mean {similar[0]!r}?" if similar else ""
                 raise TypeError(f"There is no setting {name!r}{hint}")
         return init_settings, env_settings, dotenv_settings, file_secret_settings
 
@@ -271,24 +271,24 @@ class MochiServerSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _isolate_tests(self) -> MochiServerSettings:
-        """Test mode keeps nothing, and reaches nothing."""
+        """Let test mode store nothing and reach no other service."""
         if self.environment == "test":
             self.session_storage = "memory"
             self.redis_url = None
             if "port" not in self.model_fields_set:
                 self.port = TEST_PORT
-                self.model_fields_set.discard("port")  # a default: nobody has set it
+                self.model_fields_set.discard("port")  # it remains a default
         return self
 
     @property
     def data_folder_problem(self) -> str | None:
-        """Why the working directory is not taken for the data folder; None where there is one.
+        """Why the working directory is not accepted as the data folder; None if it is one.
 
         A data folder was named, made by ``mochi-server init``, or used before. Any other folder is
-        somebody's project, whose files must not be run as tools.
+        a user's project, whose files must not be run as tools.
         """
-        marks = (self.state_path, self.within_data(Path("chat_sessions")))
-        if "data_dir" in self.model_fields_set or any(path.is_dir() for path in marks):
+        traces = (self.state_path, self.within_data(Path("chat_sessions")))
+        if "data_dir" in self.model_fields_set or any(path.is_dir() for path in traces):
             return None
         return (
             f"{self.within_data(Path())} is no data folder of mochi-server. If it were one, "
@@ -297,22 +297,19 @@ class MochiServerSettings(BaseSettings):
         )
 
     def within_data(self, path: Path) -> Path:
-        """The absolute place of a folder that is given relative to ``data_dir``."""
+        """Return the absolute path of a folder that is relative to ``data_dir``."""
         return (self.data_dir.expanduser() / path.expanduser()).absolute()
 
     @property
     def sessions_path(self) -> Path:
-        """Absolute folder of the sessions."""
         return self.within_data(self.sessions_dir)
 
     @property
     def agent_chats_path(self) -> Path:
-        """Absolute folder of the agents' sessions."""
         return self.within_data(self.agent_chats_dir)
 
     @property
     def tools_path(self) -> Path:
-        """Absolute folder of the tools."""
         return self.within_data(self.tools_dir)
 
     @property
@@ -322,27 +319,25 @@ class MochiServerSettings(BaseSettings):
 
     @property
     def agents_path(self) -> Path:
-        """Absolute folder of the agents."""
         return self.within_data(self.agents_dir)
 
     @property
     def state_path(self) -> Path:
-        """Absolute folder of what processes on this data tell each other; may be deleted."""
+        """Absolute folder of the state that processes share; may be deleted while none runs."""
         return self.within_data(Path(STATE))
 
     @property
     def sessions_state_path(self) -> Path:
-        """Absolute folder of the same for the sessions, of which data may have several folders.
+        """Absolute folder of the shared state of one folder of sessions.
 
         It keeps its name when the data folder is moved.
         """
         data, sessions = map(os.path.realpath, (self.within_data(Path()), self.sessions_path))
-        place = os.fsencode(os.path.relpath(sessions, data))
-        return self.state_path / f"sessions-{blake2b(place, digest_size=4).hexdigest()}"
+        relative = os.fsencode(os.path.relpath(sessions, data))
+        return self.state_path / f"sessions-{blake2b(relative, digest_size=4).hexdigest()}"
 
     @property
     def system_prompts_path(self) -> Path:
-        """Absolute folder of the prompt files."""
         return self.within_data(self.system_prompts_dir)
 
     @property
@@ -354,5 +349,4 @@ class MochiServerSettings(BaseSettings):
 
     @property
     def max_body_bytes(self) -> int:
-        """Largest request body in bytes."""
         return int(self.max_body_mb * 1_000_000)

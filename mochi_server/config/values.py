@@ -1,4 +1,4 @@
-"""What the values of settings may look like."""
+"""Types of the values of settings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
 _PORT = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
-"""Where a network location has a port or none; the standard library's error shows what else it
-has there, which may be a password with a slash in it."""
+"""A network location with a port or without; the standard library's error would show what else is
+there, which may be a part of a password with a slash in it."""
 
 _DURATION = re.compile(r"-?([0-9]+|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)")
 
@@ -87,10 +87,10 @@ def _or_none(value: SecretStr | None) -> SecretStr | None:
 
 
 CommaList = Annotated[list[str], NoDecode, BeforeValidator(_split)]
-"""Texts, separated by commas."""
+"""Texts separated by commas."""
 
 Origins = Annotated[CommaList, AfterValidator(_are_origins)]
-"""Of web pages."""
+"""Origins of web pages, separated by commas."""
 
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
@@ -99,15 +99,15 @@ LogLevel = Annotated[
 Environment = Annotated[Literal["production", "test"], BeforeValidator(_lower)]
 
 OllamaAddress = Annotated[str, Field(min_length=1), AfterValidator(_complete)]
-"""An address; scheme and port are added where they are missing."""
+"""An address; a missing scheme or port is added."""
 
 RedisAddress = Annotated[str, AfterValidator(_is_redis)]
 
 Duration = Annotated[str, AfterValidator(_is_duration)]
-"""Whole seconds, or a duration as Go writes it."""
+"""Whole seconds, or a duration in the notation of Go."""
 
 Megabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""So many times 10**6 bytes."""
+"""Millions of bytes."""
 
 Token = Annotated[SecretStr | None, AfterValidator(_or_none)]
-"""A secret; one of blanks is none."""
+"""A secret; blanks alone are no secret."""

@@ -82,7 +82,7 @@ async def look_at_variables(runtime: Runtime) -> list[Finding]:
 def unknown_findings(variables: list[UnknownVariable]) -> Iterator[Finding]:
     """One for each, with the setting that was most likely meant; values are never shown."""
     for variable in variables:
-        meant = variable.meant
+        meant = variable.suggestion
         suggestion = f"Perhaps {meant} was meant." if meant else "mochi-server --help lists all."
         yield warning(f"{variable.name} is not a setting.", suggestion)
 
