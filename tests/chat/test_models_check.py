@@ -124,6 +124,7 @@ async def test_an_answer_is_kept_for_a_while_however_many_ask(runtime_of, ollama
     assert "new:1b" in [model.name for model in again.providers["ollama"].models]
 
 
+@pytest.mark.timing
 async def test_one_that_hangs_holds_up_nobody_for_longer_than_the_limit(runtime_of, ollama, silent):
     away = [f"away{number}" for number in range(20)]
     runtime = runtime_of(
@@ -225,6 +226,7 @@ async def test_a_mistake_in_a_provider_is_logged_and_hides_no_other(runtime_of, 
     assert "ZeroDivisionError" in caplog.text
 
 
+@pytest.mark.timing
 async def test_a_hanging_ollama_delays_the_route_by_the_limit_only(api, silent, settings):
     settings.MOCHI_PROVIDERS["ollama"]["OPTIONS"]["host"] = silent
     begin = time.monotonic()

@@ -338,6 +338,7 @@ def complaints(name: str, result: dict[str, Any]) -> list[str]:
     return found
 
 
+@pytest.mark.timing
 async def test_whatever_a_tool_does_hurts_its_own_call_only(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
@@ -498,6 +499,7 @@ async def test_what_a_file_does_when_it_is_imported_hurts_no_server(
             assert result["result"] == f"fine 1, {tmp_path.name}", line
 
 
+@pytest.mark.timing
 async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:

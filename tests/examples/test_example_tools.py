@@ -101,6 +101,7 @@ def test_arithmetic_is_right(call, expression, result):
     assert call("calculate", expression=expression) == result
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
@@ -278,6 +279,7 @@ def test_things_are_extracted(call):
     assert nothing == "There are no emails in the text."
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("kind", ["emails", "numbers", "links", "dates"])
 @pytest.mark.parametrize("piece", ["a", "1", "a.", "1,", "a@", "a@a.", "http://", "1e", "-", "@."])
 def test_no_text_makes_extracting_slow(call, kind, piece):

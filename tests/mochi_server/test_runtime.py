@@ -163,6 +163,7 @@ async def test_a_person_is_asked_about_own_functions_too(tmp_path: Path, ollama:
         assert asked == 1
 
 
+@pytest.mark.timing
 async def test_a_function_that_hangs_ends_its_own_call(tmp_path: Path, ollama: FakeOllama):
     ended = threading.Event()
 

@@ -216,6 +216,7 @@ def test_names_that_are_allowed(name):
     assert parse(front(f"name: {name}", "description: x"), name).name == name
 
 
+@pytest.mark.timing
 def test_aliases_that_would_blow_up_cost_nothing():
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 200)]
     started = time.process_time()

@@ -126,6 +126,7 @@ def test_chunk_sizes_vary():
     assert {words for _, words in pieces("word " * 1000, "seed")} >= set(range(3, 11))
 
 
+@pytest.mark.timing
 def test_a_long_run_of_spaces_is_split_in_no_time():
     began = time.process_time()
     assert "".join(words_of(" " * 1_000_000)) == " " * 1_000_000
@@ -163,6 +164,7 @@ async def test_the_pace_is_50_words_a_second():
     assert 30 < words / seconds < 52  # a busy machine may be late, and never early
 
 
+@pytest.mark.timing
 async def test_another_pace_can_be_set():
     began = time.monotonic()
     found = await chunks("Hello", pace=2000)

@@ -429,6 +429,7 @@ def test_a_look_sees_a_file_that_was_put_in_place_of_another(tmp_path):
     assert look_at(folder) != first
 
 
+@pytest.mark.timing
 def test_a_look_goes_round_in_no_circle(tmp_path):
     folder = write_tools(tmp_path / "tools", init="")
     for name in ("one", "two"):
@@ -439,6 +440,7 @@ def test_a_look_goes_round_in_no_circle(tmp_path):
     assert time.process_time() - begun < 5
 
 
+@pytest.mark.timing
 def test_a_look_is_bounded_in_depth_and_number(tmp_path):
     folder = deep = write_tools(tmp_path / "tools", init="")
     for number in range(DEEPEST + 1):

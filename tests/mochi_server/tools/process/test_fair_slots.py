@@ -51,6 +51,7 @@ async def call(
     return session, (await engine.start(session, match)).reader()
 
 
+@pytest.mark.timing
 async def test_a_session_runs_beside_three_whose_calls_hang(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
