@@ -35,7 +35,6 @@ from sessions_app.summary_api import router as summary_router
 from tools_app.api import router as tools_router
 
 from .docs import OfflineSwagger
-from .health import health_of
 from .http.errors import install
 from .openapi import documented, finish
 from .responses import json_response
@@ -165,7 +164,7 @@ install(api)
 async def read_health(request: HttpRequest) -> HttpResponse:
     """Answers within about a second, also when a provider hangs; needs no token."""
     runtime = get_runtime()
-    reachable = await health_of(runtime).read()
+    reachable = await runtime.provider_checks.reachability.read()
     return json_response(
         {
             "status": "ok",

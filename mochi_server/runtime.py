@@ -24,6 +24,7 @@ from .config import MochiServerSettings, SettingsError, load_settings
 from .core.aio import BackgroundTasks
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
+from .providers.status import ProviderChecks
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
 from .services.summaries.last_read import LastReadConversations
 from .services.summaries.schedule import SummaryScheduler
@@ -129,6 +130,11 @@ class Runtime:
             approvals
             if approvals is not None
             else LocalConfirmations(timeout=settings.tool_confirmation_timeout_seconds)
+        )
+        self.provider_checks = ProviderChecks(
+            self.providers,
+            tasks=self.background,
+            redis=None if settings.redis_url is None else self.confirmations.check,
         )
         self.agents = AgentDiscoveryService(
             settings.agents_path,

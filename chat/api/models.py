@@ -10,12 +10,12 @@ from ninja import Router
 
 from chat.schemas.chat import MODEL, PROBLEM, Model, ModelList
 from chat.schemas.models import AVAILABLE, CHECK, AvailableModels, ModelCheck
-from chat.survey import ProviderAnswer, Survey, probes_of, survey_of
 from mochi_project.openapi import OF_PROVIDERS, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
 from mochi_server.errors import InvalidRequest, ModelNotFound
 from mochi_server.providers.base import ModelInfo
+from mochi_server.providers.status import ProviderStatus, StatusReport
 
 router = Router()
 
@@ -31,7 +31,7 @@ def shown(model: ModelInfo) -> dict[str, Any]:
     return data
 
 
-def checked(one: ProviderAnswer) -> dict[str, Any]:
+def checked(one: ProviderStatus) -> dict[str, Any]:
     """A provider as ``/models/check`` shows it."""
     return {
         "configured": one.configured,
@@ -43,11 +43,11 @@ def checked(one: ProviderAnswer) -> dict[str, Any]:
     }
 
 
-async def survey(probe: Probe, *, refresh: bool) -> Survey:
-    """Ask what the providers have, and with ``probe`` whether each model answers."""
-    runtime = get_runtime()
-    answers = probes_of(runtime) if probe == "true" else survey_of(runtime)
-    return await answers.read(refresh=refresh)
+async def read_status(probe: Probe, *, refresh: bool) -> StatusReport:
+    """Return what the providers have, and with ``probe`` whether each model answers."""
+    checks = get_runtime().provider_checks
+    status = checks.status_of_models if probe == "true" else checks.status
+    return await status.read(refresh=refresh)
 
 
 @router.get(
@@ -76,7 +76,7 @@ async def list_available_models(request: HttpRequest, probe: Probe = "false") ->
     With `probe=true` every model is asked now, for at most 30 seconds; one that does not answer is
     under `problems`. `/api/models/available` is the same.
     """
-    found = await survey(probe, refresh=False)
+    found = await read_status(probe, refresh=False)
     answers = found.providers.values()
     status = {name: model for one in answers for name, model in one.model_status.items()}
     problems = [*(one.problem for one in answers), *(model.problem for model in status.values())]
@@ -105,7 +105,7 @@ async def check_models(request: HttpRequest, probe: Probe = "false") -> HttpResp
     With `probe=true` every model is asked as well, for at most 30 seconds. `/api/models/check` is
     the same.
     """
-    found = await survey(probe, refresh=True)
+    found = await read_status(probe, refresh=True)
     return json_response(
         {
             "providers": {alias: checked(one) for alias, one in found.providers.items()},

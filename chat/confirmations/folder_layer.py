@@ -220,18 +220,27 @@ def _make(path: Path) -> FileLock:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the channels of processes that have died."""
-    for path in folder.iterdir():
-        if path.name.startswith(NEW):
-            with suppress(OSError):
-                if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                    shutil.rmtree(path, ignore_errors=True)
-        elif not _has_owner(path):
-            shutil.rmtree(path, ignore_errors=True)
+    """Remove what processes that have died left behind."""
+    for path in abandoned_channels(folder):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(f"{NEW}*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def abandoned_channels(folder: Path) -> list[Path]:
+    """Return the channels whose processes have died; blocks."""
+    with suppress(OSError):
+        return sorted(
+            path
+            for path in folder.iterdir()
+            if not path.name.startswith(NEW) and not _has_owner(path)
+        )
+    return []
 
 
 def _has_owner(path: Path) -> bool:
-    """Whether a process holds the channel."""
     try:
         return is_locked(path / OWNER)
     except OSError:

@@ -1,14 +1,17 @@
-"""What is well with a server's data and surroundings, and what is not; nothing is changed."""
+"""The doctor: what is well with a server's data and surroundings, and what is not.
+
+Nothing is changed by it.
+"""
 
 from .findings import Check, Finding, Level, error, note, ok, warning
-from .run import CHECKS, Report, diagnose
+from .run import CHECKS, DoctorReport, diagnose
 
 __all__ = [
     "CHECKS",
     "Check",
+    "DoctorReport",
     "Finding",
     "Level",
-    "Report",
     "diagnose",
     "error",
     "note",

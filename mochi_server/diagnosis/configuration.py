@@ -1,4 +1,4 @@
-"""Who can reach the server, and what keeps others out."""
+"""The settings: who can reach the server, and variables that nothing reads."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from .findings import Finding, note, ok, warning
 SHORT_TOKEN = 16
 """Characters; shorter ones can be guessed."""
 
-PROXY = "See docs/how-to/behind-a-proxy.md."
+OTHER_PROVIDERS = ("openai", "anthropic", "gemini")
+PROMPTS = ("planning_prompt_path", "execution_prompt_path")
 
 
-async def look_at_reach(runtime: Runtime) -> list[Finding]:
-    """Address, token, names and origins."""
+async def check_reach(runtime: Runtime) -> list[Finding]:
+    """Check address, token, names and origins."""
     return list(reach_findings(runtime.settings))
 
 
 def reach_findings(settings: MochiServerSettings) -> Iterator[Finding]:
-    """What follows from the settings; the token itself is never shown."""
+    """Say what follows from the settings; the token itself is never shown."""
     yield _address(settings)
     token = settings.api_token
     if token is not None and len(token.get_secret_value()) < SHORT_TOKEN:
@@ -34,7 +35,13 @@ def reach_findings(settings: MochiServerSettings) -> Iterator[Finding]:
         text = "MOCHI_ALLOWED_HOSTS is *: the server answers to every name."
         suggestion = "Name the hosts: a web page elsewhere can let its name lead to this server."
         yield note(text, suggestion) if token is not None else warning(text, suggestion)
-    yield from (_unsafe(origin) for origin in settings.cors_origins if _is_plain(origin))
+    for origin in settings.cors_origins:
+        if _is_unencrypted(origin):
+            yield note(
+                f"MOCHI_CORS_ORIGINS has {origin}: whoever is on the way can change its pages, "
+                "which may use this server.",
+                "Serve these pages by https.",
+            )
 
 
 def _address(settings: MochiServerSettings) -> Finding:
@@ -50,37 +57,25 @@ def _address(settings: MochiServerSettings) -> Finding:
         )
     return note(
         f"{text} and asks for a token; there is no TLS, so that travels in clear text.",
-        f"Let a proxy with TLS stand before it. {PROXY}",
+        "Let a proxy with TLS stand before it. See docs/how-to/behind-a-proxy.md.",
     )
 
 
-def _is_plain(origin: str) -> bool:
-    """Whether whoever is on the way can change the pages of an origin."""
+def _is_unencrypted(origin: str) -> bool:
+    """Return whether the pages of an origin come over the network without TLS."""
     scheme, _, host = origin.partition("://")
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     return scheme == "http" and is_public(name)
 
 
-def _unsafe(origin: str) -> Finding:
-    return note(
-        f"MOCHI_CORS_ORIGINS has {origin}: whoever is on the way can change its pages, which may "
-        "use this server.",
-        "Serve these pages by https.",
-    )
-
-
-OTHER_PROVIDERS = ("openai", "anthropic", "gemini")
-PROMPTS = ("planning_prompt_path", "execution_prompt_path")
-
-
-async def look_at_variables(runtime: Runtime) -> list[Finding]:
-    """Misspelt variables, and settings that have no effect here."""
-    found = [*unknown_findings(unknown_variables()), *_without_effect(runtime)]
-    return found or [ok("Every MOCHI_ variable is a setting.")]
+async def check_variables(runtime: Runtime) -> list[Finding]:
+    """Find misspelt variables, and settings that have no effect here."""
+    findings = [*unknown_findings(unknown_variables()), *_without_effect(runtime)]
+    return findings or [ok("Every MOCHI_ variable is a setting.")]
 
 
 def unknown_findings(variables: list[UnknownVariable]) -> Iterator[Finding]:
-    """One for each, with the setting that was most likely meant; values are never shown."""
+    """Name each variable with the setting that was most likely meant; values are never shown."""
     for variable in variables:
         meant = variable.suggestion
         suggestion = f"Perhaps {meant} was meant." if meant else "mochi-server --help lists all."

@@ -1,4 +1,4 @@
-"""What the user has written: tools and agents. Their modules are imported, as the server does."""
+"""What the user has written: tools, agents, prompts. Code is imported, as the server does it."""
 
 from __future__ import annotations
 
@@ -12,65 +12,70 @@ from ..errors import PromptNotFound, StorageError
 from ..runtime import Runtime
 from ..services.system_prompts import FILENAME, read_prompt
 from ..tools.base import Problem
-from .findings import Finding, note, ok, some, warning
+from .findings import Finding, note, ok, shortened, warning
+
+PROMPT_SUFFIXES = frozenset({".md", ".txt"})
+PROMPT_ADVICE = f"Keep it readable and shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters."
 
 
-async def look_at_tools(runtime: Runtime) -> list[Finding]:
-    """How many there are, and what of the folder cannot be used."""
-    found = await runtime.tools.inventory()
-    groups = f" in {counted(len(found.groups), 'group')}" if found.groups else ""
-    text = f"{counted(len(found.tools), 'tool')}{groups}." if found.tools else "No tools."
-    return [ok(text), *_problems(found.problems, "tools", "mochi-server reload_tools --check")]
+async def check_tools(runtime: Runtime) -> list[Finding]:
+    """Count the tools, and say what of their folder cannot be used."""
+    inventory = await runtime.tools.inventory()
+    tools, groups = inventory.tools, inventory.groups
+    in_groups = f" in {counted(len(groups), 'group')}" if groups else ""
+    text = f"{counted(len(tools), 'tool')}{in_groups}." if tools else "No tools."
+    return [ok(text), *_problems(inventory.problems, "tools", "mochi-server reload_tools --check")]
 
 
-async def look_at_agents(runtime: Runtime) -> list[Finding]:
-    """How many there are, and why some cannot be used."""
-    found = (await runtime.agents.agents()).values()
-    usable = sum(agent.valid for agent in found)
-    text = f"{counted(len(found), 'agent')}, {usable} of them usable." if found else "No agents."
+async def check_agents(runtime: Runtime) -> list[Finding]:
+    """Count the agents, and say why some cannot be used."""
+    agents = (await runtime.agents.agents()).values()
+    usable = sum(agent.valid for agent in agents)
+    text = f"{counted(len(agents), 'agent')}, {usable} of them usable." if agents else "No agents."
     problems = runtime.agents.problems()
     return [ok(text), *_problems(problems, "agents", "mochi-server reload_agents --check")]
 
 
 def _problems(problems: Sequence[Problem], others: str, command: str) -> list[Finding]:
-    """A warning for each problem; a note for what is left out and needs no correction."""
+    """Return a warning for each problem, and a note for what needs no correction."""
     warnings = [
         warning(
-            f"{each.file}:{each.line or 1}: {each.reason}"
-            + (f" ({each.tool})" if each.tool else ""),
+            f"{problem.file}:{problem.line or 1}: {problem.reason}"
+            + (f" ({problem.tool})" if problem.tool else ""),
             f"Correct it; the other {others} work meanwhile.",
         )
-        for each in problems
-        if not each.is_hint
+        for problem in problems
+        if not problem.is_hint
     ]
-    hints = [note(str(each)) for each in problems if each.is_hint]
+    hints = [note(str(problem)) for problem in problems if problem.is_hint]
+    advice = f"{command} shows all."
     return [
-        *some(warnings, lambda count: note(f"{count} problems more.", f"{command} shows all.")),
-        *some(hints, lambda count: note(f"{count} hints more.", f"{command} shows all.")),
+        *shortened(warnings, lambda count: note(f"{count} problems more.", advice)),
+        *shortened(hints, lambda count: note(f"{count} hints more.", advice)),
     ]
 
 
-SUFFIXES = frozenset({".md", ".txt"})
-ADVICE = f"Keep it readable and shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters."
+async def check_prompts(runtime: Runtime) -> list[Finding]:
+    """Count the system prompts, and say which of them no session can have."""
+    return await in_daemon_thread(_prompts_in, runtime.settings.system_prompts_path)
 
 
-async def look_at_prompts(runtime: Runtime) -> list[Finding]:
-    """How many there are, and which of them no session can have."""
-    return await in_daemon_thread(_look, runtime.settings.system_prompts_path)
-
-
-def _look(folder: Path) -> list[Finding]:
+def _prompts_in(folder: Path) -> list[Finding]:
     try:
-        files = sorted(path for path in folder.glob("*.*") if path.suffix in SUFFIXES)
-    except OSError:  # told by the check of the folders
+        files = sorted(path for path in folder.glob("*.*") if path.suffix in PROMPT_SUFFIXES)
+    except OSError:  # the check of the folders says it
         return []
-    findings = [finding for path in files for finding in _findings(path)]
+    findings = [finding for path in files for finding in _prompt_findings(path)]
     usable = len(files) - len(findings)
-    rest = some(findings, lambda count: note(f"{count} prompts more cannot be used.", ADVICE))
-    return [ok(f"{counted(usable, 'prompt')} for sessions."), *rest]
+    return [
+        ok(f"{counted(usable, 'prompt')} for sessions."),
+        *shortened(
+            findings, lambda count: note(f"{count} prompts more cannot be used.", PROMPT_ADVICE)
+        ),
+    ]
 
 
-def _findings(path: Path) -> Iterator[Finding]:
+def _prompt_findings(path: Path) -> Iterator[Finding]:
     if FILENAME.fullmatch(path.name) is None:
         yield warning(
             f"{path} has a name that no prompt can have.",
@@ -81,11 +86,11 @@ def _findings(path: Path) -> Iterator[Finding]:
             f"{path} is not a plain file.", "Put the file itself there: links are not read."
         )
     elif (problem := prompt_problem(path)) is not None:
-        yield warning(problem, ADVICE)
+        yield warning(problem, PROMPT_ADVICE)
 
 
 def prompt_problem(path: Path) -> str | None:
-    """Why no session can have the text of this file; blocks."""
+    """Return why no session can have the text of this file; blocks."""
     try:
         text = read_prompt(path)
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""What a check is, and what it finds."""
+"""A check of the doctor, and what it finds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from ..runtime import Runtime
 
 Level = Literal["ok", "note", "warning", "error"]
 
+MOST_SHOWN = 10
+"""Findings of one kind that are shown one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -22,10 +25,10 @@ class Finding:
     what: str
     suggestion: str | None = None
     topic: str = ""
-    """Of the check that found it."""
+    """The topic of the check that made it."""
 
     def as_json(self) -> JSONObject:
-        """``{"topic", "level", "what", "suggestion"}``."""
+        """Return ``{"topic", "level", "what", "suggestion"}``."""
         return {
             "topic": self.topic,
             "level": self.level,
@@ -34,48 +37,44 @@ class Finding:
         }
 
     def of(self, topic: str) -> Finding:
-        """The same under a topic."""
+        """Return the same finding under a topic."""
         return replace(self, topic=topic)
 
 
 def ok(what: str) -> Finding:
-    """As it should be."""
+    """Say that something is as it should be."""
     return Finding("ok", what)
 
 
 def note(what: str, suggestion: str | None = None) -> Finding:
-    """Worth knowing."""
+    """Say something that is worth knowing."""
     return Finding("note", what, suggestion)
 
 
 def warning(what: str, suggestion: str) -> Finding:
-    """Something does not work, and the rest does."""
+    """Say that something does not work, and the rest does."""
     return Finding("warning", what, suggestion)
 
 
 def error(what: str, suggestion: str) -> Finding:
-    """The server cannot do its work."""
+    """Say that the server cannot do its work."""
     return Finding("error", what, suggestion)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One look at one thing; it changes nothing."""
+    """One check of one thing; it changes nothing."""
 
     topic: str
     """The heading on the page; checks of one topic stand together."""
-    look: Callable[[Runtime], Awaitable[Sequence[Finding]]]
+    run: Callable[[Runtime], Awaitable[Sequence[Finding]]]
     """Raises nothing that can be foreseen: what is wrong is a finding."""
     seconds: float = 6.0
-    """After that long it is given up, which is a finding as well."""
+    """Longest time for the check; that it takes longer is a finding as well."""
 
 
-MOST_SHOWN = 10
-"""Findings of one kind that are shown one by one."""
-
-
-def some(findings: Sequence[Finding], more: Callable[[int], Finding]) -> list[Finding]:
-    """The first ones, and one finding for how many more there are."""
+def shortened(findings: Sequence[Finding], more: Callable[[int], Finding]) -> list[Finding]:
+    """Return the first findings, and one that says how many more there are."""
     left = len(findings) - MOST_SHOWN
     if left <= 0:
         return list(findings)

@@ -1,4 +1,4 @@
-"""Runs checks side by side, each within its time."""
+"""Every check of the library in the order of the page, run side by side, each within its time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,29 @@ import anyio
 
 from ..errors import JSONObject
 from ..runtime import Runtime
-from .configuration import look_at_reach, look_at_variables
-from .extensions import look_at_agents, look_at_prompts, look_at_tools
+from .configuration import check_reach, check_variables
+from .extensions import check_agents, check_prompts, check_tools
 from .findings import Check, Finding, Level, error
-from .folders import look_at_folders, look_at_leftovers
-from .machine import look_at_machine, look_at_redis, look_at_space
-from .models import MOST_SECONDS, look_at_providers, look_at_windows
-from .sessions import look_at_sessions
+from .folders import check_folders, check_leftovers, check_space
+from .machine import check_machine, check_redis
+from .models import MOST_SECONDS, check_providers, check_windows
+from .sessions import check_sessions
+
+CHECKS = (
+    Check(topic="server", run=check_machine),
+    Check(topic="settings", run=check_variables),
+    Check(topic="security", run=check_reach),
+    Check(topic="folders", run=check_folders),
+    Check(topic="folders", run=check_space),
+    Check(topic="folders", run=check_leftovers),
+    Check(topic="models", run=check_providers, seconds=MOST_SECONDS),
+    Check(topic="models", run=check_windows),
+    Check(topic="tools", run=check_tools),
+    Check(topic="agents", run=check_agents),
+    Check(topic="prompts", run=check_prompts),
+    Check(topic="sessions", run=check_sessions),
+    Check(topic="several processes", run=check_redis),
+)
 
 CLOSE_SECONDS = 2.0
 
@@ -23,17 +39,17 @@ ADVICE = "Correct the owner and the rights of the folders (ls -ld, chown, chmod)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Everything that was found, in the order of the topics."""
+class DoctorReport:
+    """All findings, in the order of the topics."""
 
     findings: Sequence[Finding]
 
     def count(self, level: Level) -> int:
-        """How many findings are of this level."""
+        """Return how many findings are of this level."""
         return sum(finding.level == level for finding in self.findings)
 
     def as_json(self) -> JSONObject:
-        """``{"errors", "warnings", "notes", "findings"}``."""
+        """Return ``{"errors", "warnings", "notes", "findings"}``."""
         return {
             "errors": self.count("error"),
             "warnings": self.count("warning"),
@@ -42,30 +58,32 @@ class Report:
         }
 
 
-async def diagnose(runtime: Runtime, more: Sequence[Check] = ()) -> Report:
-    """Look at everything; takes at most about as long as the slowest check may.
+async def diagnose(runtime: Runtime, more: Sequence[Check] = ()) -> DoctorReport:
+    """Run every check, and ``more`` of the caller's; takes about as long as the slowest may.
 
     The runtime should be made for this alone: what it holds of tools and connections is closed at
     the end. Its storages are left alone, because closing them tidies up.
     """
     checks = [*CHECKS, *more]
-    found: dict[int, Sequence[Finding]] = {}
+    findings: dict[int, Sequence[Finding]] = {}
     try:
         async with anyio.create_task_group() as group:
             for number, check in enumerate(checks):
-                group.start_soon(_run, check, runtime, number, found)
+                group.start_soon(_run, check, runtime, number, findings)
     finally:
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             await _close(runtime)
     topics = list(dict.fromkeys(check.topic for check in checks))
     order = sorted(range(len(checks)), key=lambda number: topics.index(checks[number].topic))
-    return Report([each.of(checks[number].topic) for number in order for each in found[number]])
+    return DoctorReport(
+        [finding.of(checks[number].topic) for number in order for finding in findings[number]]
+    )
 
 
 async def _run(
-    check: Check, runtime: Runtime, number: int, found: dict[int, Sequence[Finding]]
+    check: Check, runtime: Runtime, number: int, findings: dict[int, Sequence[Finding]]
 ) -> None:
-    found[number] = [
+    findings[number] = [
         error(
             f"This was not looked through within {check.seconds:g} seconds.",
             "Look for a disk, a network drive or code that hangs.",
@@ -73,29 +91,12 @@ async def _run(
     ]
     with anyio.move_on_after(check.seconds):
         try:
-            found[number] = await check.look(runtime)
+            findings[number] = await check.run(runtime)
         except OSError as failed:  # a folder above it may not be entered, a disk is broken, …
-            found[number] = [error(f"This could not be looked through: {failed}", ADVICE)]
+            findings[number] = [error(f"This could not be looked through: {failed}", ADVICE)]
 
 
 async def _close(runtime: Runtime) -> None:
-    """The loader first: it ends what the others would wait for."""
+    """Close the loader first: it ends what the others would wait for."""
     for part in (runtime.tool_loader, runtime.tools, runtime.agents, runtime.providers):
         await part.aclose()
-
-
-CHECKS = (
-    Check(topic="server", look=look_at_machine),
-    Check(topic="settings", look=look_at_variables),
-    Check(topic="security", look=look_at_reach),
-    Check(topic="folders", look=look_at_folders),
-    Check(topic="folders", look=look_at_space),
-    Check(topic="folders", look=look_at_leftovers),
-    Check(topic="models", look=look_at_providers, seconds=MOST_SECONDS),
-    Check(topic="models", look=look_at_windows),
-    Check(topic="tools", look=look_at_tools),
-    Check(topic="agents", look=look_at_agents),
-    Check(topic="prompts", look=look_at_prompts),
-    Check(topic="sessions", look=look_at_sessions),
-    Check(topic="several processes", look=look_at_redis),
-)

@@ -23,40 +23,40 @@ from ..sessions.migration import OLD_VERSIONS, NotMetadata, read_metadata, versi
 from ..sessions.storage.base import Entry
 from ..sessions.storage.file_operations import scan
 from ..sessions.storage.json_files import JSONFileStorage
-from .findings import Finding, error, note, ok, some, warning
+from .findings import Finding, error, note, ok, shortened, warning
 
-LOOK_SECONDS = 4.5
-"""After that long the rest of the files is left; ten thousand take about a second."""
+READ_SECONDS = 4.5
+"""Longest time for the files of all folders; ten thousand take about a second."""
 
-BREATH = 64
-"""Files looked at before other threads may run."""
+FILES_BETWEEN_YIELDS = 64
+"""Files that are read before other threads may run."""
 
 ADVICE = "Correct or move it away: it is left as it is, and hides no other session."
 
 
-async def look_at_sessions(runtime: Runtime) -> list[Finding]:
-    """Those of people, then those of agents."""
-    end = time.monotonic() + LOOK_SECONDS
-    found = await _of(runtime.sessions, "of people", end)
-    return [*found, *await _of(runtime.agent_sessions, "of agents", end)]
+async def check_sessions(runtime: Runtime) -> list[Finding]:
+    """Check the sessions of people, then those of agents."""
+    end = time.monotonic() + READ_SECONDS
+    findings = await _check(runtime.sessions, "of people", end)
+    return [*findings, *await _check(runtime.agent_sessions, "of agents", end)]
 
 
-async def _of(sessions: SessionManager, whose: str, end: float) -> list[Finding]:
+async def _check(sessions: SessionManager, whose: str, end: float) -> list[Finding]:
     if isinstance(sessions.storage, JSONFileStorage):
-        left = max(0.0, end - time.monotonic())
-        survey = await in_daemon_thread(survey_of, sessions.storage.folder, left)
-        return list(survey_findings(survey, whose))
+        seconds = max(0.0, end - time.monotonic())
+        files = await in_daemon_thread(read_session_files, sessions.storage.folder, seconds)
+        return list(session_findings(files, whose))
     try:
-        listed = await sessions.list()
+        listing = await sessions.list()
     except MochiError as failed:
         return [error(f"The sessions cannot be listed: {failed.message}", "See the storage.")]
-    problems = {str(each["session_id"]): str(each["reason"]) for each in listed.problems}
-    survey = Survey(problems=problems, versions=Counter({FORMAT_VERSION: len(listed.entries)}))
-    return list(survey_findings(survey, whose))
+    problems = {str(entry["session_id"]): str(entry["reason"]) for entry in listing.problems}
+    versions = Counter({FORMAT_VERSION: len(listing.entries)})
+    return list(session_findings(SessionFiles(problems=problems, versions=versions), whose))
 
 
 @dataclass(slots=True, kw_only=True)
-class Survey:
+class SessionFiles:
     """What a folder of sessions has."""
 
     versions: Counter[str] = field(default_factory=Counter)
@@ -64,40 +64,40 @@ class Survey:
     problems: dict[str, str] = field(default_factory=dict)
     """The reason, by the name of what cannot be read."""
     left: int = 0
-    """Files that were not looked at, for want of time."""
+    """Files that were not read, for want of time."""
     error: str | None = None
     """Why the folder could not be listed."""
 
 
-def survey_of(folder: Path, seconds: float) -> Survey:
-    """Look at every file for so long; blocks. Removes nothing, unlike a list of the sessions."""
+def read_session_files(folder: Path, seconds: float) -> SessionFiles:
+    """Read files for at most so long; blocks. Removes nothing, unlike a list of the sessions."""
     end = time.monotonic() + seconds
-    found = Survey()
+    files = SessionFiles()
     try:
         entries = sorted(scan(folder, tidy=False))
     except MochiError as failed:
-        return Survey(error=failed.message)
+        return SessionFiles(error=failed.message)
     for number, entry in enumerate(entries):
         if time.monotonic() > end:
-            found.left = len(entries) - number
+            files.left = len(entries) - number
             break
-        if number % BREATH == 0:
+        if number % FILES_BETWEEN_YIELDS == 0:
             yield_to_loop()
-        _note(found, folder / f"{entry.session_id}.json", entry)
-    return found
+        _add(files, folder / f"{entry.session_id}.json", entry)
+    return files
 
 
-def _note(found: Survey, path: Path, entry: Entry) -> None:
+def _add(files: SessionFiles, path: Path, entry: Entry) -> None:
     try:
         version = _version_of(path, entry)
-    except FileNotFoundError:  # removed since we listed it
+    except FileNotFoundError:  # removed since it was listed
         return
     except (NotASession, NotMetadata) as failed:
-        found.problems[path.name] = str(failed)
+        files.problems[path.name] = str(failed)
     except OSError as failed:
-        found.problems[path.name] = failed.strerror or str(failed)
+        files.problems[path.name] = failed.strerror or str(failed)
     else:
-        found.versions[version] += 1
+        files.versions[version] += 1
 
 
 def _version_of(path: Path, entry: Entry) -> str:
@@ -109,7 +109,7 @@ def _version_of(path: Path, entry: Entry) -> str:
 
 
 def _head_of(path: Path) -> JSONObject:
-    """The metadata, of a small file after a look at all of it, as in the list of sessions."""
+    """Read the metadata; a small file is checked whole, as in the list of sessions."""
     prefix, _ = read_plain(path, PREFIX_BYTES)
     opening = open_prefix(prefix) if len(prefix) == PREFIX_BYTES else None
     if opening is not None:
@@ -119,23 +119,23 @@ def _head_of(path: Path) -> JSONObject:
     return head
 
 
-def survey_findings(survey: Survey, whose: str) -> Iterator[Finding]:
-    """What a survey means."""
-    if survey.error is not None:
-        yield error(survey.error, "Let the server read the folder (chown, chmod).")
+def session_findings(files: SessionFiles, whose: str) -> Iterator[Finding]:
+    """Say what the files of a folder mean for the server."""
+    if files.error is not None:
+        yield error(files.error, "Let the server read the folder (chown, chmod).")
         return
-    total = sum(survey.versions.values())
+    total = sum(files.versions.values())
     yield ok(f"{counted(total, 'session')} {whose} can be read.")
-    broken = [warning(f"{name}: {reason}", ADVICE) for name, reason in survey.problems.items()]
-    yield from some(
+    broken = [warning(f"{name}: {reason}", ADVICE) for name, reason in files.problems.items()]
+    yield from shortened(
         broken,
         lambda count: note(
             f"{count} files more cannot be read.", "GET /api/v1/sessions lists all."
         ),
     )
-    if survey.left:
-        yield note(f"{survey.left:,} files were not looked at, for want of time.")
-    yield from _versions(survey.versions)
+    if files.left:
+        yield note(f"{files.left:,} files were not looked at, for want of time.")
+    yield from _versions(files.versions)
 
 
 def _versions(versions: Counter[str]) -> Iterator[Finding]:

@@ -15,17 +15,20 @@ from django.conf import settings
 from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand
 
+from chat.confirmations.folder_layer import abandoned_channels
 from mochi_project.backends import InvalidBackend, ProviderHandler, StorageHandler
 from mochi_project.checks import check_backends, check_processes
 from mochi_project.management.console import as_json, plain
-from mochi_server.diagnosis import Check, Finding, Report, diagnose, error, warning
+from mochi_server.core.aio import in_daemon_thread
+from mochi_server.core.progress import counted
+from mochi_server.diagnosis import Check, DoctorReport, Finding, diagnose, error, note, warning
 from mochi_server.runtime import Runtime
 
 LEVEL_COLUMNS = len("warning")
 
 
 class Command(BaseCommand):
-    """Looks at everything, changes nothing."""
+    """Checks everything, changes nothing."""
 
     help = (
         "Checks folders, models, tools, agents, prompts, sessions, security and what else a "
@@ -34,11 +37,11 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """``doctor [--json]``."""
+        """Add ``[--json]``."""
         parser.add_argument("--json", action="store_true", help="Print JSON.")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Print what was found; exit with 1 if there is an error."""
+        """Print the findings; exit with 1 if there is an error."""
         with _quiet():
             report = asyncio.run(diagnose(_runtime(), MORE))
         if options["json"]:
@@ -51,7 +54,7 @@ class Command(BaseCommand):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What modules print does not stand in our JSON; what would be logged, the page says."""
+    """Keep what modules print out of our JSON; what would be logged, the page says."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -62,35 +65,50 @@ def _quiet() -> Iterator[None]:
 
 
 def _runtime() -> Runtime:
-    """One of our own, with the backends of the settings; with the usual ones if those are wrong."""
+    """Build a runtime with the backends of the settings; with the usual ones if those are wrong."""
     try:
         return Runtime(
             settings.MOCHI, providers=dict(ProviderHandler()), storages=dict(StorageHandler())
         )
-    except (InvalidBackend, KeyError):  # told by the check of them
+    except (InvalidBackend, KeyError):  # the check of the backends says it
         return Runtime(settings.MOCHI)
 
 
-async def look_at_backends(_: Runtime) -> list[Finding]:
-    """The system checks of what several processes share, and of what is replaceable."""
+async def check_shared_backends(_: Runtime) -> list[Finding]:
+    """Run the system checks of what is replaceable, and of what several processes share."""
     return [_finding_of(message) for message in (*check_backends(), *check_processes())]
 
 
-async def look_at_django(_: Runtime) -> list[Finding]:
-    """Django settings that open the server to others; ours never set them."""
-    found = []
+async def check_django(_: Runtime) -> list[Finding]:
+    """Find Django settings that open the server to others; ours never set them."""
+    findings = []
     if getattr(settings, "CORS_ALLOW_ALL_ORIGINS", False):
         text = "CORS_ALLOW_ALL_ORIGINS is set: every web page may use this server."
-        found.append(warning(text, "Name the pages in MOCHI_CORS_ORIGINS instead."))
+        findings.append(warning(text, "Name the pages in MOCHI_CORS_ORIGINS instead."))
     if settings.DEBUG:
         text = "DEBUG is set: errors show the insides of the server, and memory grows."
-        found.append(warning(text, "Take it out of the Django settings."))
-    return found
+        findings.append(warning(text, "Take it out of the Django settings."))
+    return findings
+
+
+async def check_channels(runtime: Runtime) -> list[Finding]:
+    """Find channels of processes that died; they go by themselves."""
+    folder = runtime.settings.state_path / "channels"
+    channels = await in_daemon_thread(abandoned_channels, folder)
+    if not channels:
+        return []
+    return [
+        note(
+            f"{folder} has {counted(len(channels), 'channel')} of processes that died.",
+            "Nothing: the next process that asks for a confirmation removes them.",
+        )
+    ]
 
 
 MORE = (
-    Check(topic="security", look=look_at_django),
-    Check(topic="several processes", look=look_at_backends),
+    Check(topic="security", run=check_django),
+    Check(topic="folders", run=check_channels),
+    Check(topic="several processes", run=check_shared_backends),
 )
 
 
@@ -99,23 +117,23 @@ def _finding_of(message: CheckMessage) -> Finding:
     return level(f"{message.msg} ({message.id})", message.hint or "See docs/reference/checks.md.")
 
 
-def page(report: Report) -> Iterator[str]:
-    """The lines: a heading for each topic, below it what was found, last how much of it."""
+def page(report: DoctorReport) -> Iterator[str]:
+    """Yield the lines: below the heading of each topic its findings, last how many there are."""
     for topic, group in groupby(report.findings, key=lambda finding: finding.topic):
         yield topic
         yield from _lines(list(group))
         yield ""
     counts = [(report.count("error"), "error"), (report.count("warning"), "warning")]
     counts.append((report.count("note"), "note"))
-    told = [f"{count} {noun}" + ("" if count == 1 else "s") for count, noun in counts if count]
-    yield f"{', '.join(told)}." if told else "Nothing to complain about."
+    parts = [counted(count, noun) for count, noun in counts if count]
+    yield f"{', '.join(parts)}." if parts else "Nothing to complain about."
 
 
 def _lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """A suggestion that is the same for several in a row stands below the last of them."""
+    """Yield the findings; a suggestion that several in a row share stands below the last one."""
     following: list[Finding | None] = [*findings[1:], None]
     for finding, after in zip(findings, following, strict=True):
         yield f"  {finding.level.ljust(LEVEL_COLUMNS)}  {plain(finding.what)}"
-        told = after is not None and after.suggestion == finding.suggestion
-        if finding.suggestion is not None and not told:
+        comes_again = after is not None and after.suggestion == finding.suggestion
+        if finding.suggestion is not None and not comes_again:
             yield f"  {' ' * LEVEL_COLUMNS}  -> {plain(finding.suggestion)}"

@@ -20,18 +20,23 @@ from mochi_server.core.aio import in_daemon_thread
 from mochi_server.diagnosis import Check, Finding, Level, diagnose, note, ok, warning
 from mochi_server.diagnosis import sessions as sessions_check
 from mochi_server.diagnosis.configuration import reach_findings, unknown_findings
-from mochi_server.diagnosis.extensions import look_at_tools
-from mochi_server.diagnosis.findings import MOST_SHOWN, some
-from mochi_server.diagnosis.folders import Place, place_findings
-from mochi_server.diagnosis.machine import Room, files_finding, look_at_redis, room_findings
+from mochi_server.diagnosis.extensions import check_tools
+from mochi_server.diagnosis.findings import MOST_SHOWN, shortened
+from mochi_server.diagnosis.folders import DataFolder, DiskSpace, folder_findings, space_finding
+from mochi_server.diagnosis.machine import check_redis, files_finding
 from mochi_server.diagnosis.models import (
-    Answer,
-    answer_findings,
-    look_at_providers,
-    look_at_windows,
+    ProviderReport,
+    check_providers,
+    check_windows,
+    provider_findings,
     window_findings,
 )
-from mochi_server.diagnosis.sessions import Survey, look_at_sessions, survey_findings, survey_of
+from mochi_server.diagnosis.sessions import (
+    SessionFiles,
+    check_sessions,
+    read_session_files,
+    session_findings,
+)
 from mochi_server.protocol.completions import Chunk, ModelInfo, ModelRequest
 from mochi_server.providers.base import Provider
 from mochi_server.providers.builtin.catalogue import CATALOGUE
@@ -79,8 +84,8 @@ async def runtime(settings: MochiServerSettings) -> AsyncIterator[Runtime]:
 def test_little_room_is_a_warning_and_none_an_error(
     free: int, inodes: int | None, level: Level
 ) -> None:
-    room = Room(path=Path("/data"), free=free, inodes=inodes)
-    [finding] = room_findings(room)
+    space = DiskSpace(path=Path("/data"), free=free, inodes=inodes)
+    finding = space_finding(space)
     assert finding.level == level
 
 
@@ -94,7 +99,9 @@ def test_few_open_files_are_a_warning(hard: int, level: Level) -> None:
 def test_a_folder_that_is_a_file_or_lies_below_one_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        [finding] = place_findings(Place(name="sessions", path=path, setting="MOCHI_SESSIONS_DIR"))
+        [finding] = folder_findings(
+            DataFolder(name="sessions", path=path, setting="MOCHI_SESSIONS_DIR")
+        )
         assert finding.level == "error"
         assert f"{tmp_path / 'file'} is not a folder" in finding.what
         assert "MOCHI_SESSIONS_DIR" in str(finding.suggestion)
@@ -149,7 +156,7 @@ async def test_a_window_that_the_next_chat_must_change_is_told_with_its_cost(
     ollama: FakeOllama, runtime: Runtime
 ) -> None:
     ollama.models["qwen3:14b"].loaded = 4096
-    [finding] = await look_at_windows(runtime)
+    [finding] = await check_windows(runtime)
     assert finding.level == "note"
     assert finding.what == (
         "qwen3:14b is loaded with a window of 4,096 tokens. The next chat asks for 8,192: "
@@ -164,7 +171,7 @@ async def test_a_loaded_window_is_fine_where_none_is_asked_for(
     ollama.models["qwen3:14b"].loaded = 4096
     settings.dynamic_context_window_enabled = False
     runtime = Runtime(settings)
-    assert levels(await look_at_windows(runtime)) == ["ok"]
+    assert levels(await check_windows(runtime)) == ["ok"]
     await runtime.aclose()
 
 
@@ -173,7 +180,7 @@ async def test_a_model_that_only_embeds_asks_for_no_window(
 ) -> None:
     model = ollama.add_model("embed:latest", capabilities=["embedding"], context_length=512)
     model.loaded = 512
-    assert levels(await look_at_windows(runtime)) == ["ok"]
+    assert levels(await check_windows(runtime)) == ["ok"]
 
 
 def test_a_model_outside_of_the_graphics_memory_is_told() -> None:
@@ -189,7 +196,7 @@ async def test_an_ollama_that_cuts_silently_is_a_warning(
 ) -> None:
     for version, warned in [("0.12.3", True), ("0.12.4-rc1", False), ("0.0.0", False)]:
         ollama.version = version
-        texts = [each.what for each in await look_at_providers(runtime)]
+        texts = [each.what for each in await check_providers(runtime)]
         assert any("without a word" in text for text in texts) is warned, version
 
 
@@ -200,22 +207,22 @@ async def test_damaged_weights_are_told_one_by_one(
     (settings.models_path / "odd.gguf").write_bytes(b"nothing")
     known = CATALOGUE["smollm2:135m"]
     (settings.models_path / known.file_name).write_bytes(b"GGUF")
-    found = [each.what for each in await look_at_providers(runtime) if each.level == "warning"]
+    found = [each.what for each in await check_providers(runtime) if each.level == "warning"]
     assert len(found) == 2
     assert all("cannot be used" in text for text in found)
 
 
 def test_without_any_model_there_is_an_error_and_with_one_a_warning() -> None:
-    gone = Answer(alias="ollama", where="http://a", problem="does not answer")
-    none = Answer(alias="local", where="/models", problem="no model")
-    has = Answer(alias="local", where="/models", models=1)
-    assert levels(list(answer_findings([gone, none]))) == ["warning", "warning", "error"]
-    assert levels(list(answer_findings([gone, has]))) == ["warning", "ok"]
-    slow = Answer(alias="ollama", where="http://a", models=2, version="0.33.0", seconds=1.5)
-    assert levels(list(answer_findings([slow, none]))) == ["warning", "note"]
-    unlisted = Answer(alias="openai", where="http://a/v1")
-    hidden = Answer(alias="test", where="test")
-    found = list(answer_findings([unlisted, hidden, has]))
+    gone = ProviderReport(alias="ollama", where="http://a", problem="does not answer")
+    none = ProviderReport(alias="local", where="/models", problem="no model")
+    has = ProviderReport(alias="local", where="/models", models=1)
+    assert levels(list(provider_findings([gone, none]))) == ["warning", "warning", "error"]
+    assert levels(list(provider_findings([gone, has]))) == ["warning", "ok"]
+    slow = ProviderReport(alias="ollama", where="http://a", models=2, version="0.33.0", seconds=1.5)
+    assert levels(list(provider_findings([slow, none]))) == ["warning", "note"]
+    unlisted = ProviderReport(alias="openai", where="http://a/v1")
+    hidden = ProviderReport(alias="test", where="test")
+    found = list(provider_findings([unlisted, hidden, has]))
     assert levels(found) == ["note", "ok"]
     assert found[0].what == "openai at http://a/v1 lists no model."
 
@@ -252,7 +259,7 @@ class Late(Faulty):
 
 
 async def test_a_mistake_in_a_provider_is_its_problem(settings: MochiServerSettings) -> None:
-    [found, _] = await look_at_providers(Runtime(settings, providers={"mine": Faulty("mine")}))
+    [found, _] = await check_providers(Runtime(settings, providers={"mine": Faulty("mine")}))
     assert found.what == "mine: ZeroDivisionError: a mistake"
 
 
@@ -260,7 +267,7 @@ async def test_what_a_provider_needs_once_is_no_wait_for_its_answer(
     settings: MochiServerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mochi_server.diagnosis.models.ANSWER_SECONDS", 0.5)
-    [found] = await look_at_providers(Runtime(settings, providers={"late": Late("late")}))
+    [found] = await check_providers(Runtime(settings, providers={"late": Late("late")}))
     assert (found.level, "1 model" in found.what) == ("ok", True)
 
 
@@ -272,7 +279,7 @@ async def test_what_is_left_out_of_the_tools_is_a_note(settings: MochiServerSett
     init = function("add") + "__all__ = ['add', 'gone']\n"
     write_tools(settings.tools_path, init=init, helper=function("place"))
     runtime = Runtime(settings)
-    found = await look_at_tools(runtime)
+    found = await check_tools(runtime)
     await runtime.aclose()
     assert levels(found) == ["ok", "warning", "note"]
     assert "left out: place" in found[2].what
@@ -285,13 +292,13 @@ async def test_the_sessions_of_any_storage_are_counted(settings: MochiServerSett
     settings.session_storage = "memory"
     runtime = Runtime(settings)
     await runtime.sessions.create("qwen3:14b")
-    people, agents = await look_at_sessions(runtime)
+    people, agents = await check_sessions(runtime)
     assert people == ok("1 session of people can be read.")
     assert agents == ok("0 sessions of agents can be read.")
     await runtime.aclose()
 
 
-async def test_a_survey_counts_versions_and_names_problems(
+async def test_a_folder_counts_versions_and_names_problems(
     settings: MochiServerSettings, runtime: Runtime
 ) -> None:
     session = await runtime.sessions.create("qwen3:14b")
@@ -300,26 +307,26 @@ async def test_a_survey_counts_versions_and_names_problems(
     long = (folder / f"{session.session_id}.json").read_bytes()
     (folder / "long.json").write_bytes(long[:-20] + b'[{"a": "' + b"x" * 20_000)
     (folder / "old.json").write_bytes(b'{"metadata": {"model": "m"}, "messages": []}')
-    survey = survey_of(folder, 60)
-    assert survey.versions == {"1.3": 1, "1.0": 1}
-    assert list(survey.problems) == ["long.json"]
-    assert survey.left == 0
+    files = read_session_files(folder, 60)
+    assert files.versions == {"1.3": 1, "1.0": 1}
+    assert list(files.problems) == ["long.json"]
+    assert files.left == 0
 
 
-def test_a_survey_without_time_says_what_it_left(tmp_path: Path) -> None:
+def test_a_folder_without_time_says_what_is_left(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.json").write_text('{"metadata": {"model": "m"}}')
-    survey = survey_of(tmp_path, -1)
-    assert (survey.left, survey.versions) == (3, {})
-    texts = [finding.what for finding in survey_findings(survey, "of people")]
+    files = read_session_files(tmp_path, -1)
+    assert (files.left, files.versions) == (3, {})
+    texts = [finding.what for finding in session_findings(files, "of people")]
     assert "3 files were not looked at, for want of time." in texts
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    survey = survey_of(tmp_path / "file", 1)
-    assert levels(list(survey_findings(survey, "of people"))) == ["error"]
-    assert survey_of(tmp_path / "nothing", 1) == Survey()
+    files = read_session_files(tmp_path / "file", 1)
+    assert levels(list(session_findings(files, "of people"))) == ["error"]
+    assert read_session_files(tmp_path / "nothing", 1) == SessionFiles()
 
 
 # All together
@@ -327,8 +334,11 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
 
 def test_of_many_findings_the_first_are_shown_and_the_rest_counted() -> None:
     many = [warning(str(number), "Correct it.") for number in range(MOST_SHOWN + 5)]
-    assert some(many[:MOST_SHOWN], lambda left: note(str(left))) == many[:MOST_SHOWN]
-    assert some(many, lambda left: note(f"{left} more")) == [*many[:MOST_SHOWN], note("5 more")]
+    assert shortened(many[:MOST_SHOWN], lambda left: note(str(left))) == many[:MOST_SHOWN]
+    assert shortened(many, lambda left: note(f"{left} more")) == [
+        *many[:MOST_SHOWN],
+        note("5 more"),
+    ]
 
 
 async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime: Runtime) -> None:
@@ -343,8 +353,8 @@ async def test_a_check_that_hangs_is_given_up_and_hides_no_other(runtime: Runtim
         raise AssertionError
 
     more = (
-        Check(topic="hangs", look=hang, seconds=0.05),
-        Check(topic="blocks", look=block, seconds=0.05),
+        Check(topic="hangs", run=hang, seconds=0.05),
+        Check(topic="blocks", run=block, seconds=0.05),
     )
     with anyio.fail_after(60):
         report = await diagnose(runtime, more)
@@ -373,11 +383,11 @@ async def test_a_signal_that_wakes_nobody_is_heard_while_a_thread_hangs() -> Non
 
 
 async def test_what_may_not_be_looked_at_is_a_finding(runtime: Runtime, tmp_path: Path) -> None:
-    async def look(_: Runtime) -> list[Finding]:
+    async def run(_: Runtime) -> list[Finding]:
         (tmp_path / "nothing").stat()
         raise AssertionError
 
-    report = await diagnose(runtime, (Check(topic="broken disk", look=look),))
+    report = await diagnose(runtime, (Check(topic="broken disk", run=run),))
     assert report.findings[-1].level == "error"
     assert str(tmp_path / "nothing") in report.findings[-1].what
 
@@ -388,7 +398,7 @@ async def test_a_redis_address_with_a_wrong_option_is_a_finding(
     settings.redis_url = "redis://:secret@127.0.0.1:1/0?socket_timeout=soon"
     runtime = Runtime(settings.model_copy(update={"redis_url": None}))
     runtime.settings = settings
-    findings = await look_at_redis(runtime)
+    findings = await check_redis(runtime)
     await runtime.aclose()
     assert levels(findings) == ["ok", "error"]
     assert "secret" not in findings[1].what
@@ -400,23 +410,23 @@ async def test_both_folders_of_sessions_are_looked_at_within_one_time(
     """Else two slow ones take longer than the check may, and all that was found is lost."""
     given = []
 
-    def slow(folder: Path, seconds: float) -> Survey:
+    def slow(folder: Path, seconds: float) -> SessionFiles:
         given.append(seconds)
         time.sleep(seconds)
-        return survey_of(folder, 60)
+        return read_session_files(folder, 60)
 
-    monkeypatch.setattr(sessions_check, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(sessions_check, "survey_of", slow)
-    await look_at_sessions(runtime)
+    monkeypatch.setattr(sessions_check, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(sessions_check, "read_session_files", slow)
+    await check_sessions(runtime)
     assert len(given) == 2
     assert sum(given) <= 0.2, "the second has what the first has left"
 
 
 async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
-    async def look(_: Runtime) -> list[Finding]:
+    async def run(_: Runtime) -> list[Finding]:
         return [note("one more thing")]
 
-    report = await diagnose(runtime, (Check(topic="security", look=look),))
+    report = await diagnose(runtime, (Check(topic="security", run=run),))
     topics = [finding.topic for finding in report.findings]
     assert topics == sorted(topics, key=list(dict.fromkeys(topics)).index)
     assert note("one more thing").of("security") in report.findings

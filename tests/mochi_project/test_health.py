@@ -5,17 +5,13 @@ import asyncio
 import anyio
 import pytest
 
-from mochi_project import health
 from mochi_project.api import without_password
-from mochi_project.health import health_of
 from mochi_project.runtime import get_runtime
 from mochi_server import __version__
 from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
+from mochi_server.providers import status
 from mochi_server.providers.ollama.provider import OllamaProvider
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
-from mochi_server.runtime import Runtime
-from tests.support.fake_openai import JSON, Answer, error, running_fake
 
 
 async def test_health_has_the_documented_fields(api, stand_in):
@@ -44,7 +40,7 @@ async def test_without_ollama_the_server_is_still_healthy(api, ollama):
 async def test_an_ollama_that_hangs_does_not_hang_health(
     api, settings, mochi, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(health, "FRESH_SECONDS", 60)
+    monkeypatch.setattr(status, "REACHABLE_FRESH_SECONDS", 60)
     asked = []
 
     async def silent(reader, writer):
@@ -69,39 +65,11 @@ async def test_an_ollama_that_hangs_does_not_hang_health(
 
 
 async def test_many_who_ask_cause_one_check(api, ollama):
-    health = health_of(get_runtime())
+    health = get_runtime().provider_checks.reachability
     before = len(ollama.requests)
     answers = await asyncio.gather(*(health.read() for _ in range(20)))
     assert all(answer.providers["ollama"] for answer in answers)
     assert len(ollama.requests) - before <= 1
-
-
-async def test_a_vendor_that_has_answered_is_not_asked_again_for_a_minute(
-    tmp_path, ollama, monkeypatch
-):
-    monkeypatch.setattr(health, "LIMIT_SECONDS", 60.0)
-    settings = load_settings(data_dir=tmp_path, summarization_enabled=False)
-    answer = Answer(pieces=[b'{"object": "list", "data": []}'], content_type=JSON)
-    async with running_fake() as fake:
-        vendor = OpenAICompatibleProvider("openai", api_key="wrong", base_url=fake.base_url)
-        own = OllamaProvider("ollama", host=ollama.url, idle_timeout=60, first_byte_timeout=60)
-        runtime = Runtime(settings, providers={"ollama": own, "openai": vendor})
-        until: dict[str, float] = {}
-
-        async def reachable() -> bool:
-            with anyio.fail_after(120):
-                found = await health.ask(runtime, until)
-            assert found.providers["ollama"]
-            return found.providers["openai"]
-
-        fake.answers = [error(401, message="Incorrect key"), answer, error(500, message="away")]
-        assert not await reachable(), "and is asked again at once"
-        assert [await reachable() for _ in range(3)] == [True] * 3
-        assert len(fake.paths) == 2
-        assert len(ollama.requests) >= 4, "what is one's own is looked at each time"
-        until.clear()
-        assert not await reachable()
-        await runtime.aclose()
 
 
 class BrokenProvider(OllamaProvider):

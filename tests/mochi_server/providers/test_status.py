@@ -1,4 +1,4 @@
-"""Which models there are by provider, and which providers answer."""
+"""Which providers and models answer; asked side by side, once for all who ask, not for long."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ import json
 import sys
 import time
 
+import anyio
 import pytest
 
-from chat.survey import LIMIT_SECONDS, ask, probe, survey_of
 from mochi_server.config import load_settings
+from mochi_server.providers import status
 from mochi_server.providers.builtin.provider import LocalProvider
-from mochi_server.providers.ollama.provider import OllamaProvider
+from mochi_server.providers.ollama import OllamaProvider
 from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.status import check_reachability, model_status, provider_status
 from mochi_server.runtime import Runtime
 from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_ollama import FakeOllama
 from tests.support.fake_openai import JSON, Answer, delta, error, finished, running_fake, stream
+
+
+async def status_of(runtime, **options):
+    return await provider_status(runtime.providers, tasks=runtime.background, **options)
+
+
+async def status_of_models(runtime, **options):
+    return await model_status(runtime.providers, tasks=runtime.background, **options)
 
 
 class KeylessProvider(OllamaProvider):
@@ -75,52 +85,21 @@ async def runtime_of(tmp_path):
         await one.aclose()
 
 
-@pytest.mark.parametrize("place", ["/api/v1/models", "/api/models"])
-async def test_both_routes_answer_below_both_paths(api, ollama, place):
-    available = (await api.client.get(f"{place}/available")).json()
-    check = (await api.client.get(f"{place}/check")).json()
-    listed = (await api.get("/models")).json()["models"]
-    names = [model["name"] for models in available["providers"].values() for model in models]
-    assert names == [model["name"] for model in listed]
-    assert next(iter(available["providers"])) == next(iter(check["providers"])) == "ollama"
-    assert set(available["providers"]["ollama"][0]) == set(listed[0])
-    one = check["providers"]["ollama"]
-    assert (one["configured"], one["reachable"], one["problem"]) == (True, True, None)
-    assert one["models"] == len(available["providers"]["ollama"])
-    assert 0 < one["latency_ms"] < LIMIT_SECONDS * 1000
-    assert available["checked_at"] < check["checked_at"]
-    again = (await api.client.get(f"{place}/available")).json()
-    assert again["checked_at"] == check["checked_at"]
-
-
-async def test_the_check_sees_at_once_that_a_provider_has_gone(api, ollama):
-    before = (await api.client.get("/api/v1/models/check")).json()["providers"]["ollama"]
-    ollama.play("err_runner_gone", path="/api/version")
-    ollama.play("err_runner_gone", path="/api/tags")
-    after = (await api.client.get("/api/v1/models/check")).json()["providers"]["ollama"]
-    assert (before["reachable"], after["reachable"]) == (True, False)
-    assert after["problem"]["code"] == "OLLAMA_ERROR"
-
-
-@pytest.mark.parametrize("name", ["available", "check"])
-async def test_other_methods_are_refused_and_other_names_are_not_there(api, name):
-    for place in ("/api/v1/models", "/api/models"):
-        response = await api.client.post(f"{place}/{name}")
-        assert response.status_code == 405
-        assert response.json()["error"]["code"] == "METHOD_NOT_ALLOWED"
-    assert (await api.client.get(f"/api/models/{name}/more")).status_code == 404
-    assert (await api.client.get(f"/api/models/{name}%0A")).status_code == 404
+LISTED = Answer(
+    pieces=[b'{"object": "list", "data": [{"id": "m", "object": "model", "created": 1}]}'],
+    content_type=JSON,
+)
 
 
 async def test_an_answer_is_kept_for_a_while_however_many_ask(runtime_of, ollama):
     runtime = runtime_of(provider("ollama", ollama.url))
-    survey = survey_of(runtime)
-    found = await asyncio.gather(*(survey.read() for _ in range(20)))
-    assert all(one is found[0] for one in found)
+    status = runtime.provider_checks.status
+    reports = await asyncio.gather(*(status.read() for _ in range(20)))
+    assert all(one is reports[0] for one in reports)
     assert sum(request.path == "/api/tags" for request in ollama.requests) == 1
     ollama.add_model("new:1b")
-    assert await survey.read() is found[0]
-    again = await ask(runtime)
+    assert await status.read() is reports[0]
+    again = await status_of(runtime)
     assert "new:1b" in [model.name for model in again.providers["ollama"].models]
 
 
@@ -131,9 +110,9 @@ async def test_one_that_hangs_holds_up_nobody_for_longer_than_the_limit(runtime_
         provider("ollama", ollama.url), *(provider(alias, silent) for alias in away)
     )
     begin = time.monotonic()
-    survey = await ask(runtime, limit=3)
+    report = await status_of(runtime, limit=3)
     assert time.monotonic() - begin < 30, "and not 60: they are asked at once"
-    first, *others = survey.providers.values()
+    first, *others = report.providers.values()
     assert first.reachable
     assert first.models
     for one, alias in zip(others, away, strict=True):
@@ -149,7 +128,7 @@ async def test_one_that_is_not_configured_is_named_and_not_asked(runtime_of, oll
     async with FakeOllama() as other:
         keyless = provider("keyless", other.url, KeylessProvider)
         runtime = runtime_of(provider("ollama", ollama.url), keyless)
-        one = (await ask(runtime)).providers["keyless"]
+        one = (await status_of(runtime)).providers["keyless"]
         assert (one.configured, one.reachable, one.models, one.problem) == (
             False,
             False,
@@ -161,8 +140,8 @@ async def test_one_that_is_not_configured_is_named_and_not_asked(runtime_of, oll
 
 async def test_one_that_lacks_what_it_needs_is_not_configured(runtime_of, ollama, tmp_path):
     local = LocalProvider("local", models_path=tmp_path / "models", idle_seconds=1)
-    survey = await ask(runtime_of(provider("ollama", ollama.url), local))
-    one = survey.providers["local"]
+    report = await status_of(runtime_of(provider("ollama", ollama.url), local))
+    one = report.providers["local"]
     assert one.problem["code"] == "PROVIDER_NOT_CONFIGURED"
     assert "mochi-server pull" in one.problem["message"]
     assert (one.configured, one.reachable, one.models) == (False, False, None)
@@ -174,9 +153,9 @@ async def test_a_provider_without_its_package_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "openai", None)
     scripted = ScriptedProvider("test", listed=False)
     own = OpenAICompatibleProvider("openai", api_key="key", base_url=None)
-    survey = await ask(runtime_of(provider("ollama", ollama.url), scripted, own))
+    report = await status_of(runtime_of(provider("ollama", ollama.url), scripted, own))
     for alias in ("test", "openai"):
-        one = survey.providers[alias]
+        one = report.providers[alias]
         assert (one.configured, one.reachable) == (False, False)
         assert one.problem["code"] == "PROVIDER_NOT_CONFIGURED"
         assert "[openai]" in one.problem["message"]
@@ -194,9 +173,9 @@ async def test_a_package_that_takes_long_to_import_takes_nothing_off_the_limit(
         answer = Answer(pieces=[json.dumps(listed).encode()], content_type=JSON)
         fake.answers = [answer]
         slow = SlowPackageProvider("openai", api_key=None, base_url=fake.base_url)
-        survey = await ask(runtime_of(provider("ollama", ollama.url), slow), limit=limit)
+        report = await status_of(runtime_of(provider("ollama", ollama.url), slow), limit=limit)
         assert len(fake.paths) == 1, "a list is answer enough, and costs a key's quota"
-    one = survey.providers["openai"]
+    one = report.providers["openai"]
     assert (one.reachable, one.problem) == (True, None)
     assert one.latency_ms < limit * 1000
     assert [model.name for model in one.models] == ["openai/m"]
@@ -204,83 +183,26 @@ async def test_a_package_that_takes_long_to_import_takes_nothing_off_the_limit(
 
 async def test_models_of_other_providers_have_their_full_names(runtime_of, ollama):
     runtime = runtime_of(provider("ollama", ollama.url), provider("second", ollama.url))
-    survey = await ask(runtime)
-    first, second = (one.models for one in survey.providers.values())
+    report = await status_of(runtime)
+    first, second = (one.models for one in report.providers.values())
     assert [model.name for model in second] == [f"second/{model.name}" for model in first]
     assert {model.provider for model in second} == {"second"}
 
 
 async def test_one_that_is_away_says_why(runtime_of, ollama):
     await ollama.__aexit__(None, None, None)
-    survey = await ask(runtime_of(provider("ollama", ollama.url)))
-    one = survey.providers["ollama"]
+    report = await status_of(runtime_of(provider("ollama", ollama.url)))
+    one = report.providers["ollama"]
     assert (one.reachable, one.models) == (False, None)
     assert one.problem["code"] == "OLLAMA_UNREACHABLE"
 
 
 async def test_a_mistake_in_a_provider_is_logged_and_hides_no_other(runtime_of, ollama, caplog):
     broken = provider("broken", ollama.url, BrokenProvider)
-    survey = await ask(runtime_of(provider("ollama", ollama.url), broken))
-    assert survey.providers["ollama"].models
-    assert survey.providers["broken"].problem["code"] == "INTERNAL_ERROR"
+    report = await status_of(runtime_of(provider("ollama", ollama.url), broken))
+    assert report.providers["ollama"].models
+    assert report.providers["broken"].problem["code"] == "INTERNAL_ERROR"
     assert "ZeroDivisionError" in caplog.text
-
-
-@pytest.mark.timing
-async def test_a_hanging_ollama_delays_the_route_by_the_limit_only(api, silent, settings):
-    settings.MOCHI_PROVIDERS["ollama"]["OPTIONS"]["host"] = silent
-    begin = time.monotonic()
-    response = await api.get("/models/available")
-    assert time.monotonic() - begin < LIMIT_SECONDS * 5, "and not 30"
-    assert response.status_code == 200
-    assert response.json()["providers"]["ollama"] == []
-    assert response.json()["problems"][0]["provider"] == "ollama"
-
-
-LISTED = Answer(
-    pieces=[b'{"object": "list", "data": [{"id": "m", "object": "model", "created": 1}]}'],
-    content_type=JSON,
-)
-
-
-@pytest.mark.parametrize("place", ["/api/v1/models", "/api/models"])
-async def test_each_model_is_listed_and_asked_where_that_is_wanted(api, ollama, place):
-    listed = [model["name"] for model in (await api.get("/models")).json()["models"]]
-    unasked = (await api.client.get(f"{place}/check")).json()["providers"]["ollama"]
-    assert unasked["model_status"] == {
-        name: {"available": True, "latency_ms": None, "problem": None} for name in listed
-    }
-    ollama.play_body(
-        b'{"error": "model not found"}',
-        status=404,
-        content_type="application/json",
-        path="/api/show",
-    )
-    asked = (await api.client.get(f"{place}/check?probe=true")).json()["providers"]["ollama"]
-    (gone,) = [name for name, one in asked["model_status"].items() if not one["available"]]
-    others = [one for name, one in asked["model_status"].items() if name != gone]
-    assert all(one["available"] and one["latency_ms"] > 0 for one in others)
-    problem = asked["model_status"][gone]["problem"]
-    assert (problem["provider"], problem["model"]) == ("ollama", gone)
-    assert problem["code"] == "MODEL_NOT_FOUND"
-    assert ollama.chats == [], "a reply would load each model"
-
-
-async def test_a_model_that_does_not_answer_is_not_available(api, ollama):
-    listed = [model["name"] for model in (await api.get("/models")).json()["models"]]
-    ollama.play_body(
-        b'{"error": "model not found"}',
-        status=404,
-        content_type="application/json",
-        path="/api/show",
-    )
-    found = (await api.get("/models/available?probe=true")).json()
-    (problem,) = [problem for problem in found["problems"] if "model" in problem]
-    left = [model["name"] for model in found["providers"]["ollama"]]
-    assert sorted([*left, problem["model"]]) == sorted(listed)
-    whole = (await api.get("/models/available?probe=true")).json()
-    assert [model["name"] for model in whole["providers"]["ollama"]] == listed
-    assert (await api.get("/models/available?probe=yes")).status_code == 422
 
 
 async def test_a_vendors_model_is_asked_for_the_beginning_of_a_reply(runtime_of):
@@ -288,11 +210,11 @@ async def test_a_vendors_model_is_asked_for_the_beginning_of_a_reply(runtime_of)
         vendor = OpenAICompatibleProvider("openai", api_key="k", base_url=fake.base_url, attempts=1)
         runtime = runtime_of(vendor)
         fake.answers = [LISTED, stream(delta(content="Hello"), finished())]
-        good = (await probe(runtime)).providers["openai"].model_status
+        good = (await status_of_models(runtime)).providers["openai"].model_status
         fake.answers = [LISTED, error(403, message="not for this key")]
-        bad = (await probe(runtime)).providers["openai"].model_status
+        bad = (await status_of_models(runtime)).providers["openai"].model_status
         fake.answers = [LISTED, Answer(pieces=[], then="hold")]
-        silent = (await probe(runtime, limit=1)).providers["openai"].model_status
+        silent = (await status_of_models(runtime, limit=1)).providers["openai"].model_status
     assert [path.partition(" ")[2] for path in fake.paths[:2]] == [
         "/v1/models",
         "/v1/chat/completions",
@@ -305,3 +227,31 @@ async def test_a_vendors_model_is_asked_for_the_beginning_of_a_reply(runtime_of)
     assert "not for this key" in one.problem["message"]
     (one,) = silent.values()
     assert one.problem["message"] == "No answer within 1 s."
+
+
+async def test_a_vendor_that_has_answered_is_not_asked_again_for_a_minute(
+    tmp_path, ollama, monkeypatch
+):
+    monkeypatch.setattr(status, "REACHABLE_SECONDS", 60.0)
+    settings = load_settings(data_dir=tmp_path, summarization_enabled=False)
+    answer = Answer(pieces=[b'{"object": "list", "data": []}'], content_type=JSON)
+    async with running_fake() as fake:
+        vendor = OpenAICompatibleProvider("openai", api_key="wrong", base_url=fake.base_url)
+        own = OllamaProvider("ollama", host=ollama.url, idle_timeout=60, first_byte_timeout=60)
+        runtime = Runtime(settings, providers={"ollama": own, "openai": vendor})
+        until: dict[str, float] = {}
+
+        async def reachable() -> bool:
+            with anyio.fail_after(120):
+                found = await check_reachability(runtime.providers, until, tasks=runtime.background)
+            assert found.providers["ollama"]
+            return found.providers["openai"]
+
+        fake.answers = [error(401, message="Incorrect key"), answer, error(500, message="away")]
+        assert not await reachable(), "and is asked again at once"
+        assert [await reachable() for _ in range(3)] == [True] * 3
+        assert len(fake.paths) == 2
+        assert len(ollama.requests) >= 4, "what is one's own is looked at each time"
+        until.clear()
+        assert not await reachable()
+        await runtime.aclose()

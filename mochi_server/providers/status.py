@@ -1,0 +1,343 @@
+"""Whether providers and their models answer: asked side by side, seldom, and never for long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from ..core.aio import BackgroundTasks
+from ..core.single_flight import CachedResult
+from ..errors import (
+    InternalError,
+    JSONObject,
+    MochiError,
+    ProviderNotConfigured,
+    ProviderUnreachable,
+)
+from ..protocol.completions import ModelInfo
+from ..protocol.messages import now
+from .registry import ProviderRegistry, problem_of
+
+REACHABLE_SECONDS = 1.0
+"""A provider that has not said by then that it is there counts as not reachable."""
+
+REACHABLE_FRESH_SECONDS = 3.0
+"""Age up to which it is not asked again who is reachable."""
+
+BELIEVED_SECONDS = 60.0
+"""How long a service that counts requests is believed to be reachable, once it was."""
+
+STATUS_SECONDS = 3.0
+"""Longest wait for the models of a provider."""
+
+STATUS_FRESH_SECONDS = 60.0
+"""Age up to which a status is returned again."""
+
+PREPARE_SECONDS = 30.0
+"""Longest wait for what a provider does once before it is asked, such as importing its package:
+its service is not silent meanwhile. After that time it is asked all the same."""
+
+MODEL_SECONDS = 30.0
+"""Longest wait for models to begin a reply, all of them together."""
+
+MODELS_AT_ONCE = 8
+"""Models of one provider that are asked at the same time: vendors refuse too many requests."""
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class NoAnswerInTime(ProviderUnreachable):
+    """The provider was asked and has not answered within its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reachability:
+    """Which services answer."""
+
+    providers: dict[str, bool]
+    """By alias, in the order of the aliases."""
+    redis: bool | None
+    """None where no Redis is configured."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelStatus:
+    """One model that a provider lists."""
+
+    available: bool = True
+    """False where it was asked and did not answer."""
+    latency_ms: float | None = None
+    """Until it began to reply; None where it was not asked."""
+    problem: JSONObject | None = None
+    """``{"provider", "model", "code", "message"}``"""
+
+
+@dataclass(slots=True, kw_only=True)
+class ProviderStatus:
+    """One provider, as far as it has answered."""
+
+    configured: bool
+    """Whether it has what it needs, as far as is known without its service."""
+    reachable: bool = False
+    latency_ms: float | None = None
+    """Until it said that it is there."""
+    models: list[ModelInfo] | None = None
+    """None where it did not list them."""
+    problem: JSONObject | None = None
+    """``{"provider", "code", "message"}``"""
+    model_status: dict[str, ModelStatus] = field(default_factory=dict)
+    """By name as in ``models``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """All providers at one moment."""
+
+    providers: dict[str, ProviderStatus]
+    """By alias, the default one first; also those that are not configured."""
+    checked_at: str = field(default_factory=now)
+
+
+class ProviderChecks:
+    """The questions of clients about providers; whoever asks meanwhile shares the answer."""
+
+    def __init__(
+        self,
+        registry: ProviderRegistry,
+        *,
+        tasks: BackgroundTasks,
+        redis: Callable[[], Coroutine[Any, Any, bool]] | None = None,
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            registry: The providers.
+            tasks: Where the questions run, as whoever asked may leave before their end.
+            redis: Asks whether Redis answers; None where none is configured.
+        """
+        self.reachability: CachedResult[Reachability] = CachedResult(
+            partial(check_reachability, registry, {}, tasks=tasks, redis=redis),
+            tasks=tasks,
+            fresh_seconds=REACHABLE_FRESH_SECONDS,
+            name="check of the providers",
+        )
+        self.status: CachedResult[StatusReport] = CachedResult(
+            partial(provider_status, registry, tasks=tasks),
+            tasks=tasks,
+            fresh_seconds=STATUS_FRESH_SECONDS,
+            name="status of the providers",
+        )
+        self.status_of_models: CachedResult[StatusReport] = CachedResult(
+            partial(model_status, registry, tasks=tasks),
+            tasks=tasks,
+            fresh_seconds=0,
+            name="status of the models",
+        )
+
+
+async def check_reachability(
+    registry: ProviderRegistry,
+    believed_until: dict[str, float],
+    *,
+    tasks: BackgroundTasks,
+    redis: Callable[[], Coroutine[Any, Any, bool]] | None = None,
+) -> Reachability:
+    """Ask every configured provider whether it is there.
+
+    Args:
+        registry: The providers.
+        believed_until: By alias, the time until which a service that counts requests is believed
+            to be reachable; kept by this function.
+        tasks: Where the questions run.
+        redis: Asks whether Redis answers.
+    """
+    questions = {
+        ("provider", alias): _is_reachable(registry, alias, believed_until)
+        for alias in registry.aliases
+    }
+    if redis is not None:
+        questions["redis", ""] = redis()
+    answers = await _ask_all(questions, tasks=tasks, name="check of", limit=REACHABLE_SECONDS)
+    reachable = {key: answer is True for key, answer in answers.items()}
+    return Reachability(
+        providers={alias: reachable["provider", alias] for alias in registry.aliases},
+        redis=reachable.get(("redis", "")),
+    )
+
+
+async def _is_reachable(
+    registry: ProviderRegistry, alias: str, believed_until: dict[str, float]
+) -> bool:
+    if believed_until.get(alias, 0.0) > time.monotonic():
+        return True
+    provider = registry.get(alias)
+    reachable = await provider.check()
+    if reachable and provider.lists_to_check:
+        believed_until[alias] = time.monotonic() + BELIEVED_SECONDS
+    return reachable
+
+
+async def provider_status(
+    registry: ProviderRegistry, *, tasks: BackgroundTasks, limit: float = STATUS_SECONDS
+) -> StatusReport:
+    """Ask every configured provider for its models, each for at most ``limit`` seconds."""
+    statuses = {
+        alias: ProviderStatus(configured=registry.get(alias).configured) for alias in registry.known
+    }
+    answers = await ask_providers(
+        registry,
+        lambda alias: _complete(statuses[alias], registry, alias),
+        aliases=[alias for alias, status in statuses.items() if status.configured],
+        tasks=tasks,
+        limit=limit,
+    )
+    for alias, error in answers.items():
+        if error is not None:
+            statuses[alias].configured = not isinstance(error, ProviderNotConfigured)
+            statuses[alias].problem = problem_of(alias, error)
+    for status in statuses.values():
+        status.model_status = {model.name: ModelStatus() for model in status.models or ()}
+    return StatusReport(statuses)
+
+
+async def _complete(status: ProviderStatus, registry: ProviderRegistry, alias: str) -> None:
+    """Write down each answer as it comes: it stays when the time is over."""
+    provider = registry.get(alias)
+    began = time.perf_counter()
+    if not provider.lists_to_check and await provider.check():
+        status.reachable, status.latency_ms = True, _milliseconds_since(began)
+    status.models = await registry.models_of(alias)
+    if provider.lists_to_check:
+        status.reachable, status.latency_ms = True, _milliseconds_since(began)
+
+
+async def model_status(
+    registry: ProviderRegistry, *, tasks: BackgroundTasks, limit: float = MODEL_SECONDS
+) -> StatusReport:
+    """Ask every provider for its models, and every model for the beginning of a reply.
+
+    Args:
+        registry: The providers.
+        tasks: Where the questions run.
+        limit: Seconds for all models together.
+    """
+    report = await provider_status(registry, tasks=tasks)
+    models: dict[tuple[str, str], ModelStatus] = {}
+    questions: dict[tuple[str, str], Coroutine[Any, Any, None]] = {}
+    for alias, status in report.providers.items():
+        slots = asyncio.Semaphore(MODELS_AT_ONCE)
+        for name, model in status.model_status.items():
+            models[alias, name] = model
+            questions[alias, name] = _ask_model(model, registry, name, slots)
+    answers = await _ask_all(questions, tasks=tasks, name="question to the model", limit=limit)
+    for (alias, name), error in answers.items():
+        if error is not None:
+            models[alias, name].available = False
+            models[alias, name].problem = {**problem_of(alias, error), "model": name}
+    return report
+
+
+async def _ask_model(
+    status: ModelStatus, registry: ProviderRegistry, name: str, slots: asyncio.Semaphore
+) -> None:
+    provider, own_name = registry.resolve(name)
+    async with slots:
+        began = time.perf_counter()
+        await provider.probe(own_name)
+        status.latency_ms = _milliseconds_since(began)
+
+
+async def ask_providers(
+    registry: ProviderRegistry,
+    ask: Callable[[str], Coroutine[Any, Any, T]],
+    *,
+    aliases: Iterable[str],
+    tasks: BackgroundTasks,
+    limit: float,
+) -> dict[str, T | MochiError]:
+    """Prepare all providers, then ask them side by side.
+
+    Preparing comes first and has a time of its own: importing a package is no wait for an answer,
+    and slows down all others.
+
+    Args:
+        registry: The providers.
+        ask: Asks the provider of an alias.
+        aliases: Those that are asked.
+        tasks: Where the questions run.
+        limit: Seconds that each has for its answer.
+
+    Returns:
+        By alias, the answer or why there is none, as :func:`_ask_all` says.
+    """
+    prepared = await _ask_all(
+        {alias: registry.get(alias).prepare() for alias in aliases},
+        tasks=tasks,
+        name="preparation of",
+        limit=PREPARE_SECONDS,
+    )
+    refused = {
+        alias: error
+        for alias, error in prepared.items()
+        if isinstance(error, ProviderNotConfigured)
+    }
+    answers = await _ask_all(
+        {alias: ask(alias) for alias in prepared if alias not in refused},
+        tasks=tasks,
+        name="question to",
+        limit=limit,
+    )
+    return {alias: refused.get(alias) or answers[alias] for alias in prepared}
+
+
+async def _ask_all(
+    questions: Mapping[K, Coroutine[Any, Any, T]],
+    *,
+    tasks: BackgroundTasks,
+    name: str,
+    limit: float,
+) -> dict[K, T | MochiError]:
+    """Run all side by side, and give up after ``limit`` seconds those that have not ended.
+
+    What is given up is cancelled and not waited for: it may take its time over that as well.
+
+    Returns:
+        By key, what came back, or the error that was raised: :class:`NoAnswerInTime` of what was
+        given up; :class:`InternalError`, with the exception as its cause, of a mistake, which is
+        logged.
+    """
+    running = {
+        key: tasks.spawn(_error_as_value(question), name=f"{name} {key}")
+        for key, question in questions.items()
+    }
+    if running:
+        _, late = await asyncio.wait(running.values(), timeout=limit)
+        for task in late:
+            task.cancel()
+    return {key: _outcome(task, limit) for key, task in running.items()}
+
+
+async def _error_as_value(question: Coroutine[Any, Any, T]) -> T | MochiError:
+    try:
+        return await question
+    except MochiError as error:
+        return error
+
+
+def _outcome(task: asyncio.Task[T | MochiError], limit: float) -> T | MochiError:
+    if not task.done() or task.cancelled():
+        return NoAnswerInTime(f"No answer within {limit:g} s.")
+    if (mistake := task.exception()) is None:
+        return task.result()
+    error = InternalError()
+    error.__cause__ = mistake
+    return error
+
+
+def _milliseconds_since(began: float) -> float:
+    return round((time.perf_counter() - began) * 1000, 1)
