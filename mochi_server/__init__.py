@@ -11,16 +11,40 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from . import errors, events
     from .app import create_app
     from .config import MochiServerSettings
+    from .providers.base import Provider
     from .runtime import Runtime
+    from .sessions.storage.base import SessionStorage
+    from .tools.base import Tool
 
-__all__ = ["MochiServerSettings", "Runtime", "__version__", "create_app"]
+__all__ = [
+    "MochiServerSettings",
+    "Provider",
+    "Runtime",
+    "SessionStorage",
+    "Tool",
+    "__version__",
+    "create_app",
+    "errors",
+    "events",
+]
 
-_HOMES = {"MochiServerSettings": ".config", "Runtime": ".runtime", "create_app": ".app"}
+_HOMES = {
+    "MochiServerSettings": ".config",
+    "Provider": ".providers.base",
+    "Runtime": ".runtime",
+    "SessionStorage": ".sessions.storage.base",
+    "Tool": ".tools.base",
+    "create_app": ".app",
+}
+_MODULES = ("errors", "events")
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name], __name__), name)

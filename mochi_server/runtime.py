@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -45,6 +46,20 @@ DRAIN_SECONDS = 5.0
 """Longest wait for background work at the end."""
 
 
+def _settings_of(
+    given: MochiServerSettings | str | os.PathLike[str] | None,
+) -> MochiServerSettings:
+    if isinstance(given, MochiServerSettings):
+        return given
+    if given is None:
+        return load_settings()
+    if isinstance(given, (str, os.PathLike)):
+        return load_settings(data_dir=given)
+    raise TypeError(
+        f"Runtime takes MochiServerSettings or the path of the data folder, not {given!r}."
+    )
+
+
 def _providers_of(settings: MochiServerSettings) -> dict[str, Provider]:
     table = default_providers(settings)
     return {alias: build_provider(alias, backend) for alias, backend in table.items()}
@@ -62,31 +77,31 @@ class Runtime:
 
     def __init__(
         self,
-        settings: MochiServerSettings | None = None,
+        settings: MochiServerSettings | str | os.PathLike[str] | None = None,
         *,
         providers: Mapping[str, Provider] | None = None,
         storages: Mapping[str, SessionStorage] | None = None,
         approvals: ConfirmationBroker | None = None,
         tools: Sequence[Callable[..., Any]] = (),
     ) -> None:
-        """Put everything together.
+        """Build all parts.
 
         Args:
-            settings: Those of the environment and of ``.env`` if none are given.
-            providers: By alias, in the place of those of the settings.
-            storages: ``default`` and ``agent_chats``, in the place of those of the settings.
-            approvals: Who carries questions to people.
-            tools: Functions of the caller's, which sessions can use beside those of the folder;
-                of two with one name they win. They are called in threads of this process.
+            settings: The settings, or the path of the data folder. Whatever is not given comes from
+                the environment and ``.env``, except with a ``MochiServerSettings``.
+            providers: Providers by alias, instead of those of the settings.
+            storages: ``default`` and ``agent_chats``, instead of those of the settings.
+            approvals: Broker that carries confirmations; one for this process if None.
+            tools: Functions of the caller that sessions can use beside the tools of the folder;
+                of two with one name the function wins. They run in threads of this process.
 
         Raises:
-            SettingsError: nobody has named a data folder, and the working directory is none.
-
-        Raises:
-            SettingsError: a setting of the environment has a value that is not allowed.
+            SettingsError: no data folder is named, and the working directory is none; or a setting
+                of the environment has a value that is not allowed.
+            TypeError: ``settings`` is neither settings nor a path.
             ValueError: a function cannot be a tool.
         """
-        self.settings = settings = settings if settings is not None else load_settings()
+        self.settings = settings = _settings_of(settings)
         if (problem := settings.data_folder_problem) is not None:
             raise SettingsError(
                 f"{problem} Name the folder: Runtime(MochiServerSettings(data_dir=…)), or "

@@ -12,8 +12,6 @@ from mochi_server.protocol.events import (
     AgentExecution,
     AgentPlanning,
     AgentStart,
-    AgentToolCall,
-    AgentToolResult,
     ConfirmationDecided,
     ConfirmationRequired,
     ContentDelta,
@@ -217,7 +215,7 @@ _EXAMPLES: tuple[Event, ...] = (
     ),
     AgentPlanning("I read the file", "coder", "call_2"),
     AgentExecution("It prints", "coder", "call_2"),
-    AgentToolCall(
+    ToolCallStarted(
         agent_name="coder",
         tool_name="read_file",
         arguments={"path": "main.py"},
@@ -225,7 +223,7 @@ _EXAMPLES: tuple[Event, ...] = (
         tool_call_id="call_3",
         agent_call_id="call_2",
     ),
-    AgentToolResult(
+    ToolResultReady(
         agent_name="coder",
         tool_name="read_file",
         success=True,
@@ -261,5 +259,6 @@ _EXAMPLES: tuple[Event, ...] = (
     Done(session_id="a1b2c3d4e5"),
 )
 
+EXAMPLES: dict[str, Event] = {event.type: event for event in _EXAMPLES}
 EVENTS: dict[str, JSONObject] = {event.type: event.payload() for event in _EXAMPLES}
 """The data of one example for each event; docs/reference/events.md has their fields."""

@@ -188,7 +188,7 @@ def stream() -> dict[str, Any]:
         "finished, or it is an `error`.",
         {
             **{name: reference(schema_name(name)) for name in ("chunk", "message")},
-            **{kind.type: reference_to(kind) for kind in (*PASSED_ON, ErrorEvent)},
+            **{kind.type: reference_to(kind.type) for kind in (*PASSED_ON, ErrorEvent)},
         },
         {
             "without_tools": frames(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 from pydantic import TypeAdapter
@@ -13,7 +13,7 @@ from mochi_project.openapi import reference
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.events import Event
 
-from .chat import EVENTS
+from .chat import EVENTS, EXAMPLES
 
 
 def frames(*events: tuple[str, JSONObject]) -> str:
@@ -71,45 +71,50 @@ def schema_name(event: str) -> str:
     return "".join(word.title() for word in event.split("_")) + "Event"
 
 
-def reference_to(kind: type[Event]) -> dict[str, Any]:
+def reference_to(event: str) -> dict[str, Any]:
     """A reference to the schema of an event's data."""
-    return reference(schema_name(kind.type))
+    return reference(schema_name(event))
 
 
 @cache
 def event_schemas() -> dict[str, Any]:
     """The schema of the data of every event, by name, and ``ChatEvent``: any of them."""
-    kinds: tuple[type[Event], ...] = get_args(Event)
     return {
-        **{schema_name(kind.type): _data_of(kind) for kind in kinds},
+        **{schema_name(name): _data_of(event) for name, event in EXAMPLES.items()},
         "ChatEvent": {
             "description": "An event with its data.",
-            "oneOf": [_with_data(kind) for kind in kinds],
+            "oneOf": [_with_data(name) for name in EXAMPLES],
         },
     }
 
 
-def _with_data(kind: type[Event]) -> JSONObject:
+def _with_data(event: str) -> JSONObject:
     return {
-        "title": f"Streamed{schema_name(kind.type)}",
+        "title": f"Streamed{schema_name(event)}",
         "type": "object",
         "required": ["event", "data"],
         "properties": {
-            "event": {"type": "string", "const": kind.type},
-            "data": reference_to(kind),
+            "event": {"type": "string", "const": event},
+            "data": reference_to(event),
         },
     }
 
 
-def _data_of(kind: type[Event]) -> dict[str, Any]:
+def _data_of(event: Event) -> dict[str, Any]:
     """The JSON Schema of an event's data: its fields, and what its payload says beside them."""
+    kind = type(event)
     fields = TypeAdapter(kind).json_schema(ref_template=reference("{model}")["$ref"])
-    example = EVENTS[kind.type]
+    example = EVENTS[event.type]
     known = {
         name: field
         for name, field in fields["properties"].items()
         if name in example or "default" in field
     }
+    if not isinstance(kind.type, str):  # the type tells whether an agent owns the event
+        for name in ("agent_name", "agent_call_id"):
+            field = known.pop(name)
+            if name in example:
+                known[name] = {"title": field["title"], "type": "string"}
     if "context_window" in known:
         known["context_window"] = reference("UsedWindow")
     fixed = {
@@ -138,7 +143,7 @@ def stream() -> dict[str, Any]:
     """What ``/chat/{session_id}/stream`` answers; made with the document, which few ask for."""
     return event_stream(
         "Exactly one `done`, always last, also after `error`.",
-        {kind.type: reference_to(kind) for kind in get_args(Event)},
+        {name: reference_to(name) for name in EXAMPLES},
         {
             "reply": _of(*_END),
             "thinking": _of("thinking_delta", *_END),

@@ -5,7 +5,7 @@ Docs: docs/explanation/agents.md. It is the same engine as the chat's, over the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -23,12 +23,8 @@ from ..protocol.events import (
     AgentExecution,
     AgentPlanning,
     AgentStart,
-    AgentToolCall,
-    AgentToolResult,
     ContentDelta,
     Event,
-    ToolCallStarted,
-    ToolResultReady,
 )
 from ..services.history import objects, system_of
 from ..services.requests import ChatModel, RequestExtras
@@ -68,29 +64,39 @@ class AgentExecutionService:
         session_id: str | None,
         context: CallContext,
     ) -> AsyncGenerator[Event | ToolOutput, None]:
-        """The agent's events, and its output, last: ``Session ID: …`` and all that it did.
+        """Run a valid agent: yield its events and, last, its output for the calling model.
 
-        Closing it ends the agent's model call and its tools; what it did is stored.
+        Closing the generator ends the agent's model call and its tools; what it did is stored.
 
         Args:
-            definition: A valid agent.
-            tools: What it may call, the ``agent`` tool included where it may call others.
-            instruction: What it is to do.
-            session_id: An earlier session of this agent to go on with; None begins a new one.
-            context: Who calls.
+            definition: The agent.
+            tools: Tools that it may call, the ``agent`` tool among them if it may call agents.
+            instruction: Its task.
+            session_id: An earlier session of this agent to continue; None creates one.
+            context: The call that started it.
 
         Raises:
             ToolFailed: it could not begin, or not go on.
         """
         try:
-            model = await self._model(definition, context.model)
+            model = await self._find_model(definition, context.model)
+
+            def instruct(session: ChatSession) -> None:
+                session.metadata.model = model.full_name
+                system = system_of(session)
+                if system is None or system.get("content") != definition.system_prompt:
+                    session.set_system_prompt(definition.system_prompt)
+                add_question(session, instruction)
+
+            is_new = session_id is None
             if session_id is None:
-                session_id = await self._new_session(definition, model.full_name)
+                session_id = await self._create_session(definition, model, instruct)
             async with self._sessions.claim(session_id) as session:
-                check_owner(session, definition)
-                told = await self._instruct(session_id, definition, model, instruction)
-                conversation = self._conversations.open(told, model, sessions=self._sessions)
-                run = self._run(definition, tools, conversation, context, len(told.messages))
+                if not is_new:
+                    check_owner(session, definition)
+                    session = await self._sessions.update(session_id, instruct)  # noqa: PLW2901
+                conversation = self._conversations.open(session, model, sessions=self._sessions)
+                run = self._run(definition, tools, conversation, context, len(session.messages))
                 async with aclosing(run.events(instruction)) as events:
                     async for event in events:
                         yield event
@@ -98,38 +104,29 @@ class AgentExecutionService:
             reason = f"agent {definition.name!r} cannot work now: {error.message}"
             raise ToolFailed(reason) from error
 
-    async def _model(self, definition: AgentDefinition, fallback: str) -> ChatModel:
-        """The agent's model, or the caller's where that is not there or cannot call tools."""
+    async def _find_model(self, definition: AgentDefinition, fallback: str) -> ChatModel:
+        """Find the agent's model, or the caller's if that is missing or cannot call tools."""
         tools = bool(definition.tools)
         if definition.model is not None:
             with suppress(ModelNotFound, ProviderNotConfigured, ToolsNotSupported):
                 return await self._conversations.find_model(definition.model, tools=tools)
         return await self._conversations.find_model(fallback, tools=tools)
 
-    async def _new_session(self, definition: AgentDefinition, model: str) -> str:
-        session = await self._sessions.create(model, system_prompt=definition.system_prompt)
+    async def _create_session(
+        self,
+        definition: AgentDefinition,
+        model: ChatModel,
+        instruct: Callable[[ChatSession], None],
+    ) -> str:
+        """Create the agent's session, complete in one write."""
 
-        def name(session: ChatSession) -> None:
+        def prepare(session: ChatSession) -> None:
             extra = session.metadata.model_extra
             assert extra is not None  # noqa: S101 - the model keeps keys that it does not know
             extra[AGENT_KEY] = definition.name
+            instruct(session)
 
-        await self._sessions.update(session.session_id, name)
-        return session.session_id
-
-    async def _instruct(
-        self, session_id: str, definition: AgentDefinition, model: ChatModel, instruction: str
-    ) -> ChatSession:
-        """Refresh model and system prompt, store the instruction."""
-
-        def change(session: ChatSession) -> None:
-            session.metadata.model = model.full_name
-            system = system_of(session)
-            if system is None or system.get("content") != definition.system_prompt:
-                session.set_system_prompt(definition.system_prompt)
-            add_question(session, instruction)
-
-        return await self._sessions.update(session_id, change)
+        return (await self._sessions.create(model.full_name, prepare=prepare)).session_id
 
     def _run(
         self,
@@ -283,7 +280,7 @@ class AgentRun:
                 async with aclosing(self.conversation.run_calls(reply, self.calls)) as batches:
                     async for events in batches:
                         for event in events:
-                            yield self._translated(event)
+                            yield event
                 continue
             await self._keep(reply)
             if number > 1:  # many models first announce what they are going to do
@@ -308,32 +305,6 @@ class AgentRun:
         reply.calls.clear()
         if not reply.is_empty:
             await self.conversation.finish(reply)
-
-    def _translated(self, event: Event) -> Event:
-        match event:
-            case ToolCallStarted():
-                return AgentToolCall(
-                    agent_name=self.name,
-                    tool_name=event.tool_name,
-                    arguments=event.arguments,
-                    call_index=event.call_index,
-                    tool_call_id=event.tool_call_id,
-                    agent_call_id=self.call_id,
-                )
-            case ToolResultReady():
-                return AgentToolResult(
-                    agent_name=self.name,
-                    tool_name=event.tool_name,
-                    success=event.success,
-                    result=event.result,
-                    error_message=event.error_message,
-                    call_index=event.call_index,
-                    tool_call_id=event.tool_call_id,
-                    agent_call_id=self.call_id,
-                    code=event.code,
-                )
-            case _:  # questions carry the agent already; those of agents within are theirs
-                return event
 
     async def _output(self, extras: str = "") -> str:
         """What is handed back, with room for something that is said before it."""

@@ -11,8 +11,8 @@ from ..core.ids import new_call_id
 from ..errors import InternalError, JSONObject
 from ..protocol.completions import Chunk, Finish
 from ..protocol.events import (
+    AgentComplete,
     AgentDelta,
-    AgentEvent,
     AgentStart,
     ConfirmationDecided,
     ConfirmationRequired,
@@ -145,8 +145,18 @@ class WholeReply:
     def add(self, event: Event) -> None:
         """The next event of the turn."""
         match event:
-            case ConfirmationRequired() | ConfirmationDecided() if event.agent_call_id is not None:
-                self._of_agent(event, event.agent_call_id)
+            case AgentStart():
+                self._start_run(event)
+                self._add_to_run(event, event.agent_call_id)
+            case AgentDelta() | AgentComplete():
+                self._add_to_run(event, event.agent_call_id)
+            case (
+                ToolCallStarted()
+                | ConfirmationRequired()
+                | ConfirmationDecided()
+                | ToolResultReady()
+            ) if event.agent_call_id is not None:
+                self._add_to_run(event, event.agent_call_id)
             case ToolCallStarted():
                 self._begin(event.tool_call_id, event.payload())
             case ConfirmationRequired():
@@ -157,11 +167,6 @@ class WholeReply:
                 self._open.pop(event.tool_call_id).update(event.payload())
             case MessageComplete():
                 self._final = event
-            case AgentStart():
-                self._start_run(event)
-                self._of_agent(event, event.agent_call_id)
-            case _ if isinstance(event, AgentEvent):
-                self._of_agent(event, event.agent_call_id)
             case _:
                 pass
 
@@ -177,7 +182,7 @@ class WholeReply:
         self._runs[event.agent_call_id] = run
         self._open[event.agent_call_id]["agent_events"] = run
 
-    def _of_agent(self, event: Event, call_id: str) -> None:
+    def _add_to_run(self, event: Event, call_id: str) -> None:
         """One more event of an agent; neighbouring pieces of its text as one."""
         run = self._runs[call_id]
         last = run[-1] if run else None

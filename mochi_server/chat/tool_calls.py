@@ -117,8 +117,8 @@ class ToolCalls:
             *(self._plan(call, index) for index, call in enumerate(calls[:most]))
         )
         if refused := [plan for plan in planned if plan.refusal is not None]:
-            yield [_started(plan) for plan in refused]
-            yield [_refuse(plan, results) for plan in refused]
+            yield [self._started(plan) for plan in refused]
+            yield [self._refuse(plan, results) for plan in refused]
         for first in range(most, len(calls), REFUSED_AT_ONCE):
             yield self._refuse_all(calls, first, results)
             await asyncio.sleep(0)  # others have their turn: a reply may have thousands
@@ -142,7 +142,7 @@ class ToolCalls:
             call = calls[index]
             plan = PlannedCall(call, index, self.tools.get(call.name), call.arguments)
             plan.refusal = _refused(call, reason, ToolExecutionDenied.code)
-            events += [_started(plan), _refuse(plan, results)]
+            events += [self._started(plan), self._refuse(plan, results)]
         return events
 
     async def _plan(self, call: ToolCall, index: int) -> PlannedCall:
@@ -196,8 +196,8 @@ class ToolCalls:
                         plan.asked = True
                         yield [step]
             if plan.refusal is not None:
-                start = [] if plan.asked else [_started(plan)]
-                yield [*start, _refuse(plan, results)]
+                start = [] if plan.asked else [self._started(plan)]
+                yield [*start, self._refuse(plan, results)]
 
     def _needs_confirmation(self, tool: Tool) -> bool:
         """Whether a person is asked: the strictest policy counts."""
@@ -216,7 +216,7 @@ class ToolCalls:
         """Run one call that is allowed."""
         assert plan.tool is not None  # noqa: S101 - planned without a refusal
         if not plan.asked:
-            yield [_started(plan)]
+            yield [self._started(plan)]
         context = CallContext(
             session_id=self.session_id,
             tool_call_id=plan.call.id,
@@ -229,12 +229,44 @@ class ToolCalls:
         async with aclosing(execution) as steps:
             async for step in steps:
                 if isinstance(step, ToolExecutionResult):
-                    yield [_record(plan, step, results)]
+                    yield [self._record(plan, step, results)]
                 else:
                     if isinstance(step, AgentStart) and results[plan.index] is None:
                         text = f"{INTERRUPTED} Session ID: {step.session_id}"
                         results[plan.index] = _message(plan.call, text)  # until there is a result
                     yield [step]
+
+    def _started(self, plan: PlannedCall) -> Event:
+        return ToolCallStarted(
+            agent_name=self.confirmations.agent_name,
+            tool_name=plan.call.name,
+            arguments=plan.call.arguments,
+            call_index=plan.index,
+            tool_call_id=plan.call.id,
+            agent_call_id=self.confirmations.agent_call_id,
+        )
+
+    def _refuse(self, plan: PlannedCall, results: Results) -> Event:
+        assert plan.refusal is not None  # noqa: S101 - both callers have checked it
+        return self._record(plan, plan.refusal, results)
+
+    def _record(self, plan: PlannedCall, result: ToolExecutionResult, results: Results) -> Event:
+        """Keep the message for the model, and make the event for the stream."""
+        text = result.for_model()
+        if plan.edited:
+            text = EDITED.format(orjson.dumps(plan.arguments).decode(), text)
+        results[plan.index] = _message(plan.call, text)
+        return ToolResultReady(
+            agent_name=self.confirmations.agent_name,
+            tool_name=plan.call.name,
+            success=result.success,
+            result=result.result,
+            error_message=result.error_message,
+            call_index=plan.index,
+            tool_call_id=plan.call.id,
+            agent_call_id=self.confirmations.agent_call_id,
+            code=result.code,
+        )
 
 
 def _with_defaults(arguments: JSONObject, tool: Tool) -> JSONObject:
@@ -266,37 +298,6 @@ def _batches(planned: Sequence[PlannedCall]) -> list[list[PlannedCall]]:
 
 def _refused(call: ToolCall, reason: str | None, code: str | None = None) -> ToolExecutionResult:
     return ToolExecutionResult.failure(call.name, reason or "the call was refused.", code=code)
-
-
-def _started(plan: PlannedCall) -> Event:
-    return ToolCallStarted(
-        tool_name=plan.call.name,
-        arguments=plan.call.arguments,
-        call_index=plan.index,
-        tool_call_id=plan.call.id,
-    )
-
-
-def _refuse(plan: PlannedCall, results: Results) -> Event:
-    assert plan.refusal is not None  # noqa: S101 - asked for by both callers
-    return _record(plan, plan.refusal, results)
-
-
-def _record(plan: PlannedCall, result: ToolExecutionResult, results: Results) -> Event:
-    """Keep what the model is told, and say it on the stream."""
-    text = result.for_model()
-    if plan.edited:
-        text = EDITED.format(orjson.dumps(plan.arguments).decode(), text)
-    results[plan.index] = _message(plan.call, text)
-    return ToolResultReady(
-        tool_name=plan.call.name,
-        success=result.success,
-        result=result.result,
-        error_message=result.error_message,
-        call_index=plan.index,
-        tool_call_id=plan.call.id,
-        code=result.code,
-    )
 
 
 def _message(call: ToolCall, content: str) -> ToolMessage:

@@ -1,8 +1,12 @@
-"""What happens in a turn, as typed events: the one language of the engine.
+"""The events of a turn and of the agents in it.
 
 Server-sent events, the plain JSON reply and every other wire are encoders of these. Names and
-fields are those of docs/reference/events.md; further fields may be added, none are taken away. The
-deltas, one for each token, write their payload out: deriving it costs several times as much.
+fields are those of docs/reference/events.md; fields may be added, none are taken away. The deltas,
+one for each token, write their payload out: deriving it costs several times as much.
+
+An event that an agent can cause as well as the conversation itself is one class with an owner:
+``agent_name`` and ``agent_call_id``, the id of the call that started the agent. They are null in
+events of the conversation, and not in their payload.
 """
 
 from __future__ import annotations
@@ -13,6 +17,26 @@ from typing import Any, ClassVar, TypeAlias
 from pydantic import JsonValue
 
 from ..errors import JSONObject, MochiError
+
+__all__ = [
+    "AgentComplete",
+    "AgentDelta",
+    "AgentExecution",
+    "AgentPlanning",
+    "AgentStart",
+    "ConfirmationDecided",
+    "ConfirmationRequired",
+    "ContentDelta",
+    "Done",
+    "ErrorEvent",
+    "Event",
+    "MessageComplete",
+    "ThinkingDelta",
+    "ToolCallStarted",
+    "ToolCallWaiting",
+    "ToolContinuationStart",
+    "ToolResultReady",
+]
 
 
 class FieldPayload:
@@ -25,7 +49,7 @@ class FieldPayload:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def payload(self) -> JSONObject:
-        """The fields by name."""
+        """Return the fields by name."""
         return {
             each.name: value
             for each in fields(self)
@@ -33,33 +57,43 @@ class FieldPayload:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentStart(FieldPayload):
-    """An agent begins to work."""
+@dataclass(slots=True)  # not frozen: that trebles the cost of building one for each token
+class ContentDelta:
+    """A piece of the answer's text, as the model produced it."""
 
-    type: ClassVar[str] = "agent_start"
+    type: ClassVar[str] = "content_delta"
+    role: ClassVar[str] = "assistant"
 
-    agent_name: str
-    instruction: str
-    session_id: str
-    """Of the agent's own conversation."""
-    model: str
-    agent_call_id: str
-    """Id of the call that started it; all its events carry it."""
-    parent_call_id: str | None
-    """The same of the agent that called this one; null when the conversation's model did."""
+    content: str
+
+    def payload(self) -> JSONObject:
+        """Return the event's data."""
+        return {"content": self.content, "role": self.role}
 
 
-@dataclass(slots=True)  # not frozen: one for each token
+@dataclass(slots=True)  # see above
+class ThinkingDelta:
+    """A piece of the model's thinking, before or between its text."""
+
+    type: ClassVar[str] = "thinking_delta"
+
+    content: str
+
+    def payload(self) -> JSONObject:
+        """Return the event's data."""
+        return {"content": self.content}
+
+
+@dataclass(slots=True)  # see above
 class AgentDelta:
-    """A piece of what the agent says."""
+    """A piece of an agent's text."""
 
     content: str
     agent_name: str
     agent_call_id: str
 
     def payload(self) -> JSONObject:
-        """The event's data."""
+        """Return the event's data."""
         return {
             "content": self.content,
             "agent_name": self.agent_name,
@@ -82,35 +116,19 @@ class AgentExecution(AgentDelta):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentToolCall(FieldPayload):
-    """The agent calls one of its tools."""
+class AgentStart(FieldPayload):
+    """An agent begins to work."""
 
-    type: ClassVar[str] = "agent_tool_call"
-
-    agent_name: str
-    tool_name: str
-    arguments: JSONObject
-    call_index: int
-    """Position of the call in the agent's reply, from 0."""
-    tool_call_id: str
-    agent_call_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentToolResult(FieldPayload):
-    """A call of the agent has its result."""
-
-    type: ClassVar[str] = "agent_tool_result"
+    type: ClassVar[str] = "agent_start"
 
     agent_name: str
-    tool_name: str
-    success: bool
-    result: str | None
-    error_message: str | None
-    call_index: int
-    tool_call_id: str
+    instruction: str
+    session_id: str
+    """Session of the agent's own conversation."""
+    model: str
     agent_call_id: str
-    code: str | None = None
+    parent_call_id: str | None
+    """``agent_call_id`` of the agent that called this one; null if the conversation's model did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,53 +142,26 @@ class AgentComplete(FieldPayload):
     output: str
     success: bool
     error_message: str | None
-    """Why it could not go on; what it did until then is stored."""
+    """Why the agent could not go on; what it did until then is stored."""
     agent_call_id: str
-
-
-AgentEvent: TypeAlias = (
-    AgentStart | AgentPlanning | AgentExecution | AgentToolCall | AgentToolResult | AgentComplete
-)
-
-
-@dataclass(slots=True)  # not frozen: that trebles the cost of building one for each token
-class ContentDelta:
-    """A piece of the answer's text, as the model produced it."""
-
-    type: ClassVar[str] = "content_delta"
-    role: ClassVar[str] = "assistant"
-
-    content: str
-
-    def payload(self) -> JSONObject:
-        """The event's data."""
-        return {"content": self.content, "role": self.role}
-
-
-@dataclass(slots=True)  # see above
-class ThinkingDelta:
-    """A piece of the model's thinking, before or between its text."""
-
-    type: ClassVar[str] = "thinking_delta"
-
-    content: str
-
-    def payload(self) -> JSONObject:
-        """The event's data."""
-        return {"content": self.content}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallStarted(FieldPayload):
     """The model asks for a tool, and the call is about to run (or to be refused)."""
 
-    type: ClassVar[str] = "tool_call"
-
+    agent_name: str | None = None
     tool_name: str
     arguments: JSONObject
     call_index: int
     """Position of the call in the model's reply, from 0."""
     tool_call_id: str
+    agent_call_id: str | None = None
+
+    @property
+    def type(self) -> str:
+        """The name of the event, which tells calls of agents apart."""
+        return "tool_call" if self.agent_call_id is None else "agent_tool_call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,19 +182,15 @@ class ConfirmationRequired(FieldPayload):
 
     tool_name: str
     arguments: JSONObject
-    """What will run: coerced, with the defaults of what the model left out."""
+    """Arguments that will run: coerced, with the defaults of what the model left out."""
     call_index: int
     tool_call_id: str
     confirmation_id: str
     queue_position: int
-    """From 1, among the calls of this reply that must be confirmed."""
     queue_total: int
     timeout_seconds: float
-    """How long a decision is waited for."""
     agent_name: str | None = None
-    """Whose call it is, when not the conversation's own model asks."""
     agent_call_id: str | None = None
-    """Which run of the agent, as in :class:`AgentStart`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +205,7 @@ class ConfirmationDecided(FieldPayload):
     tool_call_id: str
     approved: bool
     arguments: JSONObject
-    """What will run: as the person was asked, or as the person has changed it."""
+    """Arguments that will run: those of the confirmation, or the person's."""
     edited: bool
     reason: str | None
     """What the person said, or why nobody did."""
@@ -232,16 +219,21 @@ class ConfirmationDecided(FieldPayload):
 class ToolResultReady(FieldPayload):
     """A call has its result; exactly one for each call."""
 
-    type: ClassVar[str] = "tool_result"
-
+    agent_name: str | None = None
     tool_name: str
     success: bool
     result: str | None
     error_message: str | None
     call_index: int
     tool_call_id: str
+    agent_call_id: str | None = None
     code: str | None = None
     """An error code where the failure has a name."""
+
+    @property
+    def type(self) -> str:
+        """The name of the event, which tells calls of agents apart."""
+        return "tool_result" if self.agent_call_id is None else "agent_tool_result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +244,7 @@ class ToolContinuationStart:
     message: ClassVar[str] = "Processing tool results..."
 
     def payload(self) -> JSONObject:
-        """The event's data."""
+        """Return the event's data."""
         return {"message": self.message}
 
 
@@ -273,12 +265,12 @@ class MessageComplete(FieldPayload):
     finish_reason: str | None
     """Why generation ended: ``stop``, ``length``, …"""
     tool_rounds_exhausted: bool = False
-    """True when the limit of tool rounds forced this answer."""
+    """Whether the limit of tool rounds forced this answer."""
     message: JSONObject
     """The message as it is stored; for replies in one piece, not part of the payload."""
 
     def payload(self) -> JSONObject:
-        """The event's data."""
+        """Return the event's data."""
         data = FieldPayload.payload(self)  # super() fails in classes with slots before 3.14
         del data["message"]
         return data
@@ -296,7 +288,7 @@ class ErrorEvent(FieldPayload):
 
     @classmethod
     def of(cls, error: MochiError, **details: JsonValue) -> ErrorEvent:
-        """The event that says the same as the error's JSON body, with further details."""
+        """Make the event of an error, with what its JSON body says and further details."""
         return cls(code=error.code, message=error.message, details={**error.details, **details})
 
 
@@ -318,7 +310,10 @@ Event: TypeAlias = (
     | ConfirmationDecided
     | ToolResultReady
     | ToolContinuationStart
-    | AgentEvent
+    | AgentStart
+    | AgentPlanning
+    | AgentExecution
+    | AgentComplete
     | MessageComplete
     | ErrorEvent
     | Done

@@ -17,7 +17,6 @@ from mochi_server import __main__ as command
 from mochi_server.config import MochiServerSettings, variable_of
 from mochi_server.errors import MochiError
 from mochi_server.protocol import events
-from mochi_server.protocol import events as agent_events
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.providers.builtin.catalogue import CATALOGUE
 from mochi_server.sessions.types import LABELS, ContextWindowConfig, SessionMetadata
@@ -182,7 +181,7 @@ SAMPLES: tuple[events.Event, ...] = (
     ),
     events.ToolCallWaiting(tool_name="a", tool_call_id="1"),
     events.ToolContinuationStart(),
-    agent_events.AgentStart(
+    events.AgentStart(
         agent_name="a",
         instruction="b",
         session_id="1",
@@ -190,9 +189,9 @@ SAMPLES: tuple[events.Event, ...] = (
         agent_call_id="2",
         parent_call_id=None,
     ),
-    agent_events.AgentPlanning("a", "b", "2"),
-    agent_events.AgentExecution("a", "b", "2"),
-    agent_events.AgentToolCall(
+    events.AgentPlanning("a", "b", "2"),
+    events.AgentExecution("a", "b", "2"),
+    events.ToolCallStarted(
         agent_name="a",
         tool_name="b",
         arguments={},
@@ -200,7 +199,7 @@ SAMPLES: tuple[events.Event, ...] = (
         tool_call_id="1",
         agent_call_id="2",
     ),
-    agent_events.AgentToolResult(
+    events.ToolResultReady(
         agent_name="a",
         tool_name="b",
         success=False,
@@ -211,7 +210,7 @@ SAMPLES: tuple[events.Event, ...] = (
         agent_call_id="2",
         code="C",
     ),
-    agent_events.AgentComplete(
+    events.AgentComplete(
         agent_name="a",
         session_id="1",
         output="b",
@@ -236,8 +235,9 @@ SAMPLES: tuple[events.Event, ...] = (
 
 def test_every_event_is_documented_and_no_other() -> None:
     union: UnionType = events.Event  # type: ignore[assignment]
-    names = {kind.type for kind in get_args(union)}
-    assert {sample.type for sample in SAMPLES} == names
+    names = {sample.type for sample in SAMPLES}
+    assert {type(sample) for sample in SAMPLES} == set(get_args(union))
+    assert len(names) == len(SAMPLES)
     assert {name for name in headings(EVENTS, 2) if name.islower()} == names
 
 

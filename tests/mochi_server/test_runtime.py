@@ -248,3 +248,15 @@ def test_variables_of_others_are_no_error(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("MOCHI_DATA_DRI", "x")
     (tmp_path / ".env").write_text("MOCHI_DATA_DRI=x\nOTHERS=1\n")
     assert MochiServerSettings().data_dir == Path()
+
+
+async def test_the_path_of_a_data_folder_is_enough(tmp_path: Path) -> None:
+    async with Runtime(str(tmp_path)) as mochi:
+        assert mochi.settings.data_dir == tmp_path
+    async with Runtime(tmp_path) as mochi:
+        assert mochi.settings.data_dir == tmp_path
+
+
+def test_anything_else_in_the_place_of_settings_is_refused() -> None:
+    with pytest.raises(TypeError, match="MochiServerSettings or the path of the data folder"):
+        Runtime(5)  # type: ignore[arg-type]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from mochi_server.protocol.events import Event
+from mochi_server.config import load_settings
+from mochi_server.protocol.events import AgentStart, Event
+from mochi_server.runtime import Runtime
+from mochi_server.sessions.storage.memory import MemoryStorage
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
-from tests.support.turns import Bench, bench, kinds, read_all, read_until, roles, text_of
+from tests.support.turns import MODEL, Bench, bench, kinds, read_all, read_until, roles, text_of
 
 CODER = '''
 __all__ = ["read", "write"]
@@ -353,3 +357,42 @@ async def test_tools_and_agents_work_in_one_folder_which_is_that_of_the_data(
     assert (tmp_path / place / "notes" / "tool.txt").read_text() == "from the tool"
     assert (tmp_path / place / "coder.py").read_text() == "from the agent"
     assert (tmp_path / "agents" / "coder" / "coder.py").read_text() == SAVER
+
+
+class CountingStorage(MemoryStorage):
+    """Notes the roles of the messages in each write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[list[str]] = []
+
+    async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        content = b"".join(parts)
+        self.writes.append(roles(json.loads(content)["messages"]))
+        return await super().write(session_id, [content])
+
+
+async def test_a_session_of_an_agent_is_complete_after_one_write(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """The second write has the model's first words already."""
+    write_agent(tmp_path, "coder")
+    ollama.reply(tool_calls=[call("agent", agent="coder", instruction="Read a.txt.")])
+    ollama.reply(["I will."])
+    ollama.reply(["Announced."])
+    ollama.reply(["Done."])
+    ollama.reply(["The coder is done."])
+    storage = CountingStorage()
+    settings = load_settings(data_dir=tmp_path, ollama_host=ollama.url, summarization_enabled=False)
+    storages = {"default": MemoryStorage(), "agent_chats": storage}
+    async with Runtime(settings, storages=storages) as runtime:
+        session = await runtime.sessions.create(
+            MODEL,
+            agent_settings=AgentSettings(enabled_agents=["coder"]),
+            tool_settings=ToolSettings(execution_policy=ToolExecutionPolicy.NEVER_CONFIRM),
+        )
+        stream = runtime.chat.stream(session.session_id, message="Read a.txt.")
+        (start,) = [event async for event in stream if isinstance(event, AgentStart)]
+        agent_session = await runtime.agent_sessions.get(start.session_id)
+    assert storage.writes[:2] == [["system", "user"], ["system", "user", "assistant"]]
+    assert (agent_session.metadata.model_extra or {})["agent_name"] == "coder"
