@@ -6,12 +6,13 @@ from pathlib import Path
 
 from django.core.management import execute_from_command_line
 
+from mochi_project import use_own_settings
 from mochi_server.config import SettingsError, export, load_settings
 
 
 def main() -> int:
     """Run one management command."""
-    export({})
+    use_own_settings()
     try:
         if "data_dir" not in load_settings().model_fields_set:
             export({"data_dir": Path(__file__).absolute().parent / "data"})

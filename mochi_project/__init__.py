@@ -1,4 +1,4 @@
-"""The wiring: Django settings and the runtime at the bottom, URLs and ASGI at the top."""
+"""The Django project: settings and runtime at the bottom, URLs and ASGI at the top."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from mochi_server.config import export_default
+
 APPS = ("chat", "sessions_app", "tools_app", "agents_app", "prompts_app")
 """The packages of the Django apps, beside this one."""
+
+
+def use_own_settings() -> None:
+    """Have Django read :mod:`mochi_project.settings`, unless the environment names others."""
+    export_default("DJANGO_SETTINGS_MODULE", "mochi_project.settings")
 
 
 def import_apps(home: Path) -> None:
@@ -16,15 +23,15 @@ def import_apps(home: Path) -> None:
     The working directory is often the first folder of ``sys.path``, and ``chat`` is a common name.
 
     Raises:
-        ImportError: the program has imported another module of that name before.
+        ImportError: The program has imported another module of that name before.
     """
     before = list(sys.path)
     sys.path.insert(0, str(home))
     try:
-        found = {name: import_module(name) for name in APPS}
+        packages = {name: import_module(name) for name in APPS}
     finally:
         sys.path[:] = before
-    for name, module in found.items():
+    for name, module in packages.items():
         file = getattr(module, "__file__", None)
         if file is None or Path(file).resolve() != home / name / "__init__.py":
             raise ImportError(

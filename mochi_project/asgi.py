@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager
 import django
 from django.conf import settings
 
-from mochi_server.config import export
+from mochi_project import use_own_settings
 from mochi_server.errors import NotFound
 
-export({})  # names the settings module, unless somebody did
+use_own_settings()
 if not hasattr(settings, "MOCHI"):
     raise RuntimeError(
         "This process belongs to another Django project, and Django has one project in a process. "

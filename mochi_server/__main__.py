@@ -12,11 +12,12 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from . import __version__
+from .app import APPLICATION, operator_commands, run_operator_command
 from .config import (
     MochiServerSettings,
     SettingsError,
@@ -28,7 +29,6 @@ from .config import (
 from .core.files import raise_file_limit
 from .core.logs import command_logging_config, logging_config
 from .processes import forbid_inspection, start_resource_tracker
-from .server.commands import operator_commands, run_operator_command, split_at_command
 from .server.initialise import CannotInitialise, run_init
 from .server.startup import (
     Announcement,
@@ -48,9 +48,7 @@ OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
 """Settings that have an option of their own."""
 
 COMMANDS = ("serve", "pull", "init", "fake-ollama")
-"""Those of this module; the operator's are in ``commands``."""
-
-APPLICATION = "mochi_project.asgi:application"
+"""Commands of this module; the operator's are those of the application."""
 
 STARTUP_FAILURE = 3
 """The exit code of a server of uvicorn's whose application refused to start."""
@@ -59,8 +57,8 @@ STARTUP_FAILURE = 3
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code: 0, 1 when it cannot start, 2 for wrong settings."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    ours = split_at_command(arguments, map(_option, OPTIONS))
-    given = vars(_parser().parse_args(arguments if ours is None else ours[0]))
+    split = split_at_command(arguments, map(_option, OPTIONS))
+    given = vars(_parser().parse_args(arguments if split is None else split[0]))
     command, name = given.pop("command"), given.pop("name")
     if command not in COMMANDS:
         known = ", ".join([*COMMANDS, *operator_commands()])
@@ -75,15 +73,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for variable in unknown_variables():
         hint = f"did you mean {variable.suggestion}?" if variable.suggestion else "see --help"
         _complain(f"warning: {variable.name} is not a setting ({hint})")
-    if ours is not None:
-        asks_for_help = not {"-h", "--help"}.isdisjoint(ours[1])
-        problem = None if asks_for_help else settings.data_folder_problem
-        if problem is not None:
-            return _fail(data_folder_choice(problem, *ours[1]), code=2)
-        export(values)
-        run_operator_command("mochi-server", ours[1])
-        return 0
+    if split is not None:
+        return _operator_command(split[1], settings, values)
     return _run(command, name, settings, values)
+
+
+def split_at_command(
+    arguments: Sequence[str], options: Iterable[str]
+) -> tuple[list[str], list[str]] | None:
+    """Split at an operator's command: what is before it, and the command with its arguments.
+
+    None when the first word is no such command.
+
+    Args:
+        arguments: Those of the command line.
+        options: Those that take a value, such as ``--data-dir``; they may be abbreviated.
+    """
+    known, at = tuple(options), 0
+    while at < len(arguments) and arguments[at].startswith("-"):
+        takes_value = any(option.startswith(arguments[at]) for option in known)
+        at += 2 if takes_value else 1
+    if at < len(arguments) and arguments[at] in operator_commands():
+        return [*arguments[:at]], [*arguments[at:]]
+    return None
+
+
+def _operator_command(
+    words: Sequence[str], settings: MochiServerSettings, given: Mapping[str, object]
+) -> int:
+    asks_for_help = not {"-h", "--help"}.isdisjoint(words)
+    problem = None if asks_for_help else settings.data_folder_problem
+    if problem is not None:
+        return _fail(data_folder_choice(problem, *words), code=2)
+    export(given)
+    run_operator_command("mochi-server", words)
+    return 0
 
 
 def _run(

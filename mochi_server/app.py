@@ -1,12 +1,15 @@
-"""The one door from the library to its Django face."""
+"""The one door from the library to its Django face: no other module of it names the face."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from .config import export, load_settings
+
+APPLICATION = "mochi_project.asgi:application"
+"""The application as ASGI servers name it."""
 
 
 class ASGIApplication(Protocol):
@@ -49,3 +52,21 @@ def create_app(**values: Any) -> ASGIApplication:  # noqa: ANN401 - checked by t
 
     _given = dict(values)
     return application
+
+
+def operator_commands() -> list[str]:
+    """Return the names of the commands that keep a server in order."""
+    from mochi_project.management import operator  # noqa: PLC0415 - the face is loaded when used
+
+    return operator.operator_commands()
+
+
+def run_operator_command(program: str, arguments: Sequence[str]) -> None:
+    """Run one of these commands, with the settings of the environment.
+
+    Raises:
+        SystemExit: The command has failed; with its exit code.
+    """
+    from mochi_project.management import operator  # noqa: PLC0415
+
+    operator.run_operator_command(program, arguments)

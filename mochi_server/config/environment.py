@@ -122,13 +122,17 @@ def _as_text(value: object) -> str:
 
 
 def export(values: Mapping[str, object]) -> None:
-    """Put settings into this process's environment, for Django's settings and the workers."""
+    """Put settings into this process's environment, for the application and the workers."""
     for field, value in values.items():
         if value is None:
             os.environ.pop(variable_of(field), None)
         else:
             os.environ[variable_of(field)] = _as_text(value)
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mochi_project.settings")
+
+
+def export_default(variable: str, value: str) -> None:
+    """Put a variable into this process's environment unless it is there."""
+    os.environ.setdefault(variable, value)
 
 
 def child_environment(**values: str) -> dict[str, str]:

@@ -153,7 +153,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop_waiting()
 
     def on_body(self, body: bytes) -> None:
-        """Read a part of a body; it has limits of its own (mochi_project/http/bodies.py)."""
+        """Read a part of a body; it has limits of its own."""
         self._received = 0
         super().on_body(body)
 

@@ -1,0 +1,49 @@
+"""The operator's commands, reached as ``mochi-server NAME`` where there is no ``manage.py``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mochi_project import APPS, use_own_settings
+
+DJANGOS = frozenset({"check"})
+"""Django's own commands that say something about a server of ours."""
+
+ELSEWHERE = frozenset({"runserver"})
+"""Commands for development; ``mochi-server`` itself serves."""
+
+CLOSED_PIPE = 141
+"""Exit code that shells give to a command whose pipe was closed."""
+
+
+def operator_commands() -> list[str]:
+    """Return the names of all commands, from the files that exist; imports no Django."""
+    home = Path(__file__).parents[2]
+    files = (
+        path
+        for package in ("mochi_project", *APPS)
+        for path in (home / package / "management" / "commands").glob("*.py")
+    )
+    names = {path.stem for path in files if not path.stem.startswith("_")}
+    return sorted((names | DJANGOS) - ELSEWHERE)
+
+
+def run_operator_command(program: str, arguments: Sequence[str]) -> None:
+    """Run a command with the settings of the environment.
+
+    Raises:
+        SystemExit: The command has failed; with its exit code.
+    """
+    from django.core.management import ManagementUtility  # noqa: PLC0415 - not to list the names
+
+    use_own_settings()
+    try:
+        ManagementUtility([program, *arguments]).execute()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough, such as ``head``; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(CLOSED_PIPE)
