@@ -75,7 +75,7 @@ def end_with_the_tests():
 threading.Thread(target=end_with_the_tests, daemon=True).start()
 runpy.run_module("mochi_server", run_name="__main__", alter_sys=True)
 """
-"""The command; it ends when nobody holds the other end of its input: the tests were killed."""
+"""The command, which ends when its input is closed: then the tests were killed."""
 
 _BARE: Final = {
     str(name)
@@ -83,21 +83,20 @@ _BARE: Final = {
     if isinstance(field.validation_alias, AliasChoices)
     for name in field.validation_alias.choices
 }
-"""Variables of settings that are read without the prefix as well."""
+"""Variables of settings that are also read without the prefix."""
 
 
 class TestServer:
-    """A server in a process of its own; every test may use the same one."""
+    """A server in a process of its own; all tests may use the same one.
+
+    Args:
+        process: The server's process.
+        ready: A text of the line that says that it answers.
+    """
 
     __test__ = False
 
     def __init__(self, process: subprocess.Popen[str], ready: str) -> None:
-        """Begin to read what it prints.
-
-        Args:
-            process: the server's.
-            ready: what the line has that says that it answers.
-        """
         self._mark = ready
         self.url = ""
         """Where it listens: ``http://127.0.0.1:40123``."""
@@ -121,8 +120,8 @@ class TestServer:
         with lines:
             for line in lines:
                 self._lines.append(line)
-                _, found, address = line.partition(LISTENS)
-                if found and not self.url:
+                _, listens, address = line.partition(LISTENS)
+                if listens and not self.url:
                     self.url = address.strip()
                 if self._mark in line:
                     self._ready.set()
@@ -132,13 +131,13 @@ class TestServer:
         """Wait until it answers.
 
         Raises:
-            RuntimeError: it ended, or took too long; the text is what it has printed.
+            RuntimeError: It ended, or took too long; the text is what it has printed.
         """
         if not self._ready.wait(START_SECONDS) or not self.url:
             raise RuntimeError(f"the server did not start:\n{self.log}")
 
     def stop(self) -> None:
-        """End it; may be called again."""
+        """End the server; may be called again."""
         self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS)
@@ -147,23 +146,23 @@ class TestServer:
             self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._reader.join(STOP_SECONDS)  # a child of its own may still hold the pipe
+        self._reader.join(STOP_SECONDS)  # one of its children may still hold the pipe
 
 
 @contextmanager
 def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - of any setting
-    """A server in test mode on a free port of loopback, until the block ends.
+    """Run a server in test mode on a free port of loopback until the block ends.
 
-    Nobody's settings are used: of no variable, of no ``.env``. Replies come at once, and
-    the data folder is an empty one, unless ``settings`` say otherwise.
+    No settings are read from variables or ``.env``. Replies come at once and the data folder is
+    empty, unless ``settings`` say otherwise.
 
     Args:
-        settings: the server's, by the names of their fields: ``data_dir=…``,
-            ``test_words_per_second=50``, ``max_tool_rounds=3``; None is as if it were not there.
+        settings: Settings of the server by the names of their fields: ``data_dir=…``,
+            ``test_words_per_second=50``, ``max_tool_rounds=3``; None leaves the default.
 
     Raises:
-        RuntimeError: it does not start; the text says why.
-        TypeError: there is no such setting.
+        RuntimeError: It does not start; the text says why.
+        TypeError: There is no such setting.
     """
     with _running("--test", WARM, settings) as server:
         yield server
@@ -171,14 +170,14 @@ def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - o
 
 @contextmanager
 def running_fake_ollama(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - of any setting
-    """A stand-in for Ollama on a free port of loopback, until the block ends.
+    """Run a stand-in for Ollama on a free port of loopback until the block ends.
 
     Args:
-        settings: as those of ``running_server``: ``test_words_per_second=50``.
+        settings: As those of ``running_server``: ``test_words_per_second=50``.
 
     Raises:
-        RuntimeError: it does not start; the text says why.
-        TypeError: there is no such setting.
+        RuntimeError: It does not start; the text says why.
+        TypeError: There is no such setting.
     """
     with _running("fake-ollama", LISTENS, settings) as server:
         yield server
@@ -191,13 +190,13 @@ def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[
         # The server itself would only warn.
         raise TypeError(f"no settings of mochi-server: {', '.join(unknown)}")
     with tempfile.TemporaryDirectory() as folder:
-        given = {name: value for name, value in settings.items() if value is not None}
-        chosen = {"data_dir": folder, "test_words_per_second": 0, "port": 0, **given}
-        chosen["data_dir"] = Path(chosen["data_dir"]).absolute()
+        values: dict[str, Any] = {"data_dir": folder, "test_words_per_second": 0, "port": 0}
+        values |= {name: value for name, value in settings.items() if value is not None}
+        values["data_dir"] = Path(values["data_dir"]).absolute()
         process = subprocess.Popen(  # noqa: S603 - one of our own commands
             [sys.executable, "-c", _PROGRAM, command],
             cwd=folder,
-            env=_environment(chosen),
+            env=_environment(values),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -233,19 +232,19 @@ def _as_text(value: object) -> str:
 
 @pytest.fixture(scope="session")
 def mochi_test_settings() -> dict[str, Any]:
-    """Settings of the server; a suite overrides this fixture to have its own."""
+    """Return the settings of the server; a suite overrides this fixture."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def mochi_test_server(mochi_test_settings: dict[str, Any]) -> Iterator[TestServer]:
-    """One server in test mode for all tests of the run."""
+    """Run one server in test mode for all tests."""
     with running_server(**mochi_test_settings) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mochi_fake_ollama(mochi_test_settings: dict[str, Any]) -> Iterator[TestServer]:
-    """One stand-in for Ollama for all tests of the run."""
+    """Run one stand-in for Ollama for all tests."""
     with running_fake_ollama(**mochi_test_settings) as server:
         yield server

@@ -28,9 +28,9 @@ from typing import Any
 
 import anyio
 
-from mochi_server.testmode.ollama.answers import NDJSON, Answer, Body, encoded
+from mochi_server.testmode.ollama.answers import NDJSON, Body, FakeResponse, encoded
 from mochi_server.testmode.ollama.chat import called, last_line, line, metrics_of
-from mochi_server.testmode.ollama.models import Model, Models
+from mochi_server.testmode.ollama.models import FakeModel, FakeModels
 from mochi_server.testmode.ollama.rules import (
     VERSION,
     chat_of,
@@ -108,7 +108,7 @@ class FakeOllama:
         """Whether a model is unloaded when another one is needed, as with
         ``OLLAMA_MAX_LOADED_MODELS=1``."""
         self.version = "0.24.0" if old else VERSION
-        self.models = Models(default_models(), others=Model if any_model else None)
+        self.models = FakeModels(default_models(), others=FakeModel if any_model else None)
         self.requests: list[Request] = []
         self.loads = 0
         self.reloads = 0
@@ -136,9 +136,9 @@ class FakeOllama:
         """The bodies that came to ``/api/chat``."""
         return [request.body for request in self.requests if request.path == "/api/chat"]
 
-    def add_model(self, name: str, **fields: Any) -> Model:
+    def add_model(self, name: str, **fields: Any) -> FakeModel:
         """Pull a model."""
-        self.models[name] = Model(name, **fields)
+        self.models[name] = FakeModel(name, **fields)
         return self.models[name]
 
     def reply(self, tokens: Sequence[str] = (), **fields: Any) -> Reply:
@@ -260,7 +260,7 @@ class FakeOllama:
         self._notify()
         try:
             await self._route(request, connection)
-        except Answer as answer:
+        except FakeResponse as answer:
             head = request.method == "HEAD"
             connection.send(answer.status, answer.body, answer.content_type, head=head)
 
@@ -277,18 +277,18 @@ class FakeOllama:
         else:
             raise self._about(request)
 
-    def _about(self, request: Request) -> Answer:
+    def _about(self, request: Request) -> FakeResponse:
         match request.path:
             case "/":
-                return Answer(200, b"Ollama is running", "text/plain; charset=utf-8")
+                return FakeResponse(200, b"Ollama is running", "text/plain; charset=utf-8")
             case "/api/tags":
-                return Answer(200, self.models.tags(new=not self.old))
+                return FakeResponse(200, self.models.tags(new=not self.old))
             case "/api/ps":
-                return Answer(200, self.models.ps())
+                return FakeResponse(200, self.models.ps())
             case "/api/show":
-                return Answer(200, shown_model(request.raw, self.models).shown())
+                return FakeResponse(200, shown_model(request.raw, self.models).shown())
             case _:
-                return Answer(200, {"version": self.version})
+                return FakeResponse(200, {"version": self.version})
 
     async def _chat(self, request: Request, connection: Connection) -> None:
         body, model = chat_of(request.raw, self.models)
@@ -316,17 +316,17 @@ class FakeOllama:
                 return script
         return None
 
-    async def _load_only(self, body: Body, model: Model) -> None:
+    async def _load_only(self, body: Body, model: FakeModel) -> None:
         if unloads(body):
             model.runner.loaded = None
         else:
             async with self._slot(model, body):
                 pass
         reason = "load" if model.runner.loaded else "unload"
-        raise Answer(200, last_line(body["model"], {"content": ""}, reason))
+        raise FakeResponse(200, last_line(body["model"], {"content": ""}, reason))
 
     @asynccontextmanager
-    async def _slot(self, model: Model, body: Body) -> AsyncIterator[int]:
+    async def _slot(self, model: FakeModel, body: Body) -> AsyncIterator[int]:
         """The runner, loaded with the window that is wanted; nanoseconds of loading."""
         wanted = window_of(body, model)
         model = model.runner
@@ -348,7 +348,7 @@ class FakeOllama:
             self._busy[model.name] -= 1
             self._notify()
 
-    def _must_wait(self, model: Model, wanted: int) -> bool:
+    def _must_wait(self, model: FakeModel, wanted: int) -> bool:
         if self.one_fits and any(n for name, n in self._busy.items() if name != model.name):
             return True
         return bool(self._busy[model.name]) and (self.one_at_a_time or model.loaded != wanted)
@@ -423,13 +423,13 @@ class FakeOllama:
             await reply.gate.wait()
         await asyncio.sleep(reply.delay * len(reply.tokens))
         if reply.error is not None:
-            raise Answer(500, reply.error)
+            raise FakeResponse(500, reply.error)
         message: Body = {"content": "".join(reply.tokens)}
         if reply.thinking:
             message["thinking"] = "".join(reply.thinking)
         if reply.tool_calls:
             message["tool_calls"] = _calls(reply)
-        raise Answer(200, last_line(body["model"], message, reply.done_reason, metrics))
+        raise FakeResponse(200, last_line(body["model"], message, reply.done_reason, metrics))
 
     async def _perform(self, script: Body, connection: Connection) -> None:
         """Play a recorded exchange."""
@@ -482,11 +482,11 @@ def _calls(reply: Reply) -> list[Body]:
     ]
 
 
-def default_models() -> list[Model]:
+def default_models() -> list[FakeModel]:
     """One that can everything, one that cannot think or call, one that only embeds."""
     return [
-        Model("qwen3:14b"),
-        Model(
+        FakeModel("qwen3:14b"),
+        FakeModel(
             "gemma3:4b",
             capabilities=["completion", "vision"],
             context_length=131_072,
@@ -495,7 +495,7 @@ def default_models() -> list[Model]:
             parameter_size="4.3B",
             size=3_338_801_804,
         ),
-        Model(
+        FakeModel(
             "nomic-embed-text:latest",
             capabilities=["embedding"],
             context_length=2048,

@@ -20,7 +20,7 @@ Body = dict[str, Any]
 _ESCAPED: Final = {sign.encode(): f"\\u{ord(sign):04x}".encode() for sign in "<>&\u2028\u2029"}
 
 
-class Answer(Exception):
+class FakeResponse(Exception):
     """A whole answer; refusals are raised."""
 
     def __init__(self, status: int, body: bytes | str | Body, content_type: str = JSON) -> None:

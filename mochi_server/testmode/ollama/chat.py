@@ -75,7 +75,7 @@ def metrics_of(
     }
 
 
-class OllamaWords:
+class OllamaStream:
     """Writes one stream. Several streams of a script become one, their texts as paragraphs."""
 
     def __init__(self, model: str) -> None:

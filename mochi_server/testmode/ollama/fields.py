@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
-from .answers import Answer, Body, as_go_reads, kind_of
+from .answers import Body, FakeResponse, as_go_reads, kind_of
 
 LEVELS: Final = ("high", "medium", "low", "max")
 """Of thinking, in the order in which Ollama names them."""
@@ -83,16 +83,18 @@ def body_of(raw: bytes, go: str = "api.ChatRequest") -> Body:
     """The JSON of a request, which has that type in Go.
 
     Raises:
-        Answer: there is none, or it is no object.
+        FakeResponse: there is none, or it is no object.
     """
     if not raw:
-        raise Answer(400, "missing request body")
+        raise FakeResponse(400, "missing request body")
     try:
         found = as_go_reads(raw.decode("utf-8", "replace"))
     except ValueError as error:
-        raise Answer(400, str(error)) from error
+        raise FakeResponse(400, str(error)) from error
     if not isinstance(found, dict):
-        raise Answer(400, f"json: cannot unmarshal {kind_of(found)} into Go value of type {go}")
+        raise FakeResponse(
+            400, f"json: cannot unmarshal {kind_of(found)} into Go value of type {go}"
+        )
     return found
 
 
@@ -100,7 +102,7 @@ def check_fields(body: Body, name: str = "ChatRequest") -> None:
     """Refuse a request that Go cannot read; ``name`` is that of its type.
 
     Raises:
-        Answer: a field has another type, or a value that it cannot have.
+        FakeResponse: a field has another type, or a value that it cannot have.
     """
     check_kinds(body, _REQUEST, name)
     for message in body.get("messages") or ():
@@ -113,33 +115,35 @@ def check_options(options: Mapping[str, Any]) -> None:
     """Refuse options of other types than theirs; unknown ones are passed over.
 
     Raises:
-        Answer: with status 500, as a real Ollama.
+        FakeResponse: with status 500, as a real Ollama.
     """
     for name, value in options.items():
         kind, word = _OPTIONS.get(name, (None, ""))
         if kind is not None and value is not None and kind_of(value) != kind:
-            raise Answer(500, f'option "{name}" must be of type {word}')
+            raise FakeResponse(500, f'option "{name}" must be of type {word}')
         if kind == "array" and not all(isinstance(item, str) for item in value or ()):
-            raise Answer(500, f'option "{name}" must be of an array of strings')
+            raise FakeResponse(500, f'option "{name}" must be of an array of strings')
 
 
 def check_format(wanted: object) -> None:
     """Refuse a format that is neither JSON nor a schema.
 
     Raises:
-        Answer: with status 500, as a real Ollama.
+        FakeResponse: with status 500, as a real Ollama.
     """
     if wanted in (None, "", "json") or isinstance(wanted, dict):
         return
     text = orjson.dumps(wanted).decode()
-    raise Answer(500, f'invalid format: {text}; expected "json" or a valid JSON Schema object')
+    raise FakeResponse(
+        500, f'invalid format: {text}; expected "json" or a valid JSON Schema object'
+    )
 
 
 def duration_of(value: object) -> float | None:
     """A ``keep_alive`` in seconds; None where it is left out.
 
     Raises:
-        Answer: it is no number and no duration with units.
+        FakeResponse: it is no number and no duration with units.
     """
     if value is None:
         return None
@@ -147,19 +151,19 @@ def duration_of(value: object) -> float | None:
         return float(value)
     if not isinstance(value, str):
         go = {"bool": "bool", "array": "[]interface {}", "object": "map[string]interface {}"}
-        raise Answer(400, f"Unsupported type: '{go[kind_of(value)]}'")
+        raise FakeResponse(400, f"Unsupported type: '{go[kind_of(value)]}'")
     sign, rest, seconds = (-1 if value.startswith("-") else 1), value.lstrip("+-"), 0.0
     if len(value) - len(rest) > 1 or not rest:
-        raise Answer(400, f'time: invalid duration "{value}"')
+        raise FakeResponse(400, f'time: invalid duration "{value}"')
     while rest and rest != "0":
         part = _PART.match(rest)
         if part is None:
-            raise Answer(400, f'time: invalid duration "{value}"')
+            raise FakeResponse(400, f'time: invalid duration "{value}"')
         number, unit = part.groups()
         if not unit:
-            raise Answer(400, f'time: missing unit in duration "{value}"')
+            raise FakeResponse(400, f'time: missing unit in duration "{value}"')
         if unit not in _UNITS:
-            raise Answer(400, f'time: unknown unit "{unit}" in duration "{value}"')
+            raise FakeResponse(400, f'time: unknown unit "{unit}" in duration "{value}"')
         seconds += float(number) * _UNITS[unit]
         rest = rest[part.end() :]
     return sign * seconds
@@ -169,8 +173,8 @@ def _check_think(think: object) -> None:
     if think is None or isinstance(think, bool) or think in LEVELS:
         return
     if isinstance(think, str):
-        raise Answer(400, f'invalid think value: "{think}" (must be {_ALLOWED})')
-    raise Answer(400, f"think must be a boolean or string ({_ALLOWED})")
+        raise FakeResponse(400, f'invalid think value: "{think}" (must be {_ALLOWED})')
+    raise FakeResponse(400, f"think must be a boolean or string ({_ALLOWED})")
 
 
 def _check_message(value: object) -> None:
@@ -183,7 +187,7 @@ def _check_message(value: object) -> None:
         if not isinstance(image, str):
             _refuse(image, f"{where}.images", "api.ImageData")
         if wrong := _NO_BASE64.search(image):
-            raise Answer(400, f"illegal base64 data at input byte {wrong.start()}")
+            raise FakeResponse(400, f"illegal base64 data at input byte {wrong.start()}")
 
 
 def _checked(value: object, fields: Fields, where: str, go: str) -> Body:
@@ -197,7 +201,7 @@ def check_kinds(found: Body, fields: Fields, where: str) -> None:
     """Refuse fields of other types than theirs.
 
     Raises:
-        Answer: ``where`` and the field, and what it should be.
+        FakeResponse: ``where`` and the field, and what it should be.
     """
     for name, (kind, go) in fields.items():
         if found.get(name) is not None and kind_of(found[name]) != kind:
@@ -206,4 +210,4 @@ def check_kinds(found: Body, fields: Fields, where: str) -> None:
 
 def _refuse(value: object, where: str, go: str) -> NoReturn:
     text = f"json: cannot unmarshal {kind_of(value)} into Go struct field {where} of type {go}"
-    raise Answer(400, text)
+    raise FakeResponse(400, text)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from .answers import Answer, Body
+from .answers import Body, FakeResponse
 from .fields import Fields, body_of, check_fields, check_format, check_kinds, check_options
-from .models import Model, Models
+from .models import FakeModel, FakeModels
 from .rules import check_thinking, named_model
 
 _REQUEST: Final[Fields] = {
@@ -22,11 +22,11 @@ _REQUEST: Final[Fields] = {
 }
 
 
-def generate_of(raw: bytes, models: Models) -> tuple[Body, Model]:
+def generate_of(raw: bytes, models: FakeModels) -> tuple[Body, FakeModel]:
     """A request to ``/api/generate``, as one to ``/api/chat``, and the model that it is for.
 
     Raises:
-        Answer: it is no such request, or nothing that this model can do.
+        FakeResponse: it is no such request, or nothing that this model can do.
     """
     body = body_of(raw, "api.GenerateRequest")
     check_kinds(body, _REQUEST, "GenerateRequest")
@@ -43,14 +43,14 @@ def generate_of(raw: bytes, models: Models) -> tuple[Body, Model]:
     return body, model
 
 
-def _check_abilities(body: Body, model: Model) -> None:
+def _check_abilities(body: Body, model: FakeModel) -> None:
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
-        raise Answer(400, "raw mode does not support template, system, or context")
+        raise FakeResponse(400, "raw mode does not support template, system, or context")
     check_thinking(body, model)
     if "completion" not in model.capabilities:
-        raise Answer(400, f'"{body["model"]}" does not support generate')
+        raise FakeResponse(400, f'"{body["model"]}" does not support generate')
     if body.get("suffix") and "insert" not in model.capabilities:
-        raise Answer(400, f"registry.ollama.ai/library/{model.name} does not support insert")
+        raise FakeResponse(400, f"registry.ollama.ai/library/{model.name} does not support insert")
 
 
 class Generation:

@@ -15,7 +15,7 @@ EXPIRES: Final = "2026-11-21T20:36:05.123456789Z"
 
 
 @dataclass
-class Model:
+class FakeModel:
     """A model that is pulled."""
 
     name: str
@@ -41,11 +41,11 @@ class Model:
     """The ``PARAMETER num_ctx`` of its Modelfile, if it has one; instead of ``window``."""
     loaded: int | None = None
     """The window it is loaded with; None while it is not."""
-    base: Model | None = None
+    base: FakeModel | None = None
     """The model whose weights it has; it is loaded as that one."""
 
     @property
-    def runner(self) -> Model:
+    def runner(self) -> FakeModel:
         """The model as which it is loaded."""
         return self.base or self
 
@@ -128,11 +128,11 @@ class Model:
         }
 
 
-class Models(dict[str, Model]):
+class FakeModels(dict[str, FakeModel]):
     """Those that are pulled, by their names with tags."""
 
     def __init__(
-        self, models: Iterable[Model] = (), *, others: Callable[[str], Model] | None = None
+        self, models: Iterable[FakeModel] = (), *, others: Callable[[str], FakeModel] | None = None
     ) -> None:
         """Pull some.
 
@@ -142,14 +142,14 @@ class Models(dict[str, Model]):
         """
         super().__init__((model.name, model) for model in models)
         self._make = others
-        self._others: dict[str, Model] = {}
+        self._others: dict[str, FakeModel] = {}
 
     @staticmethod
     def full(name: str) -> str:
         """The name with the tag that Ollama takes where none is given."""
         return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
-    def named(self, name: str) -> Model | None:
+    def named(self, name: str) -> FakeModel | None:
         """The one of that name, with or without its tag."""
         full = self.full(name)
         if full in self or self._make is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from .answers import Answer, Body
+from .answers import Body, FakeResponse
 from .fields import Fields, body_of, check_kinds
-from .models import Models
+from .models import FakeModels
 from .rules import is_name
 
 _PULL: Final[Fields] = {
@@ -16,18 +16,18 @@ _PULL: Final[Fields] = {
 }
 
 
-def pulled(raw: bytes, models: Models) -> tuple[list[Body], bool]:
+def pulled(raw: bytes, models: FakeModels) -> tuple[list[Body], bool]:
     """The lines that tell of a pull, and whether they are wanted as a stream.
 
     Raises:
-        Answer: the request names no model.
+        FakeResponse: the request names no model.
     """
     body = body_of(raw, "api.PullRequest")
     check_kinds(body, _PULL, "PullRequest")
     name = body.get("model") or body.get("name") or ""
     model = models.named(name) if is_name(name) else None
     if model is None:
-        raise Answer(400, "invalid model name")
+        raise FakeResponse(400, "invalid model name")
     layer = {"digest": f"sha256:{model.digest}", "total": model.size, "completed": model.size}
     lines: list[Body] = [
         {"status": "pulling manifest"},

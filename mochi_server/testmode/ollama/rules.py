@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Final
 
-from .answers import BARE_JSON, TEXT, Answer, Body
+from .answers import BARE_JSON, TEXT, Body, FakeResponse
 from .fields import body_of, check_fields, check_format, check_options, duration_of
-from .models import Model, Models
+from .models import FakeModel, FakeModels
 
 VERSION: Final = "0.33.0"
 """Of the Ollama that is described here."""
@@ -47,7 +47,7 @@ def check_host(host: str) -> None:
     """Refuse a ``Host`` that is not of this machine; only where Ollama listens on loopback.
 
     Raises:
-        Answer: 403 without a body.
+        FakeResponse: 403 without a body.
     """
     name = host.lower()
     if not name.endswith("]"):
@@ -61,7 +61,7 @@ def check_host(host: str) -> None:
     else:
         local = address.is_loopback or address.is_private or address.is_unspecified
     if not local:
-        raise Answer(403, b"")
+        raise FakeResponse(403, b"")
 
 
 def may_come_from(origin: str, host: str) -> bool:
@@ -74,29 +74,29 @@ def check_origin(origin: str | None, host: str) -> None:
     """Refuse pages of other sites.
 
     Raises:
-        Answer: 403 without a body.
+        FakeResponse: 403 without a body.
     """
     if origin and not may_come_from(origin, host):
-        raise Answer(403, b"")
+        raise FakeResponse(403, b"")
 
 
 def check_route(method: str, path: str, routes: Mapping[str, tuple[str, ...]] = ROUTES) -> None:
     """Refuse what has no handler.
 
     Raises:
-        Answer: 404 for the path, 405 for the method.
+        FakeResponse: 404 for the path, 405 for the method.
     """
     if path not in routes:
-        raise Answer(404, b"404 page not found", TEXT)
+        raise FakeResponse(404, b"404 page not found", TEXT)
     if method not in routes[path]:
-        raise Answer(405, b"405 method not allowed", TEXT)
+        raise FakeResponse(405, b"405 method not allowed", TEXT)
 
 
-def chat_of(raw: bytes, models: Models) -> tuple[Body, Model]:
+def chat_of(raw: bytes, models: FakeModels) -> tuple[Body, FakeModel]:
     """A request to ``/api/chat``, and the model that it is for.
 
     Raises:
-        Answer: it is no such request, or nothing that this model can do.
+        FakeResponse: it is no such request, or nothing that this model can do.
     """
     body = body_of(raw)
     check_fields(body)
@@ -107,23 +107,23 @@ def chat_of(raw: bytes, models: Models) -> tuple[Body, Model]:
     return body, model
 
 
-def shown_model(raw: bytes, models: Models) -> Model:
+def shown_model(raw: bytes, models: FakeModels) -> FakeModel:
     """The model that a request to ``/api/show`` is for; refusals name it with its tag.
 
     Raises:
-        Answer: it names none, or there is none of that name.
+        FakeResponse: it names none, or there is none of that name.
     """
-    return _model_of(body_of(raw), models, Models.full)
+    return _model_of(body_of(raw), models, FakeModels.full)
 
 
-def _model_of(body: Body, models: Models, told: Callable[[str], str] = str) -> Model:
+def _model_of(body: Body, models: FakeModels, told: Callable[[str], str] = str) -> FakeModel:
     name = body.get("model") or body.get("name")
     if not name:
-        raise Answer(400, "model is required")
+        raise FakeResponse(400, "model is required")
     model = models.named(str(name))
     if model is None:
-        missing = Answer(404, f"model '{told(name)}' not found")
-        raise missing if is_name(name) else Answer(400, "invalid model name")
+        missing = FakeResponse(404, f"model '{told(name)}' not found")
+        raise missing if is_name(name) else FakeResponse(400, "invalid model name")
     return model
 
 
@@ -132,36 +132,38 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-def named_model(name: str, models: Models) -> Model:
+def named_model(name: str, models: FakeModels) -> FakeModel:
     """The model of that name, where a name that none can have is just missing.
 
     Raises:
-        Answer: there is none.
+        FakeResponse: there is none.
     """
     model = models.named(name) if is_name(name) else None
     if model is None:
-        raise Answer(404, f"model '{name}' not found")
+        raise FakeResponse(404, f"model '{name}' not found")
     return model
 
 
-def _check_abilities(body: Body, model: Model) -> None:
+def _check_abilities(body: Body, model: FakeModel) -> None:
     name = body["model"]
     if body.get("messages"):
         if "completion" not in model.capabilities:
-            raise Answer(400, f'"{name}" does not support chat')
+            raise FakeResponse(400, f'"{name}" does not support chat')
         if body.get("tools") and "tools" not in model.capabilities:
-            raise Answer(400, f"registry.ollama.ai/library/{model.name} does not support tools")
+            raise FakeResponse(
+                400, f"registry.ollama.ai/library/{model.name} does not support tools"
+            )
     check_thinking(body, model)
 
 
-def check_thinking(body: Body, model: Model) -> None:
+def check_thinking(body: Body, model: FakeModel) -> None:
     """Refuse thinking where a model cannot.
 
     Raises:
-        Answer: it cannot, and is asked to.
+        FakeResponse: it cannot, and is asked to.
     """
     if body.get("think") and "thinking" not in model.capabilities:
-        raise Answer(400, f'"{body["model"]}" does not support thinking')
+        raise FakeResponse(400, f'"{body["model"]}" does not support thinking')
 
 
 def unloads(body: Body) -> bool:
@@ -169,12 +171,12 @@ def unloads(body: Body) -> bool:
     return duration_of(body.get("keep_alive")) == 0
 
 
-def thinks(body: Body, model: Model) -> bool:
+def thinks(body: Body, model: FakeModel) -> bool:
     """Whether thinking is sent: it is unless it was not wanted, also where nobody asked."""
     return body.get("think") is not False and "thinking" in model.capabilities
 
 
-def window_of(body: Body, model: Model) -> int:
+def window_of(body: Body, model: FakeModel) -> int:
     """The context window that a request wants, in tokens."""
     wanted = int((body.get("options") or {}).get("num_ctx") or model.num_ctx or model.window)
     return min(max(wanted, SMALLEST_WINDOW), model.context_length or wanted)
@@ -190,7 +192,7 @@ def check_fits(body: Body, tokens: int, window: int) -> None:
     """Refuse a prompt that does not fit and must not be cut.
 
     Raises:
-        Answer: with the numbers, in the words of the process that runs the model.
+        FakeResponse: with the numbers, in the words of the process that runs the model.
     """
     if body.get("truncate") is not False or tokens <= window:
         return
@@ -199,4 +201,4 @@ def check_fits(body: Body, tokens: int, window: int) -> None:
         '(%d tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":%d,'
         '"n_ctx":%d}}'
     )
-    raise Answer(400, text % (tokens, window, tokens, window), BARE_JSON)
+    raise FakeResponse(400, text % (tokens, window, tokens, window), BARE_JSON)

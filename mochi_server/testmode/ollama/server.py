@@ -15,10 +15,10 @@ from ..models import listed_models, model_info
 from ..reply import compose_async, prompt_tokens
 from ..schema_example import NoExample
 from ..script import BadScript
-from .answers import BARE_JSON, NDJSON, Answer, Body, encoded
-from .chat import OllamaWords, joined, last_line, reply_request
+from .answers import BARE_JSON, NDJSON, Body, FakeResponse, encoded
+from .chat import OllamaStream, joined, last_line, reply_request
 from .generate import Generation, generate_of
-from .models import Model, Models
+from .models import FakeModel, FakeModels
 from .pulls import pulled
 from .rules import (
     BEYOND_CHAT,
@@ -51,9 +51,9 @@ PREFLIGHT: Final = {
 }
 
 
-def _model(name: str) -> Model:
+def _model(name: str) -> FakeModel:
     info = model_info(name.removesuffix(":latest"))
-    return Model(
+    return FakeModel(
         name,
         capabilities=["embedding"] if name == EMBEDS else list(info.capabilities),
         context_length=info.context_length,
@@ -94,8 +94,8 @@ class FakeOllama:
         """
         self._pace = words_per_second
         self._cancel = cancel_after_words
-        listed = [*(Models.full(model.name) for model in listed_models()), EMBEDS]
-        self._models = Models(map(_model, listed), others=_model)
+        listed = [*(FakeModels.full(model.name) for model in listed_models()), EMBEDS]
+        self._models = FakeModels(map(_model, listed), others=_model)
 
     def application(self, *, on_loopback: bool = True) -> web.Application:
         """An application to serve.
@@ -112,7 +112,7 @@ class FakeOllama:
                     return web.Response(status=204, headers=PREFLIGHT)
                 check_route(request.method, request.path, {**ROUTES, **BEYOND_CHAT})
                 response: web.StreamResponse = await handler(request)
-            except Answer as refusal:
+            except FakeResponse as refusal:
                 return _sent(refusal)
             except ConnectionResetError:  # nobody is there to hear it
                 return web.Response()
@@ -134,26 +134,26 @@ class FakeOllama:
 
     async def _tags(self, request: web.Request) -> web.Response:
         del request
-        return _sent(Answer(200, self._models.tags()))
+        return _sent(FakeResponse(200, self._models.tags()))
 
     async def _ps(self, request: web.Request) -> web.Response:
         del request
-        return _sent(Answer(200, self._models.ps()))
+        return _sent(FakeResponse(200, self._models.ps()))
 
     async def _show(self, request: web.Request) -> web.Response:
-        return _sent(Answer(200, shown_model(await request.read(), self._models).shown()))
+        return _sent(FakeResponse(200, shown_model(await request.read(), self._models).shown()))
 
     async def _embed(self, request: web.Request) -> web.Response:
-        return _sent(Answer(200, embedded(await request.read(), self._models)))
+        return _sent(FakeResponse(200, embedded(await request.read(), self._models)))
 
     async def _embeddings(self, request: web.Request) -> web.Response:
-        return _sent(Answer(200, embedding(await request.read(), self._models)))
+        return _sent(FakeResponse(200, embedding(await request.read(), self._models)))
 
     async def _pull(self, request: web.Request) -> web.Response:
         lines, streams = pulled(await request.read(), self._models)
         if streams:
-            return _sent(Answer(200, b"".join(map(encoded, lines)), NDJSON))
-        return _sent(Answer(200, lines[-1]))
+            return _sent(FakeResponse(200, b"".join(map(encoded, lines)), NDJSON))
+        return _sent(FakeResponse(200, lines[-1]))
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -164,33 +164,33 @@ class FakeOllama:
         return await self._reply(request, *generate_of(raw, self._models), Generation())
 
     async def _reply(
-        self, request: web.Request, body: Body, model: Model, told: _Told
+        self, request: web.Request, body: Body, model: FakeModel, told: _Told
     ) -> web.StreamResponse:
         window = window_of(body, model)
         model.runner.loaded = None if unloads(body) else window
         if not body.get("messages"):
             reason = "load" if model.runner.loaded else "unload"
             line = last_line(body["model"], {"content": ""}, reason)
-            return _sent(Answer(200, _last(told, line)))
+            return _sent(FakeResponse(200, _last(told, line)))
         check_fits(body, prompt_tokens(body["messages"], body.get("tools") or ()), window)
         asked = reply_request(body, thinks=thinks(body, model), window=window)
         try:
             chunks = await compose_async(asked, self._cancel, size=len(await request.read()))
         except BadScript as problem:
-            raise Answer(400, str(problem)) from problem
+            raise FakeResponse(400, str(problem)) from problem
         except NoExample as problem:
-            raise Answer(500, "invalid JSON schema in format") from problem
-        words = OllamaWords(body["model"])
+            raise FakeResponse(500, "invalid JSON schema in format") from problem
+        words = OllamaStream(body["model"])
         async with aclosing(paced(chunks, self._pace)) as said:
             first = await first_audible(said)
             if isinstance(first, Abort) and first.failure is not None:
-                raise Answer(first.failure.status, first.failure.message)
+                raise FakeResponse(first.failure.status, first.failure.message)
             if body.get("stream", True):
                 return await _stream(request, first, said, words, told)
             return await _whole(request, first, said, words, told)
 
 
-def _sent(answer: Answer) -> web.Response:
+def _sent(answer: FakeResponse) -> web.Response:
     headers = {"Content-Type": answer.content_type} if answer.content_type else {}
     return web.Response(status=answer.status, body=answer.body, headers=headers)
 
@@ -217,7 +217,7 @@ async def _stream(
     request: web.Request,
     first: ScriptedChunk,
     rest: AsyncGenerator[ScriptedChunk, None],
-    words: OllamaWords,
+    words: OllamaStream,
     told: _Told,
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
@@ -228,7 +228,7 @@ async def _stream(
             break
         for line in words.encode(chunk):
             if "error" in line and not response.prepared:
-                raise Answer(_status_of(chunk), line["error"], BARE_JSON)
+                raise FakeResponse(_status_of(chunk), line["error"], BARE_JSON)
             for found in told(line):
                 await response.prepare(request)
                 await response.write(encoded(found))
@@ -245,7 +245,7 @@ async def _whole(
     request: web.Request,
     first: ScriptedChunk,
     rest: AsyncGenerator[ScriptedChunk, None],
-    words: OllamaWords,
+    words: OllamaStream,
     told: _Told,
 ) -> web.Response:
     lines: list[Body] = []
@@ -255,8 +255,8 @@ async def _whole(
             break
         lines += words.encode(chunk)
         if lines and "error" in lines[-1]:
-            raise Answer(_status_of(chunk), lines[-1]["error"])
-    return _sent(Answer(200, _last(told, joined(lines)) if lines else {}))
+            raise FakeResponse(_status_of(chunk), lines[-1]["error"])
+    return _sent(FakeResponse(200, _last(told, joined(lines)) if lines else {}))
 
 
 async def _from(
@@ -278,12 +278,12 @@ def _hangs_up(request: web.Request, chunk: ScriptedChunk) -> bool:
 
 async def _root(request: web.Request) -> web.Response:
     del request
-    return _sent(Answer(200, b"Ollama is running", "text/plain; charset=utf-8"))
+    return _sent(FakeResponse(200, b"Ollama is running", "text/plain; charset=utf-8"))
 
 
 async def _version(request: web.Request) -> web.Response:
     del request
-    return _sent(Answer(200, {"version": VERSION}))
+    return _sent(FakeResponse(200, {"version": VERSION}))
 
 
 def serve(sock: socket.socket, fake: FakeOllama, ready: Callable[[], object]) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from ..lorem import numbers
 from ..reply import tokens_of
-from .answers import Answer, Body
+from .answers import Body, FakeResponse
 from .chat import NANOSECONDS
 from .fields import Fields, body_of, check_kinds, check_options
-from .models import Model, Models
+from .models import FakeModel, FakeModels
 from .rules import named_model, window_of
 
 DIMENSIONS: Final = 64
@@ -37,11 +37,11 @@ def vector_of(text: str, dimensions: int = 0) -> list[float]:
     return [round(x / length, 9) for x in found]
 
 
-def embedded(raw: bytes, models: Models) -> Body:
+def embedded(raw: bytes, models: FakeModels) -> Body:
     """The answer of ``/api/embed``.
 
     Raises:
-        Answer: the request cannot be answered so.
+        FakeResponse: the request cannot be answered so.
     """
     body = body_of(raw, "api.EmbedRequest")
     check_kinds(body, _EMBED, "EmbedRequest")
@@ -64,27 +64,27 @@ def embedded(raw: bytes, models: Models) -> Body:
 def _texts(given: Any) -> list[str]:  # noqa: ANN401 - any JSON
     texts = [] if given in (None, "") else given if isinstance(given, list) else [given]
     if not all(isinstance(text, str) for text in texts):
-        raise Answer(400, "invalid input type")
+        raise FakeResponse(400, "invalid input type")
     return texts
 
 
-def _window(body: Body, model: Model, text: str) -> int:
+def _window(body: Body, model: FakeModel, text: str) -> int:
     window = window_of(body, model)
     if body.get("truncate") is False and tokens_of(text) > window:
-        raise Answer(400, "the input length exceeds the context length")
+        raise FakeResponse(400, "the input length exceeds the context length")
     return window
 
 
-def embedding(raw: bytes, models: Models) -> Body:
+def embedding(raw: bytes, models: FakeModels) -> Body:
     """The answer of the older ``/api/embeddings``.
 
     Raises:
-        Answer: the request cannot be answered so.
+        FakeResponse: the request cannot be answered so.
     """
     body = body_of(raw, "api.EmbeddingRequest")
     check_kinds(body, _EMBEDDINGS, "EmbeddingRequest")
     if not body.get("model"):
-        raise Answer(400, "model is required")
+        raise FakeResponse(400, "model is required")
     named_model(body["model"], models)
     check_options(body.get("options") or {})
     return {"embedding": vector_of(body["prompt"]) if body.get("prompt") else []}

@@ -11,7 +11,7 @@ import pytest
 
 from mochi_server.testmode.ollama.answers import as_go_reads, encoded
 from mochi_server.testmode.ollama.chat import CREATED, called, last_line, line
-from mochi_server.testmode.ollama.models import Model
+from mochi_server.testmode.ollama.models import FakeModel
 from mochi_server.testmode.ollama.rules import check_host, check_origin
 from tests.support.fake_ollama import FIXTURES, FakeOllama, default_models
 from tests.support.own_services import standing_in
@@ -114,7 +114,7 @@ def without(entry: dict[str, Any], *keys: str) -> list[tuple[str, Any]]:
 
 
 def test_models_are_listed_as_recorded():
-    cloud = Model(
+    cloud = FakeModel(
         "gpt-oss:120b-cloud",
         capabilities=["completion", "thinking", "tools"],
         remote_host="https://ollama.com:443",
@@ -130,7 +130,7 @@ def test_models_are_listed_as_recorded():
 
 
 def test_loaded_models_are_told_of_as_recorded():
-    model = Model("qwen3:14b", size=11_476_198_565, loaded=8192)
+    model = FakeModel("qwen3:14b", size=11_476_198_565, loaded=8192)
     [entry] = json.loads(FIXTURES["ps"]["body"])["models"]
     assert without(model.running(), "digest") == without(entry, "digest")
 
