@@ -44,7 +44,7 @@ def test_the_blocks_that_are_shown_are_scripts() -> None:
 
 
 def test_every_helper_is_shown_and_the_calls_that_are_shown_work() -> None:
-    table = rows(section(TEST_A_FRONT_END, "## What to order"))
+    table = rows(section(TEST_A_FRONT_END, "## Instructions for a reply"))
     shown = [text for row in table for text in codes(row[0])]
     for text in shown:
         item = eval(text, vars(testing))
