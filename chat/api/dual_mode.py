@@ -28,10 +28,12 @@ from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
 from mochi_server.chat import StoredMessages
+from mochi_server.chat.turn import log_failure
 from mochi_server.core.aio import run_to_completion
-from mochi_server.core.ids import new_uuid
+from mochi_server.core.ids import new_run_id, new_uuid
 from mochi_server.errors import (
     MochiError,
+    ProviderError,
     SessionBusy,
     SessionExists,
     SessionNotFound,
@@ -93,7 +95,11 @@ async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -
             "There is no such session, and a new one needs a model.",
             details={"session_id": payload.session_id},
         )
-    await runtime.providers.show_model(payload.model)
+    try:
+        await runtime.providers.show_model(payload.model)
+    except ProviderError as error:
+        log_failure(session_id, new_run_id(), payload.model, error)
+        raise
     made = []
 
     async def create(model: str) -> None:

@@ -1,6 +1,6 @@
-"""The log of a turn: numbered events, and whoever reads them at its own speed.
+"""The log of a turn: numbered events, read by any number of readers at their own speed.
 
-So a slow or vanished client never holds the model, and several wires can watch one turn.
+A slow or vanished client never holds the model, and several wires can watch one turn.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from ..errors import MochiError
 from ..protocol.events import AgentDelta, ContentDelta, Event, ThinkingDelta
 
 FOLD = 32
-"""Events that everybody has read are folded in blocks of this many."""
+"""Number of read events that are folded at a time."""
 FOLDED_TEXT = 4096
-"""Characters; a folded delta that has so many grows no more."""
+"""Characters after which a folded delta grows no more."""
+
+_DELTAS = (ContentDelta, ThinkingDelta, AgentDelta)
 
 
 class TurnLog:
@@ -32,12 +34,13 @@ class TurnLog:
         self._folded: list[tuple[int, Event]] = []
         self._events: list[Event] = []
         self._first = 1
+        """Number of the first event that is not folded."""
         self._readers: list[LogReader] = []
         self.closed = False
         self.error: MochiError | None = None
-        """Why the turn failed, once it is closed."""
+        """Why the turn failed, once the log is closed."""
         self.on_abandoned: asyncio.Task[None] | None = None
-        """The task to cancel when the last reader leaves."""
+        """Task to cancel when the last reader leaves."""
 
     @property
     def end(self) -> int:
@@ -55,7 +58,7 @@ class TurnLog:
             reader.wake()
 
     def close(self, error: MochiError | None = None) -> None:
-        """No event follows; readers end when they have read what is there."""
+        """Take no more events; readers end when they have read all."""
         self.closed = True
         self.error = error
         self.on_abandoned = None
@@ -63,21 +66,21 @@ class TurnLog:
             reader.wake()
 
     def reader(self) -> LogReader:
-        """A new reader, from the first event on; ``leave()`` it when done."""
+        """Return a new reader at the first event; call its ``leave()`` when done."""
         reader = LogReader(self)
         self._readers.append(reader)
         return reader
 
     def since(self, position: int) -> list[tuple[int, Event]]:
-        """Every event from this number on, as pairs of number and event."""
+        """Return all events from this number on, each with its number."""
         if position >= self._first:  # the common case: a reader that keeps up
             return list(enumerate(self._events[position - self._first :], position))
-        found = [pair for pair in self._folded if pair[0] >= position]
-        found.extend(enumerate(self._events, self._first))
-        return found
+        events = [pair for pair in self._folded if pair[0] >= position]
+        events.extend(enumerate(self._events, self._first))
+        return events
 
     def forget_reader(self, reader: LogReader, *, abandon: bool) -> None:
-        """The reader has left; without any reader the turn is not wanted any more."""
+        """Remove a reader; after the last one the turn is cancelled, if readers abandon it."""
         self._readers.remove(reader)
         if not abandon:
             self.on_abandoned = None
@@ -85,20 +88,20 @@ class TurnLog:
             cancel_once_begun(self.on_abandoned)
 
     def fold(self) -> None:
-        """Fold what all readers have read, when it is worth it."""
+        """Fold the events that all readers have read, if they are enough."""
         if len(self._events) < FOLD:
             return
         count = min((reader.position for reader in self._readers), default=self.end) - self._first
         if count < FOLD:
             return
-        fold_into(self._folded, self._events[:count], self._first)
+        _fold_into(self._folded, self._events[:count], self._first)
         del self._events[:count]
         self._first += count
 
 
-def fold_into(folded: list[tuple[int, Event]], block: list[Event], first: int) -> None:
-    """Add the events, neighbouring deltas of one kind as one, numbered by the last of them."""
-    for voice, group in groupby(enumerate(block, first), key=lambda pair: _voice(pair[1])):
+def _fold_into(folded: list[tuple[int, Event]], events: list[Event], first: int) -> None:
+    """Add events; neighbouring deltas of one kind become one with the number of the last."""
+    for key, group in groupby(enumerate(events, first), key=lambda pair: _text_key(pair[1])):
         pairs = list(group)
         last = pairs[-1][1]
         if not isinstance(last, _DELTAS):
@@ -108,7 +111,7 @@ def fold_into(folded: list[tuple[int, Event]], block: list[Event], first: int) -
         before = folded[-1][1] if folded else None
         if (
             isinstance(before, _DELTAS)
-            and _voice(before) == voice
+            and _text_key(before) == key
             and len(before.content) < FOLDED_TEXT
         ):
             folded.pop()
@@ -116,11 +119,8 @@ def fold_into(folded: list[tuple[int, Event]], block: list[Event], first: int) -
         folded.append((pairs[-1][0], replace(last, content=text)))
 
 
-_DELTAS = (ContentDelta, ThinkingDelta, AgentDelta)
-
-
-def _voice(event: Event) -> tuple[type[Event], str | None]:
-    """Whose text an event carries on."""
+def _text_key(event: Event) -> tuple[type[Event], str | None]:
+    """Return the kind of the event and its agent: equal for deltas of the same text."""
     return type(event), event.agent_call_id if isinstance(event, AgentDelta) else None
 
 
@@ -138,25 +138,25 @@ class LogReader:
         """Number of the next event to read."""
 
     def wake(self) -> None:
-        """Let a waiting ``next()`` look again."""
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
+        """Let a waiting ``next()`` look for events again."""
+        if (waiter := self._waiter) is not None and not waiter.done():
             waiter.set_result(None)
 
     def poke(self) -> None:
-        """Let ``next()`` return with nothing, so that its caller can send a sign of life."""
+        """Let ``next()`` return an empty list, so that its caller can send a sign of life."""
         self._poked = True
         self.wake()
 
     async def next(self) -> list[tuple[int, Event]] | None:
-        """All events that are there and not yet read, at least one; None at the end.
+        """Wait for events that are not yet read, and return all of them with their numbers.
 
-        An empty list after ``poke()``; None after ``leave()``.
+        Returns:
+            At least one event; none after ``poke()``; None at the end or after ``leave()``.
         """
         log = self._log
         while not self._left:
             if batch := log.since(self.position):
-                self.position = log.end
+                self.position = batch[-1][0] + 1
                 log.fold()
                 return batch
             if log.closed:
@@ -174,7 +174,8 @@ class LogReader:
     def leave(self, *, abandon: bool = True) -> None:
         """Stop reading; may be called again.
 
-        The last reader that leaves cancels the turn, unless it does not ``abandon`` it.
+        Args:
+            abandon: Whether the turn is cancelled if this is its last reader.
         """
         if not self._left:
             self._left = True

@@ -1,8 +1,11 @@
-"""One turn: a user's message until the model has nothing more to say, as events.
+"""A turn: a user's message until the model has nothing more to say; and the turns that run.
 
 The order in which things reach the disk: the user message before the model is called, the
 assistant message before its calls run, all results of a round in one write, the final message
 before ``message_complete``. What came before a cut is kept and marked as interrupted.
+
+Each turn is a task that writes a log. Anyone with the session's id can stop it, and the last reader
+that leaves its log cancels it.
 """
 
 from __future__ import annotations
@@ -23,36 +26,40 @@ from .log import TurnLog, cancel_once_begun
 from .reply import Reply
 from .tool_calls import ToolCalls
 
+logger = logging.getLogger(__name__)
+
+SAVE_SECONDS = 3.0
+"""Seconds for the saves of turns that were ended, on top of any limit."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Turn:
-    """A turn that is allowed to run: everything was checked, and the session is claimed."""
+    """A turn that may run: everything was checked, and the session is claimed."""
 
     run_id: str
     conversation: Conversation
     calls: ToolCalls
     max_rounds: int
-    """Times that tools may run; then the model has to answer without."""
+    """Rounds of tool calls; after them the model has to answer without."""
     claim: AsyncExitStack
 
     @property
     def session_id(self) -> str:
-        """Whose turn it is."""
         return self.conversation.session_id
 
     @property
     def model(self) -> str:
-        """The full name of the model that is asked."""
+        """The full name of the model."""
         return self.conversation.model.full_name
 
     async def release(self) -> None:
-        """Give the claim back; may be called again."""
+        """Give the session back; may be called again."""
         await self.claim.aclose()
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
-        """The turn; events that come together are handed on together.
+        """Run the turn; yield its events, those that come together in one list.
 
-        Closing it, or cancelling its task, keeps what came so far.
+        Closing the generator, or cancelling its task, keeps what came so far.
 
         Raises:
             MochiError: the turn failed; what came so far is kept.
@@ -71,13 +78,13 @@ class Turn:
                 yield [await self._finish(reply, exhausted=exhausted)]
                 return
             rounds += 1
-            async with aclosing(conversation.run_calls(reply, self.calls)) as steps:
-                async for events in steps:
+            async with aclosing(conversation.run_calls(reply, self.calls)) as batches:
+                async for events in batches:
                     yield events
             yield [ToolContinuationStart()]
 
     async def _finish(self, reply: Reply, *, exhausted: bool) -> MessageComplete:
-        """Store the final message and say so.
+        """Store the final message.
 
         Raises:
             ProviderError: the model said nothing that a person could read.
@@ -98,32 +105,18 @@ class Turn:
         )
 
 
-logger = logging.getLogger(__name__)
-
-SAVE_SECONDS = 3.0
-"""For the saves of turns that were ended, on top of any limit."""
-
-
-class Runnable(Protocol):
-    """What the registry runs: a generator of events, and what to give back after it."""
+class RunnableTurn(Protocol):
+    """What the registry needs of a turn; see :class:`Turn`."""
 
     @property
-    def session_id(self) -> str:
-        """Whose turn it is."""
-
+    def session_id(self) -> str: ...
     @property
-    def run_id(self) -> str:
-        """The id of this turn."""
-
+    def run_id(self) -> str: ...
     @property
-    def model(self) -> str:
-        """The full name of the model that is asked."""
+    def model(self) -> str: ...
 
-    def events(self) -> AsyncGenerator[list[Event], None]:
-        """The turn, as events in batches; iterated once."""
-
-    async def release(self) -> None:
-        """Give back what the turn holds; may be called again."""
+    def events(self) -> AsyncGenerator[list[Event], None]: ...
+    async def release(self) -> None: ...
 
 
 class TurnRegistry:
@@ -131,7 +124,7 @@ class TurnRegistry:
 
     def __init__(self) -> None:
         self._running: dict[str, tuple[asyncio.Task[None], TurnLog]] = {}
-        self._stopping: dict[str, MochiError] = {}
+        self._stop_reasons: dict[str, MochiError] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -147,12 +140,12 @@ class TurnRegistry:
             raise ShuttingDown
 
     def log_of(self, session_id: str) -> TurnLog | None:
-        """The log of the session's running turn."""
+        """Return the log of the session's running turn."""
         running = self._running.get(session_id)
         return running[1] if running else None
 
-    def start(self, turn: Runnable) -> TurnLog:
-        """Run the turn; it ends by itself, by ``stop``, or when its last reader leaves."""
+    def start(self, turn: RunnableTurn) -> TurnLog:
+        """Run the turn until it ends, is stopped, or its last reader leaves."""
         log = TurnLog()
         task = asyncio.get_running_loop().create_task(self._run(turn, log))
         self._running[turn.session_id] = (task, log)
@@ -162,35 +155,35 @@ class TurnRegistry:
         return log
 
     def stop(self, session_id: str, reason: MochiError) -> bool:
-        """End the session's turn with an error; what it has so far is kept."""
+        """End the session's turn with an error and keep what it has; return whether one ran."""
         running = self._running.get(session_id)
         if running is None:
             return False
-        self._stopping.setdefault(session_id, reason)
+        self._stop_reasons.setdefault(session_id, reason)
         cancel_once_begun(running[0])
         return True
 
     def stop_all(self) -> None:
-        """Take no new turns and end the running ones: the server is stopping."""
+        """Refuse new turns and end the running ones: the server is stopping."""
         self._closed = True
         for session_id in list(self._running):
             self.stop(session_id, ShuttingDown())
 
     async def wait_closed(self, seconds: float) -> None:
-        """Wait until no turn runs, at most that long and ``SAVE_SECONDS``."""
+        """Wait until no turn runs, for at most so many seconds and ``SAVE_SECONDS``."""
         tasks = [task for task, _ in self._running.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds + SAVE_SECONDS)
 
-    async def _run(self, turn: Runnable, log: TurnLog) -> None:
-        """Everything that can happen to a turn ends in its log."""
+    async def _run(self, turn: RunnableTurn, log: TurnLog) -> None:
+        """Write the turn's events, and whatever ends it, into its log."""
         error: MochiError | None = None
         try:
             async with aclosing(turn.events()) as batches:
                 async for events in batches:
                     log.extend(events)
         except asyncio.CancelledError:
-            error = self._stopping.get(turn.session_id)
+            error = self._stop_reasons.get(turn.session_id)
             if error is None:
                 logger.info("Turn interrupted, its last reader has left: %s", _labels_of(turn))
                 raise
@@ -204,14 +197,14 @@ class TurnRegistry:
         finally:
             await self._end(turn, log, error)
 
-    async def _end(self, turn: Runnable, log: TurnLog, error: MochiError | None) -> None:
+    async def _end(self, turn: RunnableTurn, log: TurnLog, error: MochiError | None) -> None:
         """Free the session first: who sees ``done`` may send the next message at once."""
         log.on_abandoned = None
         try:
             await turn.release()
         finally:
             self._running.pop(turn.session_id, None)
-            self._stopping.pop(turn.session_id, None)
+            self._stop_reasons.pop(turn.session_id, None)
             if error is not None:
                 log.append(ErrorEvent.of(error))
             log.append(Done(session_id=turn.session_id))
@@ -222,15 +215,12 @@ def _labels(session_id: str, run_id: str, model: str) -> str:
     return f"session={session_id} run={run_id} model={one_line(model)}"
 
 
-def _labels_of(turn: Runnable) -> str:
+def _labels_of(turn: RunnableTurn) -> str:
     return _labels(turn.session_id, turn.run_id, turn.model)
 
 
 def log_failure(session_id: str, run_id: str, model: str, error: MochiError) -> None:
-    """Log that a turn failed, in one line with the error's message.
-
-    The client gets the same message; secrets of providers are removed from it already.
-    """
+    """Log that a turn failed, in one line with the message that the client gets."""
     logger.warning(
         "Turn failed: %s code=%s: %s",
         _labels(session_id, run_id, model),

@@ -68,6 +68,21 @@ async def test_a_turn_whose_model_server_is_gone_is_one_warning_too(tmp_path: Pa
     assert re.match(f"Turn failed: session={session} {RUN} model=qwen3:14b code=OLLAMA_", words)
 
 
+async def test_a_first_message_whose_model_server_is_gone_is_one_warning_too(tmp_path: Path):
+    """No session can be made for it: there is no turn yet."""
+    async with AsyncExitStack() as stack:
+        ollama = await stack.enter_async_context(FakeOllama())
+        async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+            await stack.aclose()
+            body = {"message": "Hi", "session_id": "mine", "model": "qwen3:14b"}
+            status, _ = await server.post("/chat", body)
+            assert status == 502
+            await server.saw("Turn failed")
+            [(level, _, words)] = lines(server, "mochi_server.chat.turn")
+    assert level == "WARNING"
+    assert re.match(f"Turn failed: session=mine {RUN} model=qwen3:14b code=OLLAMA_", words)
+
+
 async def test_turns_that_are_cut_are_told_at_info(tmp_path: Path, ollama: FakeOllama):
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
         gate = asyncio.Event()  # never set: the model says a word and goes on thinking
