@@ -1,7 +1,6 @@
-"""One session and its model: ask, and store what comes of it.
+"""One session and its model: ask the model, and store what comes of it.
 
-Turns of people and the work of agents are two loops over this. It tries once more when the prompt
-was too long after all, and keeps what came before a cut.
+Turns of people and the work of agents are two loops over this.
 """
 
 from __future__ import annotations
@@ -20,22 +19,28 @@ from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService, learn_window
 from ..services.history import objects
-from ..services.requests import NO_EXTRAS, ChatModel, RequestBuilder, RequestExtras, RequestLimits
+from ..services.requests import (
+    NO_EXTRAS,
+    ChatModel,
+    RequestBuilder,
+    RequestExtras,
+    RequestLimits,
+)
 from ..sessions import ChatSession, SessionManager
 from ..sessions.session import encode_messages
 from .reply import Reply
 from .tool_calls import Results, ToolCalls, interrupted, unanswered
 
 MANY_MESSAGES = 200
-"""More of them are encoded in a thread."""
+"""Number of messages above which they are encoded in a thread."""
 
 StoredMessages = deque[AssistantMessage | ToolMessage]
-"""What a turn has stored, for a reader who wants whole messages and takes them out."""
+"""Messages that a turn has stored; a reader who wants whole messages takes them out."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Conversation:
-    """Asks one model about one session, whose claim the caller holds."""
+    """Asks one model about one session, which the caller has claimed."""
 
     session_id: str
     session: ChatSession | None
@@ -44,23 +49,24 @@ class Conversation:
     requests: RequestBuilder
     sessions: SessionManager
     preempt: Callable[[str, str], None]
-    """Called with model and session before each request: background work on the server yields."""
+    """Called with model and session before each request, to stop background work on the server."""
     stored_messages: StoredMessages | None
-    """Gets every message that is stored, before the events that follow from it are there."""
+    """Gets every message that is stored, before the events that follow from it."""
 
     async def ask(
         self, reply: Reply, extras: RequestExtras = NO_EXTRAS
     ) -> AsyncGenerator[list[Event], None]:
-        """Ask the model; its deltas in batches, all of its reply in ``reply``.
+        """Ask the model; yield its deltas in batches and collect all of its reply in ``reply``.
 
         A prompt that turns out too long is tried once more, with a larger window or less history,
-        where there is either.
-        What came before an error or a cancellation is stored, marked as interrupted.
+        where there is either. What came before an error or a cancellation is stored, marked as
+        interrupted.
 
         Raises:
             MochiError: the model gave no whole reply.
         """
         retried = False
+        longest = self.requests.limits.max_reply_bytes
         self.preempt(self.model.full_name, self.session_id)
         request = await self._request(extras)
         while True:
@@ -70,7 +76,8 @@ class Conversation:
                     async for chunks in batches:
                         if deltas := reply.add(chunks):
                             yield deltas
-                        self._check_size(reply)
+                        if reply.size > longest:
+                            raise self._too_long(longest)
             except BaseException as error:
                 if isinstance(error, ContextOverflow) and reply.is_blank and not retried:
                     retried, before = True, self.requests.extent
@@ -78,12 +85,18 @@ class Conversation:
                     request = await self._request(extras)
                     if self.requests.extent != before:
                         continue
-                await self._keep_partial(reply)
+                await self._store_partial(reply)
                 raise
             return
 
+    def _too_long(self, longest: float) -> ProviderError:
+        return ProviderError(
+            f"The model's reply is longer than {longest / 10**6:g} MB (MOCHI_MAX_REPLY_MB).",
+            details={"model": self.model.full_name, "incomplete": True},
+        )
+
     async def run_calls(self, reply: Reply, calls: ToolCalls) -> AsyncGenerator[list[Event], None]:
-        """Store what the model said, do what it asked, store all results in one write."""
+        """Store the reply, run its calls as events, store all results in one write."""
         results: Results = [None] * len(reply.calls)
         try:
             await self.store(reply.message(self.model.full_name))
@@ -91,58 +104,34 @@ class Conversation:
             await self.store(*interrupted(reply.calls, results))
             raise
         try:
-            async with aclosing(calls.run(reply.calls, results)) as steps:
-                async for events in steps:
+            async with aclosing(calls.run(reply.calls, results)) as batches:
+                async for events in batches:
                     yield events
         finally:
             await self.store(*interrupted(reply.calls, results))
 
     async def finish(self, reply: Reply) -> AssistantMessage:
-        """Store a reply without calls.
+        """Store a reply without calls and return its message.
 
         Raises:
             ProviderError: the model said nothing that a person could read.
         """
+        message = reply.message(self.model.full_name)
         if reply.is_empty:
             if not reply.is_blank:
-                await self.store(reply.message(self.model.full_name))
+                await self.store(message)
             reason = reply.finish.reason if reply.finish else None
             raise ProviderError(
                 "The model ended its reply without any text.",
                 details={"model": self.model.full_name, "finish_reason": reason},
             )
-        message = reply.message(self.model.full_name)
         await self.store(message)
         self.requests.learn(message)
         return message
 
     async def store(self, *messages: AssistantMessage | ToolMessage) -> None:
-        """Append, to the end even when the client leaves meanwhile."""
+        """Append messages to the session, also if the caller is cancelled meanwhile."""
         await run_to_completion(self._append(messages))
-
-    def _check_size(self, reply: Reply) -> None:
-        """End a reply of which enough has come.
-
-        Raises:
-            ProviderError: it is larger than ``MOCHI_MAX_REPLY_MB``.
-        """
-        most = self.requests.limits.max_reply_mb
-        if most is not None and reply.size > most * 10**6:
-            raise ProviderError(
-                f"The model's reply is longer than {most:g} MB (MOCHI_MAX_REPLY_MB).",
-                details={"model": self.model.full_name, "incomplete": True},
-            )
-
-    async def _request(self, extras: RequestExtras) -> ModelRequest:
-        session = self.session or await self.sessions.get(self.session_id)
-        self.session = None
-        return await self.requests.build(session, extras)
-
-    async def _keep_partial(self, reply: Reply) -> None:
-        """Store a reply that was cut off, with results for calls that will have none."""
-        if not reply.is_blank:
-            message = reply.message(self.model.full_name, interrupted=True)
-            await self.store(message, *interrupted(reply.calls, [None] * len(reply.calls)))
 
     async def _append(self, messages: tuple[AssistantMessage | ToolMessage, ...]) -> None:
         # A reply may have thousands of calls, each with its result.
@@ -156,9 +145,20 @@ class Conversation:
         if self.stored_messages is not None:
             self.stored_messages.extend(messages)
 
+    async def _request(self, extras: RequestExtras) -> ModelRequest:
+        session = self.session or await self.sessions.get(self.session_id)
+        self.session = None
+        return await self.requests.build(session, extras)
+
+    async def _store_partial(self, reply: Reply) -> None:
+        """Store a reply that was cut off, with results for its calls, which will not run."""
+        if not reply.is_blank:
+            message = reply.message(self.model.full_name, interrupted=True)
+            await self.store(message, *interrupted(reply.calls, [None] * len(reply.calls)))
+
 
 class Conversations:
-    """Opens conversations: finds the model, and gives all of them the same bounds and windows."""
+    """Opens conversations, all with the same limits and context windows."""
 
     def __init__(
         self,
@@ -168,12 +168,12 @@ class Conversations:
         limits: RequestLimits,
         preempt: Callable[[str, str], None],
     ) -> None:
-        """Open nothing yet.
+        """Keep the parts.
 
         Args:
-            providers: Whose models there are.
-            windows: What is known of the models' windows.
-            limits: For each request.
+            providers: All providers.
+            windows: The windows of their models.
+            limits: Limits of each request.
             preempt: Called with model and session before each request.
         """
         self._providers = providers
@@ -184,7 +184,7 @@ class Conversations:
     async def find_model(
         self, full_name: str, *, think: Think = False, tools: bool = False
     ) -> ChatModel:
-        """A model that is there and can do what is asked; how large it is loaded is known then.
+        """Find a model that can do what is wanted, and learn how large it is loaded.
 
         Raises:
             ThinkingNotSupported, ToolsNotSupported: it is known not to.
@@ -208,7 +208,7 @@ class Conversations:
         think: Think = False,
         stored_messages: StoredMessages | None = None,
     ) -> Conversation:
-        """A conversation about this session, as it was saved last, whose claim the caller holds."""
+        """Open a conversation about a claimed session, as it was saved last."""
         return Conversation(
             session_id=session.session_id,
             session=session,

@@ -1,4 +1,4 @@
-"""The door to conversations: open a turn, run it, read it whole or as it comes."""
+"""Opens turns, runs them, and hands their events on: as they come, or as one reply."""
 
 from __future__ import annotations
 
@@ -60,20 +60,18 @@ class ChatService:
         selected: Sequence[str] | None = None,
         stored_messages: StoredMessages | None = None,
     ) -> Turn:
-        """Check everything that can be checked, claim the session, store the user's message.
+        """Check all that can be checked, claim the session and store the user's message.
 
-        Without a message the last user message is answered again: what follows it is dropped.
-        Any error leaves the session as it was. Whoever gets the turn must ``start`` it or
-        ``release`` it. Calls that a person must confirm are waited for, or denied at once.
+        Any error leaves the session as it was. The caller must ``start`` or ``release`` the turn.
 
         Args:
-            session_id: which one.
-            message: what the person says.
-            think: whether the model thinks first.
-            wait: for confirmations.
-            model: for this turn, in the place of the session's, which stays as it is.
-            selected: tools of this turn, in the place of the session's; () for none.
-            stored_messages: gets every message as it is stored; the reader takes them out.
+            session_id: The session.
+            message: The user's message; None answers the last one again and drops what follows it.
+            think: Whether the model thinks first.
+            wait: Whether to wait for confirmations; else calls that need one are denied.
+            model: Full name of a model for this turn only; the session's if None.
+            selected: Names of the tools of this turn; those of the session if None.
+            stored_messages: Gets every message as it is stored; the reader takes them out.
 
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
@@ -132,10 +130,10 @@ class ChatService:
     async def _offered(
         self, metadata: SessionMetadata, selected: Sequence[str] | None
     ) -> dict[str, Tool]:
-        """The tools that the session enables, and the one for its agents; else those selected.
+        """Return the tools of the turn by name, the one that calls agents among them.
 
         Raises:
-            ToolNotFound: one that is selected is neither a tool nor that of the session's agents.
+            ToolNotFound: a selected one is neither a tool nor that of the session's agents.
         """
         if selected is not None and not selected:
             return {}
@@ -151,7 +149,7 @@ class ChatService:
         return tools
 
     def start(self, turn: Turn) -> TurnLog:
-        """Run the turn; read its log at once, for the last reader that leaves cancels it."""
+        """Run the turn and return its log; the last reader that leaves the log cancels the turn."""
         return self._turns.start(turn)
 
     async def stream(
@@ -197,7 +195,9 @@ class ChatService:
         model: str | None = None,
         selected: Sequence[str] | None = None,
     ) -> JSONObject:
-        """The whole reply in one piece: ``POST /chat/{id}`` in docs/reference/http-api.md.
+        """Run a turn and return the whole reply, as ``POST /chat/{id}`` answers it.
+
+        The arguments are those of ``open_turn`` (docs/reference/http-api.md).
 
         Raises:
             MochiError: what ``open_turn`` raises, or what ended the turn.
@@ -220,11 +220,11 @@ class ChatService:
         reason: str | None = None,
         arguments: JSONObject | None = None,
     ) -> JSONObject:
-        """Decide about a call: ``POST /chat/{id}/confirm-tool`` in docs/reference/http-api.md.
+        """Decide about a call, as ``POST /chat/{id}/confirm-tool`` does.
 
         Raises:
             ConfirmationNotFound, ToolConfirmationTimeout: nothing waits for this decision.
-            InvalidRequest: the changed arguments do not fit the tool; the question stays open.
+            InvalidRequest: the changed arguments do not fit the tool; the call still waits.
         """
         if approved and arguments is not None:
             for request in await self._confirmations.pending(session_id):
@@ -237,20 +237,20 @@ class ChatService:
         return {"confirmation_id": confirmation_id, "approved": approved}
 
     async def confirmations(self, session_id: str) -> list[JSONObject]:
-        """What waits for a decision: ``GET /chat/{id}/confirmations``, oldest first."""
+        """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
         return [request.payload() for request in await self._confirmations.pending(session_id)]
 
     async def _check_arguments(self, request: Confirmation, arguments: JSONObject) -> None:
-        """Refuse what the tool would not take.
+        """Refuse arguments that do not fit the tool.
 
         Raises:
-            InvalidRequest: it would not.
+            InvalidRequest: they do not.
         """
         tool = await self._agents.tool_of(request.tool_source, request.tool_name)
         if tool is None:
             tool = (await self._tools.all()).get(request.tool_name)
         if tool is None or tool.source != request.tool_source:
-            return  # gone meanwhile; the turn that asks still has it, and validates
+            return  # gone meanwhile; the waiting turn still has it, and validates
         try:
             await tool.validate(arguments)
         except (InvalidArguments, ToolFailed) as error:

@@ -1,4 +1,4 @@
-"""What is going on with a session: its model, window, tools, agents, summary."""
+"""The status of a session: its model, window, tools, agents and summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .turn import TurnRegistry
 
 
 class StatusService:
-    """Reports on sessions, also on what they name that is not there."""
+    """Reports the status of sessions, and what they name that does not exist."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class StatusService:
         self._agents = agents
 
     async def of(self, session_id: str) -> JSONObject:
-        """``GET /sessions/{id}/status`` in docs/reference/http-api.md.
+        """Return what ``GET /sessions/{id}/status`` answers (docs/reference/http-api.md).
 
         Raises:
             SessionNotFound, SessionUnreadable.
@@ -78,7 +78,7 @@ class StatusService:
         }
 
     def _missing(self, names: Sequence[str]) -> JSONObject:
-        """Why tools that a session enables could not be loaded, where that is known."""
+        """Return why some of the tools could not be loaded, by name."""
         return {
             problem.tool: problem.reason
             for problem in self._tools.problems()
@@ -86,7 +86,7 @@ class StatusService:
         }
 
     async def _context_length(self, model: str) -> int | None:
-        """The model's longest context; null when its provider does not say now."""
+        """Return the model's longest context; None if its provider does not say now."""
         try:
             return (await self._providers.show_model(model)).context_length
         except MochiError:

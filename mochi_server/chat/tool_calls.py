@@ -1,4 +1,4 @@
-"""What becomes of the calls in a model's reply: plan, ask, run, record.
+"""Handles the calls in a model's reply: plan, confirm, run, record.
 
 Every call gets exactly one result, recorded in call order. Nothing runs before everything is
 planned and every person has been asked; what may run then runs side by side. Only tools that were
@@ -28,10 +28,10 @@ from .confirmations import ConfirmationDecision, Confirmations
 
 @dataclass(frozen=True, slots=True)
 class AgentOffer:
-    """What a session's agent settings come to."""
+    """The agents that a session can use."""
 
     tool: Tool | None = None
-    """The one tool that calls agents; null when none is enabled and valid."""
+    """Tool that calls agents; null when none is enabled and valid."""
     enabled: Sequence[str] = ()
     unknown: Sequence[str] = ()
     invalid: Mapping[str, str] = field(default_factory=dict)
@@ -39,13 +39,13 @@ class AgentOffer:
 
 
 class SessionAgents(Protocol):
-    """Where the ``agent`` tool comes from; the chat knows no more about agents."""
+    """The source of the ``agent`` tool: all that the chat knows about agents."""
 
     async def offer(self, settings: AgentSettings | None) -> AgentOffer:
-        """What the settings enable."""
+        """Return what the settings of a session enable."""
 
     async def tool_of(self, source: str, name: str) -> Tool | None:
-        """A tool of an agent, by its ``Tool.source``."""
+        """Find a tool of an agent by its ``Tool.source``."""
 
 
 INTERRUPTED = "Error: the call was interrupted before it had a result."
@@ -61,12 +61,12 @@ Results = list[ToolMessage | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext(ToolContext):
-    """Who calls, for tools that hold conversations of their own."""
+    """The caller, for tools that hold conversations of their own."""
 
     model: str
     """Full name of the model that calls."""
     settings: ToolSettings
-    """Of the person's conversation: its policies hold for the tools of agents, too."""
+    """Settings of the person's conversation, whose policies hold for the tools of agents, too."""
     confirmations: Confirmations
     """Asks on the stream of the person's conversation."""
     depth: int
@@ -75,19 +75,19 @@ class CallContext(ToolContext):
 
 @dataclass(slots=True)
 class PlannedCall:
-    """A call, and what is known about it before anything is done."""
+    """A call, and what is known about it before it runs."""
 
     call: ToolCall
     index: int
     tool: Tool | None
     arguments: JSONObject
-    """What the tool will get."""
+    """Arguments for the tool."""
     refusal: ToolExecutionResult | None = None
-    """Why it will not run."""
+    """Result of a call that will not run."""
     edited: bool = False
     """Whether a person has changed the arguments."""
     asked: bool = False
-    """Whether a person was asked about it: then the question has announced it."""
+    """Whether a person was asked about it: then the confirmation has announced it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,19 +99,19 @@ class ToolCalls:
     execution: ToolExecutionService
     confirmations: Confirmations
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    """What is offered, by name."""
+    """Offered tools by name."""
     settings: ToolSettings = field(default_factory=ToolSettings)
-    """Whose policies say when a person is asked."""
+    """Settings whose policies say when a person is asked."""
     depth: int = 0
 
     def schemas(self) -> list[JSONObject]:
-        """What the model is told about the tools."""
+        """Return the schemas of the tools for the model."""
         return [tool.schema() for tool in self.tools.values()]
 
     async def run(
         self, calls: Sequence[ToolCall], results: Results
     ) -> AsyncGenerator[list[Event], None]:
-        """Handle the calls as events; the message for the model is in ``results`` first."""
+        """Handle the calls; yield events, after their messages for the model are in ``results``."""
         most = self.execution.max_calls_per_reply
         planned = await asyncio.gather(
             *(self._plan(call, index) for index, call in enumerate(calls[:most]))
@@ -122,8 +122,8 @@ class ToolCalls:
         for first in range(most, len(calls), REFUSED_AT_ONCE):
             yield self._refuse_all(calls, first, results)
             await asyncio.sleep(0)  # others have their turn: a reply may have thousands
-        async with aclosing(self._ask(planned, results)) as questions:
-            async for events in questions:
+        async with aclosing(self._ask(planned, results)) as batches:
+            async for events in batches:
                 yield events
         for batch in _batches([plan for plan in planned if plan.refusal is None]):
             async with aclosing(merge([self._run(plan, results) for plan in batch])) as running:
@@ -131,7 +131,7 @@ class ToolCalls:
                     yield events
 
     def _refuse_all(self, calls: Sequence[ToolCall], first: int, results: Results) -> list[Event]:
-        """Refuse some calls from this one on, which are more than a reply may have."""
+        """Refuse a few calls, from ``first`` on, which are more than a reply may have."""
         most = self.execution.max_calls_per_reply
         reason = (
             f"a reply may have {most} calls at most, and this one had {len(calls)}. Call again for "
@@ -146,7 +146,7 @@ class ToolCalls:
         return events
 
     async def _plan(self, call: ToolCall, index: int) -> PlannedCall:
-        """Look at a call without doing anything."""
+        """Find the tool of a call and validate its arguments."""
         tool = self.tools.get(call.name)
         plan = PlannedCall(call, index, tool, call.arguments)
         if tool is None:
@@ -171,7 +171,7 @@ class ToolCalls:
     async def _ask(
         self, planned: Sequence[PlannedCall], results: Results
     ) -> AsyncGenerator[list[Event], None]:
-        """Ask about one call after the other."""
+        """Ask a person about one call after the other."""
         queue = [
             (plan, plan.tool)
             for plan in planned
@@ -200,7 +200,7 @@ class ToolCalls:
                 yield [*start, self._refuse(plan, results)]
 
     def _needs_confirmation(self, tool: Tool) -> bool:
-        """Whether a person is asked: the strictest policy counts."""
+        """Return whether a person is asked: the strictest policy counts."""
         policies = self.settings.policies_of(tool.name)
         return any(needs_confirmation(policy, tool) for policy in policies)
 
@@ -281,7 +281,7 @@ def _with_defaults(arguments: JSONObject, tool: Tool) -> JSONObject:
 
 
 def _batches(planned: Sequence[PlannedCall]) -> list[list[PlannedCall]]:
-    """What may run side by side, in call order; a sequential tool's call runs alone."""
+    """Group calls that may run side by side, in call order; a sequential tool runs alone."""
     batches: list[list[PlannedCall]] = []
     open_batch: list[PlannedCall] | None = None
     for plan in planned:
@@ -305,7 +305,7 @@ def _message(call: ToolCall, content: str) -> ToolMessage:
 
 
 def interrupted(calls: Sequence[ToolCall], results: Results) -> list[ToolMessage]:
-    """One message for each call; models refuse a history with open calls."""
+    """Return a message for each call; models refuse a history with open calls."""
     return [
         result if result is not None else _message(call, INTERRUPTED)
         for call, result in zip(calls, results, strict=True)
@@ -313,7 +313,7 @@ def interrupted(calls: Sequence[ToolCall], results: Results) -> list[ToolMessage
 
 
 def unanswered(backwards: Iterable[JSONObject]) -> list[ToolMessage]:
-    """Results for calls at the end of a stored conversation that a crash left without any."""
+    """Make results for calls that a crash has left without any at the end of a session."""
     answered = 0
     for message in backwards:
         if message.get("role") == "tool":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import orjson
 
-from ..core.aio import in_thread
+from ..core.aio import in_thread_if
 from ..errors import ContextOverflow, JSONObject, ThinkingNotSupported, ToolsNotSupported
 from ..protocol.messages import AssistantMessage
 from ..providers.base import ModelInfo, ModelRequest, Provider, Think
@@ -16,16 +17,22 @@ from ..sessions import ChatSession
 from .context_window import DynamicContextWindowService, Window, record
 from .history import FittedHistory, estimate, fit, objects, system_of, usage_of
 
+LONG_SESSION = 200
+"""Messages from which on the history is fitted in a thread: a large window may take them all."""
+SMALLEST_REPLY = 256
+"""Tokens that a reply may always have, even when the window seems full."""
+FILLED = 0.75
+"""Share of the window that is filled again after an overflow."""
 DENSEST_TEXT = 6.0
 """Characters a token that hardly any text exceeds: what overflows even so surely does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatModel:
-    """A model that is there. The checks refuse plainly what is known to fail, before a turn."""
+    """A model that exists, with checks that refuse what is known to fail."""
 
     full_name: str
-    """As sessions have it: with the provider's alias where that is not the default."""
+    """Name in sessions: with the provider's alias where that is not the default."""
     name: str
     """The provider's own name."""
     info: ModelInfo
@@ -69,17 +76,9 @@ class ChatModel:
             )
 
 
-LONG_SESSION = 200
-"""Messages from which on the history is fitted in a thread: a large window may take them all."""
-SMALLEST_REPLY = 256
-"""Tokens that a reply may always have, even when the window seems full."""
-FILLED = 0.75
-"""Share of the window that is filled again after an overflow."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """What bounds each request of a conversation; null for no bound."""
+    """Limits of each request of a conversation; null for none."""
 
     max_output_tokens: int | None = None
     max_history_tokens: int | None = None
@@ -87,10 +86,15 @@ class RequestLimits:
     max_reply_mb: float | None = None
     """Longest reply, in millions of bytes as the session file has it."""
 
+    @property
+    def max_reply_bytes(self) -> float:
+        """Longest reply in bytes; infinite for no limit."""
+        return math.inf if self.max_reply_mb is None else self.max_reply_mb * 10**6
+
 
 @dataclass(frozen=True, slots=True)
 class RequestExtras:
-    """What is sent with the history and not stored with it."""
+    """What a request carries beside the history; it is not stored."""
 
     tools: Sequence[JSONObject] = ()
     """Schemas of the tools that are offered."""
@@ -98,7 +102,7 @@ class RequestExtras:
     """Messages behind the history."""
 
     def estimate(self, ratio: float) -> int:
-        """Tokens that it costs, at so many characters a token."""
+        """Estimate the tokens of the extras, at so many characters a token."""
         tokens = sum(estimate(message, ratio) for message in self.messages)
         return tokens + (int(len(orjson.dumps(self.tools)) / ratio) if self.tools else 0)
 
@@ -108,14 +112,14 @@ NO_EXTRAS = RequestExtras()
 
 @dataclass(slots=True, kw_only=True)
 class RequestBuilder:
-    """Builds the requests of one conversation, and learns from what came of them."""
+    """Builds the requests of one conversation, and learns from their outcomes."""
 
     model: ChatModel
     think: Think
     limits: RequestLimits
     windows: DynamicContextWindowService
     window: Window | None = field(default=None, init=False)
-    """Of the last request."""
+    """Window of the last request."""
     dropped: int = field(default=0, init=False)
     """Messages that the last request left out."""
     sent: int = field(default=0, init=False)
@@ -126,59 +130,44 @@ class RequestBuilder:
     If the provider found it too long, another request with the same three is too long as well.
     """
     ceiling: int | None = field(default=None, init=False)
-    """Most tokens of history, by our estimate, after an overflow has shown that it was wrong."""
+    """Most tokens of history by our estimate, once an overflow has shown that it was wrong."""
 
     async def build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
-        """What to ask the model now."""
-        if len(session.messages) < LONG_SESSION:
-            return self._plan(session, extras)
-        return await in_thread(self._plan, session, extras)
+        """Return the next request."""
+        is_long = len(session.messages) >= LONG_SESSION
+        return await in_thread_if(is_long, self._build, session, extras)
 
-    def note_window(self, session: ChatSession) -> None:
-        """Write the window of the last request into the session's settings."""
-        if self.window is not None:
-            metadata = session.metadata
-            metadata.context_window_config = record(metadata.context_window_config, self.window)
-
-    def window_payload(self, message: AssistantMessage) -> JSONObject:
-        """``context_window`` of ``message_complete`` (docs/reference/events.md)."""
-        window = self.window
-        return {
-            "current_window": window.size if window else None,
-            "usage_tokens": (message.prompt_eval_count or 0) + (message.eval_count or 0),
-            "reason": window.reason if window else "no_adjustment",
-            "dropped_messages": self.dropped,
-        }
-
-    def _plan(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
+    def _build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
         usage, last_model = usage_of(session, self.model.info.context_length)
         ratio = self.windows.ratio(self.model.full_name)
-        around = extras.estimate(ratio)
-        # What the model counted last has had much the same around it,
-        window = self._decide(session, usage if last_model else usage + around, last_model)
-        fitted = self._fit(session, window, around)
-        if fitted.dropped and last_model and around:  # unless tools are new: then make room first
-            window = self._decide(session, usage + around, last_model)
-            fitted = self._fit(session, window, around)
+        extra_tokens = extras.estimate(ratio)
+        # The model's last count contains much the same extras,
+        used = usage if last_model else usage + extra_tokens
+        window = self._decide_window(session, used, last_model)
+        fitted = self._fit(session, window, extra_tokens)
+        if fitted.dropped and last_model and extra_tokens:  # unless tools are new: make room first
+            window = self._decide_window(session, usage + extra_tokens, last_model)
+            fitted = self._fit(session, window, extra_tokens)
         if self.window is not None and window.reason == "no_adjustment":
             window = replace(window, reason=self.window.reason)  # reported once for the turn
+        prompt_tokens = fitted.tokens + extra_tokens
+        max_tokens = self._max_reply(window, prompt_tokens)
+        # Ollama counts the prompt only, others what the reply may have as well.
+        counted = None if self.model.provider.capabilities.context_size else max_tokens
         self.window = window
         self.dropped = fitted.dropped
-        self.sent = int((fitted.tokens + around) * ratio)
-        most = self._max_tokens(window, fitted.tokens + around)
-        # Ollama counts the prompt only, others what the reply may have as well.
-        reply = None if self.model.provider.capabilities.context_size else most
-        self.extent = (window.num_ctx, fitted.dropped, reply)
+        self.sent = int(prompt_tokens * ratio)
+        self.extent = (window.num_ctx, fitted.dropped, counted)
         return ModelRequest(
             model=self.model.name,
             messages=[*fitted.messages, *extras.messages] if extras.messages else fitted.messages,
             tools=extras.tools,
             think=self.think,
             num_ctx=window.num_ctx,
-            max_tokens=most,
+            max_tokens=max_tokens,
         )
 
-    def _decide(self, session: ChatSession, usage: int, last_model: str | None) -> Window:
+    def _decide_window(self, session: ChatSession, usage: int, last_model: str | None) -> Window:
         return self.windows.decide(
             self.model.full_name,
             self.model.info,
@@ -188,9 +177,9 @@ class RequestBuilder:
             model_changed=last_model is not None and last_model != self.model.full_name,
         )
 
-    def _fit(self, session: ChatSession, window: Window, around: int) -> FittedHistory:
-        bounds = (window.budget, self.limits.max_history_tokens, self.ceiling)
-        budget = min((bound for bound in bounds if bound), default=None)
+    def _fit(self, session: ChatSession, window: Window, extra_tokens: int) -> FittedHistory:
+        limits = (window.budget, self.limits.max_history_tokens, self.ceiling)
+        budget = min((limit for limit in limits if limit), default=None)
         total = len(session.messages)
         system = system_of(session)
         if system is not None:
@@ -199,17 +188,33 @@ class RequestBuilder:
             system,
             objects(islice(session.tail(), total)),
             total=total,
-            budget=None if budget is None else max(budget - around, 1),
+            budget=None if budget is None else max(budget - extra_tokens, 1),
             ratio=self.windows.ratio(self.model.full_name),
             max_messages=self.limits.max_history_messages,
         )
 
-    def _max_tokens(self, window: Window, prompt: int) -> int | None:
-        """Bound the reply to what the window leaves, so that nothing is shifted out of it."""
+    def _max_reply(self, window: Window, prompt_tokens: int) -> int | None:
+        """Limit the reply to what the window leaves, so that nothing is shifted out of it."""
         room = window.num_ctx or window.size
-        left = None if room is None else max(room - prompt, SMALLEST_REPLY)
+        left = None if room is None else max(room - prompt_tokens, SMALLEST_REPLY)
         most = self.limits.max_output_tokens
         return min(left, most) if left is not None and most is not None else left or most
+
+    def note_window(self, session: ChatSession) -> None:
+        """Write the window of the last request into the session's settings."""
+        if self.window is not None:
+            metadata = session.metadata
+            metadata.context_window_config = record(metadata.context_window_config, self.window)
+
+    def window_payload(self, message: AssistantMessage) -> JSONObject:
+        """Return ``context_window`` of ``message_complete`` (docs/reference/events.md)."""
+        window = self.window
+        return {
+            "current_window": window.size if window else None,
+            "usage_tokens": (message.prompt_eval_count or 0) + (message.eval_count or 0),
+            "reason": window.reason if window else "no_adjustment",
+            "dropped_messages": self.dropped,
+        }
 
     def make_room(self, overflow: ContextOverflow) -> None:
         """Prepare for one more try: a larger window if there is one, and what fits into it.
@@ -229,12 +234,12 @@ class RequestBuilder:
             self.ceiling = int(self.sent / self.windows.ratio(self.model.full_name) * share)
 
     def learn(self, message: AssistantMessage) -> None:
-        """Calibrate the estimate by what the provider has counted for the last request."""
+        """Calibrate the estimate by the tokens that the provider counted for the last request."""
         if message.prompt_eval_count and not self.dropped and self.window is not None:
             self.windows.calibrate(self.model.full_name, self.sent, message.prompt_eval_count)
 
 
 def _count(overflow: ContextOverflow, key: str) -> int:
-    """A number that the provider told with the error; 0 if it did not."""
+    """Return a number that the provider gave with the error; 0 if it gave none."""
     value = overflow.details.get(key)
     return value if isinstance(value, int) else 0
