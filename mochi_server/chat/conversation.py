@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import NoReturn
 
 from ..core.aio import in_thread_if, run_to_completion
 from ..errors import ContextOverflow, ProviderError
@@ -77,7 +78,7 @@ class Conversation:
                         if deltas := reply.add(chunks):
                             yield deltas
                         if reply.size > longest:
-                            raise self._too_long(longest)
+                            self._refuse_longer(longest)
             except BaseException as error:
                 if isinstance(error, ContextOverflow) and reply.is_blank and not retried:
                     retried, before = True, self.requests.extent
@@ -89,8 +90,8 @@ class Conversation:
                 raise
             return
 
-    def _too_long(self, longest: float) -> ProviderError:
-        return ProviderError(
+    def _refuse_longer(self, longest: float) -> NoReturn:
+        raise ProviderError(
             f"The model's reply is longer than {longest / 10**6:g} MB (MOCHI_MAX_REPLY_MB).",
             details={"model": self.model.full_name, "incomplete": True},
         )

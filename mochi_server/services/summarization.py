@@ -1,6 +1,6 @@
-"""Summaries of conversations, written in the background while nobody waits for the model.
+"""Summarises conversations in the background, while nobody waits for the model.
 
-docs/explanation/summaries.md says when, by which model, and what a chat notices of it: nothing.
+docs/explanation/summaries.md says when and by which model. A chat notices nothing of it.
 """
 
 from __future__ import annotations
@@ -29,36 +29,35 @@ from ..sessions.types import ConversationSummary
 from .context_window import DynamicContextWindowService
 from .summaries.last_read import LastReadConversations
 from .summaries.schedule import SummaryScheduler
-from .summaries.text import covered, is_enough, is_finished, said
+from .summaries.text import count_covered, is_finished, is_long_enough, utterances
 from .summaries.writer import Loading, ModelNotLoaded, SummaryWriter
 from .summary_model import SummaryModelManager
 
 logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 0.25
-"""Shortest wait after a summary had to give way."""
+"""Shortest wait after a summary was preempted."""
 PATIENCE_INTERVALS = 20
-"""So many times the quiet time a summary waits for a server that always has a turn; then it begins
-beside the turn, and waits twice as long when a chat has ended it."""
+"""Quiet times that a summary waits for a server that always has a turn; then it begins beside the
+turn, and waits twice as long after a chat has preempted it."""
 LONGER_QUIET = 20
-"""So many times the quiet time no chat may have used a server that goes on reading a cancelled
-prompt."""
+"""Quiet times that must pass without a chat on a server that goes on reading cancelled prompts."""
 WAIT_SECONDS = 5.0
-"""How long a person's wish waits for a summary of the same session that is being written."""
+"""Seconds that a requested summary waits for another one of the same session."""
 CLOSE_SECONDS = 5.0
-"""Longest wait for the end of what was stopped."""
+"""Longest wait for the end of summaries that were stopped."""
 MOST_AT_START = 100
-"""Interrupted summaries that a start catches up; the rest is for the next one."""
+"""Most interrupted summaries that are written after a start; the next start does the rest."""
 PASSING = (ProviderUnreachable, ProviderBusy)
 """Failures after which the next start may fare better."""
 
 
 class SummaryOutcome(str, Enum):
-    """What became of a session that was to be summarised."""
+    """The outcome of summarising a session."""
 
     WRITTEN = "written"
     NOT_NEEDED = "not_needed"
-    """There is nothing new, or the conversation has not come to an end."""
+    """Nothing is new, or the conversation has not come to an end."""
     NO_MODEL = "no_model"
 
 
@@ -78,17 +77,17 @@ class SummarizationService:
         enabled: bool = True,
         interval: float = 3.0,
     ) -> None:
-        """Begin with nothing to do.
+        """Keep the parts.
 
         Args:
-            sessions: Where they are.
+            sessions: The sessions to summarise.
             writer: Asks the models.
-            providers: Who has the models.
-            models: Chooses them.
-            scheduler: Who may use a model, and what is to be done.
+            providers: The providers of the models.
+            models: Chooses the model for a session.
+            scheduler: Queues sessions and lets chats go first.
             last_read: Remembers which conversation each model has read last.
-            windows: Knows which models have the same weights.
-            enabled: Whether anything is done in the background.
+            windows: Tells which models have the same weights.
+            enabled: Whether summaries are written in the background.
             interval: Seconds of quiet before a summary.
         """
         self.models = models
@@ -112,14 +111,14 @@ class SummarizationService:
 
     @property
     def pending(self) -> int:
-        """Sessions of this process that wait for a summary, or whose summary is being written."""
+        """Number of sessions of this process that wait for a summary, or get one now."""
         return len(self._jobs)
 
-    # What the chat tells
+    # Called by chats
 
     @contextmanager
     def turn(self, session_id: str, model: str) -> Iterator[None]:
-        """A turn runs: summaries make way, and this session is looked at after it."""
+        """Preempt summaries while a turn runs, and schedule one of the session after it."""
         self._drop(session_id)
         try:
             with self._scheduler.turn(session_id, self._providers.memory_of(model)):
@@ -130,10 +129,7 @@ class SummarizationService:
             self._resume(model)
 
     def preempt(self, model: str, session_id: str) -> None:
-        """A chat is about to ask the model about a session.
-
-        A background summary that uses the same server ends, to go on later.
-        """
+        """End a background summary on the model's server, to go on after the chat's request."""
         self._scheduler.preempt(self._providers.memory_of(model))
         if self._providers.resolve(model)[0].capabilities.context_size:
             self._last_read.note(self._windows.weights_key(model), session_id)
@@ -141,11 +137,11 @@ class SummarizationService:
     # In the background
 
     def schedule(self, session_id: str, loading: Loading = Loading.NEVER) -> None:
-        """Summarise the session after a quiet time, if there is anything to summarise then.
+        """Summarise the session after a quiet time, if there is anything new then.
 
         Args:
-            session_id: Which one.
-            loading: When its model may be loaded for this.
+            session_id: The session.
+            loading: When its model may be loaded for the summary.
         """
         if not self._enabled:
             return
@@ -157,7 +153,7 @@ class SummarizationService:
             job.add_done_callback(lambda job: self._forget(session_id, job))
 
     def _drop(self, session_id: str) -> bool:
-        """Give up the session's job; whether there was one."""
+        """Cancel the session's job; return whether there was one."""
         self._not_loaded.pop(session_id, None)
         job = self._jobs.pop(session_id, None)
         if job is not None:
@@ -175,7 +171,7 @@ class SummarizationService:
             logger.warning("Session %s is not marked for a summary: %s", session_id, error.message)
 
     def _resume(self, model: str) -> None:
-        """The model is loaded now: summarise what has waited for that."""
+        """Summarise the sessions that wait until this model, which a chat has used, is loaded."""
         waiting = [each for each, name in self._not_loaded.items() if self._are_same(name, model)]
         for session_id in waiting:
             del self._not_loaded[session_id]
@@ -192,7 +188,7 @@ class SummarizationService:
                 await asyncio.wait({job})
 
     async def _job(self, session_id: str, loading: Loading) -> None:
-        """Whatever happens, the conversation does not notice."""
+        """Summarise a session after a quiet time; log failures, which no conversation notices."""
         try:
             await anyio.sleep(self._interval)
             await self.bring_up_to_date(session_id, loading=loading)
@@ -208,16 +204,16 @@ class SummarizationService:
     async def bring_up_to_date(
         self, session_id: str, *, anew: bool = False, loading: Loading = Loading.ALWAYS
     ) -> SummaryOutcome:
-        """Summarise what is new, giving way to chats as often as it takes.
+        """Summarise what is new in the session; begin again whenever a chat preempts it.
 
         Args:
-            session_id: Whose.
-            anew: All of the conversation, also where nothing is new.
-            loading: When the model may be loaded for this.
+            session_id: The session.
+            anew: Summarise the whole conversation, even if nothing is new.
+            loading: When the model may be loaded for the summary.
 
         Raises:
-            ModelNotLoaded: and it must not be loaded now.
-            MochiError: it cannot be read, the model did not answer, or not in the form.
+            ModelNotLoaded: the model must not be loaded now.
+            MochiError: the session cannot be read, or the model gave no summary.
         """
         patience: float | None = None
         while True:
@@ -242,7 +238,7 @@ class SummarizationService:
             await anyio.sleep(pause)
 
     async def _quiet_seconds(self, model: str) -> float:
-        """How long no chat of this process may have used the model's server before a summary."""
+        """Return the seconds without a chat that the model's server needs before a summary."""
         provider, _ = self._providers.resolve(model)
         return LONGER_QUIET * self._interval if await provider.reads_cancelled_prompts() else 0.0
 
@@ -250,26 +246,26 @@ class SummarizationService:
         if loading is Loading.IF_NONE_LOADED and any(self._are_same(model, n) for n in self._used):
             loading = Loading.NEVER
         self._used.add(model)
-        await self._writer.write(session_id, model, anew=anew, loading=loading, gives_way=True)
+        await self._writer.write(session_id, model, anew=anew, loading=loading, preemptible=True)
 
     def _are_same(self, model: str, other: str) -> bool:
-        """Whether two names are known to be of the same weights."""
+        """Return whether two names are known to be of the same weights."""
         return self._windows.weights_key(model) == self._windows.weights_key(other)
 
-    # When somebody asks for it
+    # On request
 
     async def summarize(self, session_id: str, model: str | None = None) -> ConversationSummary:
-        """The summary, brought up to date now; written anew where nothing is new.
+        """Bring the summary up to date now, or write it anew if nothing is new; return it.
 
         Args:
-            session_id: Whose.
-            model: Full name of the one that is to write; the one that the session has, if None.
+            session_id: The session.
+            model: Full name of the model that writes; chosen by the session if None.
 
         Raises:
-            EmptyHistory: nothing was said.
-            SummaryModelRequired: no model can, or the named one cannot.
-            SessionBusy: somebody else has asked for the same.
-            MochiError: the session cannot be read, the model did not answer, or not in the form.
+            EmptyHistory: the conversation is empty.
+            SummaryModelRequired: no model can write summaries, or the named one cannot.
+            SessionBusy: another request for this summary is running.
+            MochiError: the session cannot be read, or the model gave no summary.
         """
         if self._closed:
             raise ShuttingDown
@@ -295,20 +291,20 @@ class SummarizationService:
             self._requested.discard(scope)
         raise ShuttingDown
 
-    # Beginning and end
+    # Start and end
 
     def catch_up(self) -> None:
-        """Summarise in the background, one after the other, what was interrupted."""
+        """Write interrupted summaries in the background, one after the other."""
         if self._enabled and not self._closed:
             self._catching_up = self._tasks.spawn(self._catch_up(), name="interrupted summaries")
 
     async def _catch_up(self) -> None:
-        await anyio.sleep(self._interval)  # whoever starts a server wants to see it serve
+        await anyio.sleep(self._interval)  # the server answers its first requests meanwhile
         queued = await in_thread(self._scheduler.queued)
         await self._one_by_one(queued[:MOST_AT_START], Loading.IF_NONE_LOADED)
 
     def stop(self) -> None:
-        """Write no more; what is not done stays queued for the next start."""
+        """Stop all summaries; unfinished ones stay queued for the next start."""
         self._closed = True
         for session_id in list(self._jobs):
             self._drop(session_id)
@@ -318,12 +314,14 @@ class SummarizationService:
             scope.cancel()
 
     async def aclose(self) -> None:
-        """``stop``, and wait for the end of what ran."""
+        """Stop, and wait for the end of what ran."""
         self.stop()
         await self._tasks.drain(CLOSE_SECONDS)
 
 
 def has_news(session: ChatSession) -> bool:
-    """Whether enough was said for a summary, and something that the present one is not about."""
-    entries = said(session)
-    return is_enough(entries) and covered(session.metadata.summary, entries) < len(entries)
+    """Return whether the conversation is long enough, and goes beyond its present summary."""
+    entries = utterances(session)
+    return is_long_enough(entries) and count_covered(session.metadata.summary, entries) < len(
+        entries
+    )

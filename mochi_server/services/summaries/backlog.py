@@ -1,4 +1,4 @@
-"""Summaries of many sessions, one after the other: what the operator's command does."""
+"""Summarises many sessions one after the other, for the operator's command."""
 
 from __future__ import annotations
 
@@ -17,85 +17,85 @@ from .text import is_finished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryFilter:
-    """Which sessions are to be summarised; without anything, those that need it."""
+    """Which sessions to summarise; by default those that need it."""
 
     session_ids: Sequence[str] | None = None
     """Only these."""
     before: datetime | None = None
     """Only those changed last before this moment; not those whose time nobody can read."""
     anew: bool = False
-    """Also those whose summary is up to date."""
+    """Whether to include sessions whose summary is up to date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryCandidate:
-    """A session that is to be summarised."""
+    """A session to summarise."""
 
     session_id: str
     model: str | None
-    """The one that would write; null when no model of the session can."""
+    """Full name of the model that would write; null when no model of the session can."""
     reason: str | None = None
-    """Why it cannot be looked at."""
+    """Why the session cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryResult:
-    """What became of one."""
+    """The outcome of one session."""
 
     session_id: str
     outcome: SummaryOutcome | None
-    """Null when it failed."""
+    """Null after a failure."""
     reason: str | None = None
 
 
-async def find(
+async def find_candidates(
     sessions: SessionManager,
     summaries: SummarizationService,
-    wanted: SummaryFilter,
+    chosen: SummaryFilter,
     advance: Advance | None = None,
 ) -> list[SummaryCandidate]:
-    """The sessions that are wanted and have something to summarise, the one changed last first.
+    """Return the chosen sessions that have something to summarise, the one changed last first.
 
     Raises:
         StorageError: the folder cannot be listed.
     """
-    found = []
-    ids = await _ids(sessions, wanted)
+    candidates = []
+    ids = await _ids(sessions, chosen)
     for number, session_id in enumerate(ids, start=1):
-        candidate = await _look(sessions, summaries, session_id, wanted)
+        candidate = await _candidate_of(sessions, summaries, session_id, chosen)
         if candidate is not None:
-            found.append(candidate)
+            candidates.append(candidate)
         if advance is not None:
             advance(number, len(ids))
-    return found
+    return candidates
 
 
-async def _ids(sessions: SessionManager, wanted: SummaryFilter) -> list[str]:
-    if wanted.session_ids is not None:
-        return [*dict.fromkeys(wanted.session_ids)]
+async def _ids(sessions: SessionManager, chosen: SummaryFilter) -> list[str]:
+    if chosen.session_ids is not None:
+        return [*dict.fromkeys(chosen.session_ids)]
     lines = (await sessions.list()).entries
     return [
         str(line["session_id"])
         for line in lines
-        if wanted.before is None or is_before(line["updated_at"], wanted.before)
+        if chosen.before is None or is_before(line["updated_at"], chosen.before)
     ]
 
 
-async def _look(
+async def _candidate_of(
     sessions: SessionManager,
     summaries: SummarizationService,
     session_id: str,
-    wanted: SummaryFilter,
+    chosen: SummaryFilter,
 ) -> SummaryCandidate | None:
     try:
         session = await sessions.get(session_id)
         if not is_finished(session):
             return None
-        if not (wanted.anew or await in_thread(needs_one, session)):
+        if not (chosen.anew or await in_thread(needs_one, session)):
             return None
         model = await summaries.models.choose(session.metadata)
     except SessionNotFound as error:
-        if wanted.session_ids is None:  # gone meanwhile
+        if chosen.session_ids is None:  # gone meanwhile
             return None
         return SummaryCandidate(session_id=session_id, model=None, reason=error.message)
     except MochiError as error:
@@ -104,9 +104,9 @@ async def _look(
 
 
 def needs_one(session: ChatSession) -> bool:
-    """Whether there is no summary, or one of ours that is behind.
+    """Return whether there is no summary, or one of this server that is behind.
 
-    Nobody knows how far another program's went: it is good enough until the session goes on.
+    It is not known how far a summary of another program went: it is kept until the session goes on.
     """
     summary = session.metadata.summary
     if summary is not None and "covers" not in (summary.model_extra or {}):
@@ -121,13 +121,13 @@ async def summarise_all(
     anew: bool = False,
     advance: Advance | None = None,
 ) -> list[SummaryResult]:
-    """Summarise them one by one, giving way to chats; a failure of one stops no other."""
-    done = []
+    """Summarise sessions one by one; chats go first, and a failure stops no other session."""
+    results = []
     for number, candidate in enumerate(candidates, start=1):
-        done.append(await _summarise(summaries, candidate, anew=anew))
+        results.append(await _summarise(summaries, candidate, anew=anew))
         if advance is not None:
             advance(number, len(candidates))
-    return done
+    return results
 
 
 async def _summarise(

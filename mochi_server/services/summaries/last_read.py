@@ -1,4 +1,4 @@
-"""Whose conversation a model has read last, and so may still have in its cache."""
+"""The conversation that a model has read last, and so may still have in its cache."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SUFFIX = ".last"
 
 
 class LastReadConversations:
-    """The session whose conversation each model has read last, by the key of its weights.
+    """The session that each model has read last, by the key of its weights.
 
     Args:
-        folder: Where processes meet that use the same models, which is made when it is needed;
-            None for one process alone.
+        folder: Folder shared by processes that use the same models, made when needed; None for one
+            process alone.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -26,7 +26,7 @@ class LastReadConversations:
         self._sessions: dict[str, str] = {}
 
     def note(self, weights: str, session_id: str) -> None:
-        """Remember that the model reads this session's conversation."""
+        """Remember that the model reads this session."""
         if self._folder is None:
             self._sessions[weights] = session_id
             return
@@ -50,7 +50,7 @@ class LastReadConversations:
                 self._path(self._folder, weights).unlink()
 
     def session_of(self, weights: str) -> str | None:
-        """The session's id; None if that is not known."""
+        """Return the session's id; None if it is not known."""
         if self._folder is None:
             return self._sessions.get(weights)
         try:

@@ -20,22 +20,22 @@ logger = logging.getLogger(__name__)
 
 
 class Loading(Enum):
-    """When a summary may have its model loaded, which may unload the model of a chat."""
+    """When a model may be loaded for a summary, which may unload the model of a chat."""
 
     ALWAYS = "always"
-    """Somebody has asked for the summary."""
+    """A person asked for the summary."""
     IF_NONE_LOADED = "if_none_loaded"
     NEVER = "never"
 
     def allows(self, state: LoadState) -> bool:
-        """Whether the model may be used in this state."""
+        """Return whether a model in this state may be used."""
         if state is LoadState.LOADED or self is Loading.ALWAYS:
             return True
         return self is Loading.IF_NONE_LOADED and state is LoadState.NONE_LOADED
 
 
 class ModelNotLoaded(Exception):
-    """The model is not in memory, and must not be loaded for this summary."""
+    """The model is not loaded, and must not be loaded for this summary."""
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
@@ -43,7 +43,7 @@ class ModelNotLoaded(Exception):
 
 
 class SummaryWriter:
-    """Summarises one session at a time; the caller sees to it that nobody else does."""
+    """Writes summaries; the caller makes sure that each session has one writer at a time."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class SummaryWriter:
         last_read: LastReadConversations,
         most_tokens: int | None = None,
     ) -> None:
-        """Ask nothing yet.
+        """Keep the parts.
 
         Args:
-            sessions: Where they are.
-            providers: Who has the models.
-            windows: Knows the one window of each model, which is used here as well.
-            last_read: Knows which conversation each model may have in its cache.
-            most_tokens: Most tokens of history that anybody sends; None for what the window holds.
+            sessions: The sessions to summarise.
+            providers: The providers of the models.
+            windows: The windows of the models; summaries use the same as chats.
+            last_read: Tells which conversation each model may have in its cache.
+            most_tokens: Most tokens of history in a request; None for what the window holds.
         """
         self._sessions = sessions
         self._providers = providers
@@ -76,30 +76,29 @@ class SummaryWriter:
         *,
         anew: bool = False,
         loading: Loading = Loading.ALWAYS,
-        gives_way: bool = False,
+        preemptible: bool = False,
     ) -> ConversationSummary:
-        """Bring the summary to the end of the conversation; the summary.
+        """Bring the summary to the end of the conversation and return it.
 
-        A part that is done is stored, so an interrupted work goes on where it was. What is said
-        meanwhile is not waited for.
+        Each part is stored when it is done, so interrupted work goes on where it was.
 
         Args:
-            session_id: Whose.
-            model: Full name of the one that writes.
-            anew: Leave the present summary aside.
-            loading: When the model may be loaded for this.
-            gives_way: Whether a chat may cancel it.
+            session_id: The session.
+            model: Full name of the model that writes.
+            anew: Whether to ignore the present summary.
+            loading: When the model may be loaded.
+            preemptible: Whether a chat may cancel it.
 
         Raises:
-            EmptyHistory: nothing was said, or too little.
-            ModelNotLoaded: and it must not be loaded.
-            MochiError: the session cannot be read, the model did not answer, or not in the form.
+            EmptyHistory: the conversation is empty, or too short.
+            ModelNotLoaded: the model must not be loaded now.
+            MochiError: the session cannot be read, or the model gave no summary.
         """
         began = time.monotonic()
         while True:
             session = await self._sessions.get(session_id)
             part, summary = await self._next(
-                session, model, anew=anew, loading=loading, gives_way=gives_way
+                session, model, anew=anew, loading=loading, preemptible=preemptible
             )
             if part is None:
                 return summary
@@ -118,18 +117,18 @@ class SummaryWriter:
         *,
         anew: bool,
         loading: Loading,
-        gives_way: bool,
+        preemptible: bool,
     ) -> tuple[SummaryPart | None, ConversationSummary]:
-        """The part that was asked, None where there is no more, and the summary then."""
+        """Summarise one part; return it, or None if there is no more, and the summary then."""
         metadata = session.metadata
         provider, name = self._providers.resolve(model)
-        is_short = gives_way and await provider.reads_cancelled_prompts()
+        is_short = preemptible and await provider.reads_cancelled_prompts()
         part_tokens = SHORT_PART_TOKENS if is_short else PART_TOKENS
-        measure, num_ctx = await self._measure(metadata, model, provider, name, part_tokens)
+        budget, num_ctx = await self._budget(metadata, model, provider, name, part_tokens)
         state = await provider.load_state(name)
         cached = state is LoadState.LOADED and self._has_read(provider, session, model)
         while True:
-            part = await in_thread(next_part, session, measure, anew=anew, cached=cached)
+            part = await in_thread(next_part, session, budget, anew=anew, cached=cached)
             if part is None:
                 if metadata.summary is None:
                     raise EmptyHistory(
@@ -141,18 +140,18 @@ class SummaryWriter:
             if not part.is_whole:
                 self._last_read.forget(self._windows.weights_key(model))
             request = ModelRequest(
-                model=name, messages=part.messages, num_ctx=num_ctx, max_tokens=measure.reply
+                model=name, messages=part.messages, num_ctx=num_ctx, max_tokens=budget.reply
             )
             try:
                 reply = await provider.structured(request, SummaryReply)
             except ContextOverflow:
-                if measure.is_least:
+                if budget.is_least:
                     raise
-                measure = measure.halved()
+                budget = budget.halved()
             else:
                 return part, await self._store(session.session_id, part, reply, model)
 
-    async def _measure(
+    async def _budget(
         self,
         metadata: SessionMetadata,
         model: str,
@@ -160,7 +159,7 @@ class SummaryWriter:
         name: str,
         part_tokens: int,
     ) -> tuple[TokenBudget, int | None]:
-        """What fits into the window that the model has, which is not made larger for this."""
+        """Return what fits into the model's window, which is not made larger, and its size."""
         info = await provider.show_model(name)
         await learn_window(self._windows, model, provider, name)
         window = self._windows.decide(
@@ -176,7 +175,7 @@ class SummaryWriter:
     async def _store(
         self, session_id: str, part: SummaryPart, reply: SummaryReply, model: str
     ) -> ConversationSummary:
-        """Set it, unless what it is about was changed meanwhile."""
+        """Store the summary, unless the part was changed meanwhile."""
         summary = ConversationSummary(
             summary=reply.summary,
             topics=reply.topics,
@@ -193,7 +192,7 @@ class SummaryWriter:
         return summary
 
     def _has_read(self, provider: Provider, session: ChatSession, model: str) -> bool:
-        """Whether what the model has read last is the conversation, as the chat sent it."""
+        """Return whether the model has read this conversation last, as the chat sent it."""
         metadata = session.metadata
         tools, agents = metadata.tool_settings, metadata.agent_settings
         offered = (tools and (tools.tools or tools.tool_group)) or (

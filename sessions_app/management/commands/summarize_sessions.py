@@ -16,7 +16,7 @@ from mochi_server.services.summaries.backlog import (
     SummaryCandidate,
     SummaryFilter,
     SummaryResult,
-    find,
+    find_candidates,
     summarise_all,
 )
 from mochi_server.services.summarization import SummaryOutcome
@@ -68,7 +68,7 @@ class Command(BaseCommand):
     async def run_on(self, runtime: Runtime, wanted: SummaryFilter, options: Options) -> int:
         """The same, with what the server works with."""
         looking = progress("sessions looked at")
-        found = await find(runtime.sessions, runtime.summaries, wanted, looking.advance)
+        found = await find_candidates(runtime.sessions, runtime.summaries, wanted, looking.advance)
         done: list[SummaryResult] = []
         if not options["dry_run"]:
             writing = progress("sessions summarised")
