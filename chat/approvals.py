@@ -1,5 +1,5 @@
-"""The name by which Django settings of users may know the class."""
+"""The former name of the broker, which Django settings of users may have."""
 
-from .confirmations.channel_layer import ChannelLayerApprovals
+from .confirmations.channel_layer import ChannelLayerConfirmations
 
-__all__ = ["ChannelLayerApprovals"]
+ChannelLayerApprovals = ChannelLayerConfirmations

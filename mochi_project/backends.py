@@ -198,7 +198,7 @@ def approvals_of(settings: MochiServerSettings) -> Table:
     timeout = settings.tool_confirmation_timeout_seconds
     return {
         "default": {
-            "BACKEND": "chat.confirmations.channel_layer.ChannelLayerApprovals",
+            "BACKEND": "chat.confirmations.channel_layer.ChannelLayerConfirmations",
             "OPTIONS": {"timeout": timeout},
         }
     }
@@ -227,7 +227,7 @@ def _backends() -> list[tuple[str, str]]:
         ("MOCHI_SESSION_STORAGES", "agent_chats"),
         ("MOCHI_APPROVALS", "default"),
     ]
-    if broker.get("BACKEND") == "chat.confirmations.channel_layer.ChannelLayerApprovals":
+    if broker.get("BACKEND") == "chat.confirmations.channel_layer.ChannelLayerConfirmations":
         places.append(("CHANNEL_LAYERS", options.get("layer", "default")))
         places.append(("CACHES", options.get("cache", "default")))
     return [

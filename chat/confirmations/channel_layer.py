@@ -1,6 +1,6 @@
-"""Confirmations between processes: questions in a cache, a signal over a channel layer.
+"""Confirmations between processes: they lie in a cache, a channel layer carries a signal.
 
-What counts is in the cache, where exactly one of all who decide can delete a question. The layer
+What counts is in the cache, where exactly one of all who decide can delete one. The layer
 only wakes the process that waits; should a signal be lost, that process finds the decision by
 itself a little later (docs/decisions/0004-approvals-by-cache-and-layer.md).
 """
@@ -34,13 +34,13 @@ from mochi_server.errors import (
 )
 
 from .folder_layer import ChannelClosed
-from .listener import DecisionListener, WaitingQuestion
-from .store import QuestionStore, StoredQuestion
+from .listener import DecisionListener, WaitingConfirmation
+from .store import ConfirmationStore, StoredConfirmation
 
 logger = logging.getLogger(__name__)
 
 THREADS = 4
-"""For the cache; a pool of its own, so that a cache that hangs holds up no file."""
+"""Threads for the cache: a pool of its own, so that a cache that hangs holds up no file."""
 
 CACHE_SECONDS = 10.0
 """Longest wait for the cache."""
@@ -57,25 +57,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class ChannelLayerApprovals(ConfirmationBroker):
+class ChannelLayerConfirmations(ConfirmationBroker):
     """Decisions from any process that shares the cache and the channel layer.
 
-    A process has one channel, as long as it asks anything.
+    A process has one channel as long as it waits for a decision.
     """
 
     def __init__(
         self, *, timeout: float = 300.0, layer: str = "default", cache: str = "default"
     ) -> None:
-        """Nothing is opened before the first question.
+        """Open nothing yet; the first confirmation does.
 
         Args:
-            timeout: Seconds that a question waits.
+            timeout: Seconds after which a confirmation expires.
             layer: Alias in ``CHANNEL_LAYERS``.
             cache: Alias in ``CACHES``.
         """
         self.timeout = timeout
         self._layer = layer
-        self._store = QuestionStore(cache)
+        self._store = ConfirmationStore(cache)
         self._threads: ThreadPoolExecutor | None = None
         self._listeners: WeakKeyDictionary[asyncio.AbstractEventLoop, DecisionListener] = (
             WeakKeyDictionary()
@@ -83,19 +83,18 @@ class ChannelLayerApprovals(ConfirmationBroker):
 
     @asynccontextmanager
     async def ask(self, request: Confirmation) -> AsyncIterator[PendingConfirmation]:
-        """See the base class."""
-        waiting = WaitingQuestion(request, seconds=self.timeout)
+        waiting = WaitingConfirmation(request, seconds=self.timeout)
         listener = self._join(waiting)
-        pending = _Pending(self, listener, waiting)
+        pending = _PendingInCache(self, listener, waiting)
         try:
             await listener.open()
-            await run_to_completion(self.in_thread(self._store.put, pending.question))
+            await run_to_completion(self.in_thread(self._store.put, pending.stored))
             yield pending
         finally:
             await run_to_completion(self._leave(listener, pending))
 
-    def _join(self, waiting: WaitingQuestion) -> DecisionListener:
-        """Have this process listen; without a pause, so that nobody else ends it meanwhile."""
+    def _join(self, waiting: WaitingConfirmation) -> DecisionListener:
+        """Let this process listen; without a pause, so that nothing else ends it meanwhile."""
         loop = asyncio.get_running_loop()
         listener = self._listeners.get(loop)
         if listener is None:
@@ -110,38 +109,38 @@ class ChannelLayerApprovals(ConfirmationBroker):
     def _get_layer(self) -> Any:  # noqa: ANN401 - of any class
         return channel_layers[self._layer]
 
-    async def _leave(self, listener: DecisionListener, pending: _Pending) -> None:
+    async def _leave(self, listener: DecisionListener, pending: _PendingInCache) -> None:
         del listener.waiting[pending.waiting.id]
         last = not listener.waiting
         if last:
             self._listeners.pop(asyncio.get_running_loop(), None)
         if listener.channel is not None:
             try:
-                await self.in_thread(self._store.forget, pending.question)
+                await self.in_thread(self._store.remove, pending.stored)
             except ConfirmationUnavailable as error:
-                listener.left.append(pending.question)
-                logger.warning("A question stays in the cache until its time is over: %s", error)
+                listener.remains.append(pending.stored)
+                logger.warning("A confirmation stays in the cache until it expires: %s", error)
         if last:
             await self._end(listener)
 
     async def _end(self, listener: DecisionListener) -> None:
-        await listener.close()  # first: it gives signs of life, and opens questions again
+        await listener.close()  # first: it gives signs of life, and registers confirmations again
         if listener.channel is not None:
             with suppress(ConfirmationUnavailable):  # then everything ends by itself, later
-                await self.in_thread(self._store.retire, listener.channel, listener.left)
+                await self.in_thread(self._store.retire, listener.channel, listener.remains)
 
     async def decide(
         self, session_id: str, confirmation_id: str, decision: ConfirmationDecision
     ) -> None:
-        """See the base class.
+        """Hand the decision to the process that waits; the first one counts.
 
         Raises:
-            ConfirmationNotFound, ToolConfirmationTimeout: see the base class.
-            ConfirmationUnavailable: the cache failed; the question is open, or will be again.
+            ConfirmationNotFound, ToolConfirmationTimeout: As the base class says.
+            ConfirmationUnavailable: The cache failed; the confirmation is pending, or will be.
         """
         if not (_ID.fullmatch(session_id) and _ID.fullmatch(confirmation_id)):
             raise ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
-        # Somebody who hangs up now must not leave a question claimed and not decided.
+        # A client that leaves now must not leave a confirmation claimed and not decided.
         await run_to_completion(self._decide(session_id, confirmation_id, decision))
 
     async def _decide(
@@ -155,40 +154,40 @@ class ChannelLayerApprovals(ConfirmationBroker):
             if confirmation_id not in listener.waiting:  # its turn has ended meanwhile
                 raise ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
             return
-        question = await self.in_thread(
-            self._store.claim_and_answer, session_id, confirmation_id, decision
+        confirmation = await self.in_thread(
+            self._store.claim_and_decide, session_id, confirmation_id, decision
         )
         try:
-            await self._signal(question)
+            await self._signal(confirmation)
         except ChannelClosed as error:  # its process has died, or needed no signal
-            if await self.in_thread(self._store.withdraw, question):
+            if await self.in_thread(self._store.withdraw, confirmation):
                 raise ConfirmationNotFound(
                     confirmation_id=confirmation_id, session_id=session_id
                 ) from error
 
-    async def _signal(self, question: StoredQuestion) -> None:
+    async def _signal(self, confirmation: StoredConfirmation) -> None:
         """Wake the process that waits; it would look by itself, later."""
-        message = {"type": "approval.decided", "confirmation_id": question.id}
+        message = {"type": "confirmation.decided", "confirmation_id": confirmation.id}
         try:
             with anyio.fail_after(SIGNAL_SECONDS):
-                await self._get_layer().send(question.channel, message)
+                await self._get_layer().send(confirmation.channel, message)
         except ChannelClosed:
             raise
         except Exception as error:  # noqa: BLE001 - any layer may be configured
             logger.warning("A decision is noticed late: %s: %s", type(error).__name__, error)
 
     async def pending(self, session_id: str) -> list[Confirmation]:
-        """See the base class.
+        """Return the session's confirmations that wait for a decision, oldest first.
 
         Raises:
-            ConfirmationUnavailable: the cache failed.
+            ConfirmationUnavailable: The cache failed.
         """
         if not _ID.fullmatch(session_id):
             return []
         return await self.in_thread(self._store.of_session, session_id)
 
     async def check(self) -> bool:
-        """Whether the cache answers."""
+        """Return whether the cache answers."""
         try:
             await self.in_thread(self._store.check)
         except ConfirmationUnavailable:
@@ -196,7 +195,6 @@ class ChannelLayerApprovals(ConfirmationBroker):
         return True
 
     async def aclose(self) -> None:
-        """See the base class."""
         listener = self._listeners.pop(asyncio.get_running_loop(), None)
         if listener is not None:
             await listener.close()
@@ -205,10 +203,10 @@ class ChannelLayerApprovals(ConfirmationBroker):
             self._threads = None
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a step with the cache.
+        """Run a function of the store in a thread.
 
         Raises:
-            ConfirmationUnavailable: it takes too long.
+            ConfirmationUnavailable: It takes too long.
         """
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="mochi-confirmations")
@@ -219,31 +217,34 @@ class ChannelLayerApprovals(ConfirmationBroker):
             raise ConfirmationUnavailable(reason=f"no answer within {CACHE_SECONDS:g} s")
         return step.result()
 
-    async def expired(self, listener: DecisionListener, pending: _Pending) -> None:
-        """Settle what nobody has decided in time.
+    async def expired(self, listener: DecisionListener, pending: _PendingInCache) -> None:
+        """End a confirmation whose time is over, unless it was claimed just before.
 
         Raises:
-            ToolConfirmationTimeout: nobody has, and nobody can any more.
+            ToolConfirmationTimeout: Nobody has decided it, and nobody can any more.
         """
-        if not await run_to_completion(self.in_thread(self._store.expire, pending.question)):
-            listener.look_soon()
+        if not await run_to_completion(self.in_thread(self._store.expire, pending.stored)):
+            listener.check_soon()
             with anyio.move_on_after(CLAIMED_SECONDS):
                 await asyncio.wait({pending.waiting.future})
         if not pending.waiting.future.done():
             raise ToolConfirmationTimeout(confirmation_id=pending.waiting.id)
 
 
-class _Pending(PendingConfirmation):
+class _PendingInCache(PendingConfirmation):
     def __init__(
-        self, broker: ChannelLayerApprovals, listener: DecisionListener, waiting: WaitingQuestion
+        self,
+        broker: ChannelLayerConfirmations,
+        listener: DecisionListener,
+        waiting: WaitingConfirmation,
     ) -> None:
         self.waiting = waiting
         self._broker = broker
         self._listener = listener
 
     @property
-    def question(self) -> StoredQuestion:
-        return self._listener.question(self.waiting)
+    def stored(self) -> StoredConfirmation:
+        return self._listener.stored(self.waiting)
 
     async def decision(self) -> ConfirmationDecision:
         future = self.waiting.future

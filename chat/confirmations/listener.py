@@ -1,4 +1,4 @@
-"""The side that waits: one channel for all the questions of a process."""
+"""The side that waits: one channel for all confirmations of a process."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
 from mochi_server.core.aio import BackgroundTasks, run_to_completion
 from mochi_server.errors import ConfirmationUnavailable
 
-from .store import QuestionStore, StoredQuestion
+from .store import ConfirmationStore, StoredConfirmation
 
 logger = logging.getLogger(__name__)
 
 OPEN_SECONDS = 5.0
 """Longest wait for a channel."""
 
-LOOK_SECONDS = 2.0
-"""Pause between two looks for decisions whose signal was lost."""
+CHECK_SECONDS = 2.0
+"""Pause between two searches for decisions whose signal was lost."""
 
-AGAIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 """Pause after the layer failed."""
 
 END_SECONDS = 2.0
@@ -34,21 +34,21 @@ InThread = Callable[..., Coroutine[Any, Any, Any]]
 GetLayer = Callable[[], Any]
 
 
-class WaitingQuestion:
-    """A question that waits in this process."""
+class WaitingConfirmation:
+    """A confirmation that waits in this process."""
 
     def __init__(self, request: Confirmation, *, seconds: float) -> None:
         self.request = request
         self.seconds = seconds
-        """How long it may be open."""
+        """How long it can be decided."""
         loop = asyncio.get_running_loop()
         self.deadline = loop.time() + seconds
-        """When its time is over, on the loop's clock, which nobody sets."""
+        """When its time is over, on the loop's clock."""
         self.expires = time.monotonic() + seconds
-        """The same on the machine's."""
+        """The same on the machine's monotonic clock."""
         self.future: asyncio.Future[ConfirmationDecision] = loop.create_future()
         self.missing = 0
-        """How many looks in a row have found nothing of it in the cache."""
+        """How many checks in a row have found nothing of it in the cache."""
 
     @property
     def id(self) -> str:
@@ -56,18 +56,18 @@ class WaitingQuestion:
         return self.request.confirmation_id
 
     def settle(self, decision: ConfirmationDecision) -> None:
-        """It is decided; the first decision counts."""
+        """Hand over the decision; the first one counts."""
         if not self.future.done():
             self.future.set_result(decision)
 
 
 class DecisionListener:
-    """Listens for the decisions of a process's questions, from the first one to the last."""
+    """Listens for decisions on a process's confirmations, from the first one to the last."""
 
-    def __init__(self, layer: GetLayer, store: QuestionStore, in_thread: InThread) -> None:
-        self.waiting: dict[str, WaitingQuestion] = {}
-        self.left: list[StoredQuestion] = []
-        """Questions that are over, and could not be taken out of the cache yet."""
+    def __init__(self, layer: GetLayer, store: ConfirmationStore, in_thread: InThread) -> None:
+        self.waiting: dict[str, WaitingConfirmation] = {}
+        self.remains: list[StoredConfirmation] = []
+        """Confirmations that are over, and could not be removed from the cache yet."""
         self.channel: str | None = None
         self._get_layer = layer
         self._layer: Any = None
@@ -78,15 +78,17 @@ class DecisionListener:
         self._running: list[asyncio.Task[None]] = []
         self._hurry: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def question(self, waiting: WaitingQuestion) -> StoredQuestion:
-        """A question as the cache has it."""
-        return StoredQuestion(waiting.request, self.channel or "", waiting.seconds, waiting.expires)
+    def stored(self, waiting: WaitingConfirmation) -> StoredConfirmation:
+        """Return a confirmation as the cache has it."""
+        return StoredConfirmation(
+            waiting.request, self.channel or "", waiting.seconds, waiting.expires
+        )
 
     async def open(self) -> None:
-        """Have a channel and listen to it; may be called again.
+        """Open a channel and listen to it; may be called again.
 
         Raises:
-            ConfirmationUnavailable: there is no channel to be had.
+            ConfirmationUnavailable: The layer gives no channel.
         """
         if self._opening is None:
             self._opening = self._tasks.spawn(self._open(), name="a channel for confirmations")
@@ -103,7 +105,7 @@ class DecisionListener:
             return ConfirmationUnavailable(reason=f"{type(error).__name__}: {error}")
         self._running = [
             self._tasks.spawn(self._listen(self.channel), name="decisions of other processes"),
-            self._tasks.spawn(self._watch(self.channel), name="watch over open questions"),
+            self._tasks.spawn(self._check_often(self.channel), name="check of confirmations"),
         ]
         return None
 
@@ -117,67 +119,67 @@ class DecisionListener:
         if self._running:
             await asyncio.wait(self._running, timeout=END_SECONDS)
 
-    def look_soon(self) -> None:
-        """Do not wait for the next look."""
+    def check_soon(self) -> None:
+        """Search for decisions at once."""
         if not self._hurry.done():
             self._hurry.set_result(None)
 
     async def _listen(self, channel: str) -> None:
-        """Layers end a channel when whoever receives is cancelled: so do nothing else here."""
+        """Receive signals, and nothing else: a layer ends a channel whose receiver is cancelled."""
         while True:
             try:
                 message = await self._layer.receive(channel)
             except Exception as error:  # noqa: BLE001, PERF203 - any layer may be configured
                 logger.warning("Confirmations: %s: %s", type(error).__name__, error)
-                await anyio.sleep(AGAIN_SECONDS)
+                await anyio.sleep(RETRY_SECONDS)
             else:
                 self._tasks.spawn(self._fetch(message["confirmation_id"]), name="a decision")
 
-    async def _watch(self, channel: str) -> None:
+    async def _check_often(self, channel: str) -> None:
         while True:
             # Not a scope: before Python 3.11 one that times out may swallow the end of this task.
-            await asyncio.wait({self._hurry}, timeout=LOOK_SECONDS)
+            await asyncio.wait({self._hurry}, timeout=CHECK_SECONDS)
             self._hurry = asyncio.get_running_loop().create_future()
             try:
-                await self._look(channel)
+                await self._check(channel)
             except ConfirmationUnavailable as error:
                 logger.warning("%s", error)
 
-    async def _look(self, channel: str) -> None:
-        """Find decisions without a signal; open again what has vanished from the cache."""
-        ids = [each for each, waiting in self.waiting.items() if not waiting.future.done()]
-        state = await run_to_completion(self._in_thread(self._store.look, channel, ids))
-        for each in state.answered:
-            await self._fetch(each)
-        missing = set(state.missing)
-        for each in ids:
-            if (waiting := self.waiting.get(each)) is not None:
-                waiting.missing = waiting.missing + 1 if each in missing else 0
+    async def _check(self, channel: str) -> None:
+        """Fetch decisions without a signal; register again what has vanished from the cache."""
+        ids = [name for name, waiting in self.waiting.items() if not waiting.future.done()]
+        changes = await run_to_completion(self._in_thread(self._store.changes, channel, ids))
+        for confirmation_id in changes.decided:
+            await self._fetch(confirmation_id)
+        missing = set(changes.missing)
+        for confirmation_id in ids:
+            if (waiting := self.waiting.get(confirmation_id)) is not None:
+                waiting.missing = waiting.missing + 1 if confirmation_id in missing else 0
                 if waiting.missing > 1 and not waiting.future.done():
-                    await self._open_again(waiting)
-        while self.left:
-            question = self.left[-1]
-            await self._in_thread(self._store.forget, question)
-            self.left.remove(question)  # another one may be the last by now
+                    await self._put_again(waiting)
+        while self.remains:
+            confirmation = self.remains[-1]
+            await self._in_thread(self._store.remove, confirmation)
+            self.remains.remove(confirmation)  # another one may be the last by now
 
-    async def _open_again(self, waiting: WaitingQuestion) -> None:
-        """Whoever claimed it has died before it could decide, or the cache was emptied."""
+    async def _put_again(self, waiting: WaitingConfirmation) -> None:
+        """Register it again: who claimed it died before deciding, or the cache was emptied."""
         waiting.missing = 0
         try:
-            await run_to_completion(self._in_thread(self._store.put, self.question(waiting)))
-        finally:  # also where this task is to end: then whoever ends it takes the question out
+            await run_to_completion(self._in_thread(self._store.put, self.stored(waiting)))
+        finally:  # also where this task is to end: then whoever ends it removes the confirmation
             if waiting.id not in self.waiting or waiting.future.done():
-                self.left.append(self.question(waiting))
+                self.remains.append(self.stored(waiting))
 
     async def _fetch(self, confirmation_id: str) -> None:
-        """Fetch a decision; a failure leaves it for the next look."""
+        """Fetch a decision; after a failure the next check does it."""
         waiting = self.waiting.get(confirmation_id)
         if waiting is None or waiting.future.done():
             return
         loop = asyncio.get_running_loop()
 
         def take() -> None:
-            decision = self._store.take_answer(confirmation_id)
+            decision = self._store.take_decision(confirmation_id)
             if decision is not None:  # settled from here: it counts also after the wait for it
                 loop.call_soon_threadsafe(waiting.settle, decision)
 

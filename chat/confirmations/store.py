@@ -1,14 +1,14 @@
-"""Questions and decisions in a Django cache, which several processes may share.
+"""Confirmations and decisions in a Django cache, which several processes may share.
 
 Everything here blocks and is meant for a thread. What is in the cache:
 
-========================  ==========================================================
-``question:{id}``         an open question; deleting it is the claim, which one wins
-``answer:{id}``           the decision of who has claimed, until the asker goes on
-``expired:{id}``          the session of a question that nobody answered in time
-``open:{session}``        the longest time of the session's questions, and their ids
-``asker:{channel}``       a process that asks and is alive
-========================  ==========================================================
+========================  ==================================================================
+``pending:{id}``          a confirmation; who deletes it has claimed it, and alone decides
+``decision:{id}``         the decision of who has claimed it, until its process takes it
+``expired:{id}``          the session of a confirmation that nobody decided in time
+``session:{session}``     the longest time of the session's confirmations, and their ids
+``process:{channel}``     a process that waits for decisions and is alive
+========================  ==================================================================
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .cache import MACHINE
 PREFIX = "mochi:confirmation:"
 
 SPARE_SECONDS = 60
-"""How much longer than it is open a question stays in the cache, at most."""
+"""Longest time that a confirmation stays in the cache after its end."""
 
 EXPIRED_SECONDS = 600
 """How long a decision that comes too late is told that it is late."""
@@ -45,18 +45,18 @@ ALIVE_SECONDS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class StoredQuestion:
-    """An open question, as it is in the cache."""
+class StoredConfirmation:
+    """A confirmation as it is in the cache."""
 
     request: Confirmation
     channel: str
-    """Of the process that asks."""
+    """Channel of the process that waits."""
     seconds: float
-    """How long it may be open in all; its asker ends it."""
+    """How long it can be decided; the process that waits ends it."""
     expires: float
-    """When it is over, by the clock of the asker's machine that nobody sets."""
+    """When it ends, by the monotonic clock of the machine that waits."""
     machine: str = MACHINE
-    """Whose clock that is."""
+    """The machine whose clock that is."""
 
     @property
     def id(self) -> str:
@@ -70,21 +70,21 @@ class StoredQuestion:
 
     @property
     def session_id(self) -> str:
-        """The session whose stream shows it."""
+        """The session on whose stream the person is asked."""
         return self.request.session_id
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What the cache has of the questions of a process."""
+class StoreChanges:
+    """What has become of the confirmations of a process; ids."""
 
-    answered: list[str]
+    decided: list[str]
     missing: list[str]
-    """Neither open nor answered."""
+    """Neither pending nor decided."""
 
 
-class QuestionStore:
-    """The questions in one cache. Every failure of the cache is a ConfirmationUnavailable."""
+class ConfirmationStore:
+    """The confirmations in one cache. Every failure of the cache is a ConfirmationUnavailable."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -95,158 +95,158 @@ class QuestionStore:
         return caches[self._alias]
 
     def _lock(self, session_id: str) -> threading.Lock:
-        """For the list of a session: it is read and written. One process asks for a session."""
+        """Return the lock of a session's list: only one process at a time has its turn."""
         return self._locks[hash(session_id) % len(self._locks)]
 
-    def put(self, question: StoredQuestion) -> None:
-        """Open a question, or open it again."""
+    def put(self, confirmation: StoredConfirmation) -> None:
+        """Register a confirmation, or register it again."""
         with _guarded():
-            seconds = question.seconds + SPARE_SECONDS
-            self._cache.set(_key("question", question.id), _as_dict(question), seconds)
-            self.beat(question.channel)
-            with self._lock(question.session_id):
-                longest, ids = self._open(question.session_id)
-                if question.id not in ids:
-                    longest = max(longest, question.seconds)
-                    self._set_open(question.session_id, longest, [*ids, question.id])
+            seconds = confirmation.seconds + SPARE_SECONDS
+            self._cache.set(_key("pending", confirmation.id), _as_dict(confirmation), seconds)
+            self.keep_alive(confirmation.channel)
+            with self._lock(confirmation.session_id):
+                longest, ids = self._list(confirmation.session_id)
+                if confirmation.id not in ids:
+                    longest = max(longest, confirmation.seconds)
+                    self._set_list(confirmation.session_id, longest, [*ids, confirmation.id])
 
-    def forget(self, question: StoredQuestion) -> None:
-        """Take out everything about a question but that it has expired."""
+    def remove(self, confirmation: StoredConfirmation) -> None:
+        """Remove everything about a confirmation but that it has expired."""
         with _guarded():
-            self._cache.delete_many([_key("question", question.id), _key("answer", question.id)])
-            with self._lock(question.session_id):
-                longest, ids = self._open(question.session_id)
-                left = [each for each in ids if each != question.id]
-                self._set_open(question.session_id, longest, left)
+            keys = [_key("pending", confirmation.id), _key("decision", confirmation.id)]
+            self._cache.delete_many(keys)
+            with self._lock(confirmation.session_id):
+                longest, ids = self._list(confirmation.session_id)
+                others = [other for other in ids if other != confirmation.id]
+                self._set_list(confirmation.session_id, longest, others)
 
     def check(self) -> None:
-        """See that the cache answers."""
+        """Do nothing if the cache answers."""
         with _guarded():
             self._cache.get(f"{PREFIX}check")
 
-    def beat(self, channel: str) -> None:
-        """A sign of life of a process that asks."""
+    def keep_alive(self, channel: str) -> None:
+        """Give a sign of life of the process that has this channel."""
         with _guarded():
-            self._cache.set(_key("asker", channel), "alive", ALIVE_SECONDS)
+            self._cache.set(_key("process", channel), "alive", ALIVE_SECONDS)
 
-    def retire(self, channel: str, left: Iterable[StoredQuestion]) -> None:
-        """Take out what is left of a process that asks nothing any more."""
+    def retire(self, channel: str, remains: Iterable[StoredConfirmation]) -> None:
+        """Remove what is left of a process that waits for no decision any more."""
         with _guarded():
-            self._cache.delete(_key("asker", channel))
-        for question in left:
-            self.forget(question)
+            self._cache.delete(_key("process", channel))
+        for confirmation in remains:
+            self.remove(confirmation)
 
-    def claim(self, session_id: str, confirmation_id: str) -> StoredQuestion:
-        """Become the only one who decides this question.
+    def claim(self, session_id: str, confirmation_id: str) -> StoredConfirmation:
+        """Become the only one who decides this confirmation.
 
         Raises:
-            ConfirmationNotFound, ToolConfirmationTimeout: as ``ConfirmationBroker.decide``.
+            ConfirmationNotFound, ToolConfirmationTimeout: As ``ConfirmationBroker.decide``.
         """
         with _guarded():
-            question = self._question(confirmation_id)
-            if question is None:
-                raise self._why_not(session_id, confirmation_id)
-            if question.session_id != session_id:
+            confirmation = self._read(confirmation_id)
+            if confirmation is None:
+                raise self._refusal(session_id, confirmation_id)
+            if confirmation.session_id != session_id:
                 raise ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
-            if question.is_over:
+            if confirmation.is_over:
                 raise ToolConfirmationTimeout(confirmation_id=confirmation_id)
-            if not self._is_alive(question) or not self._cache.delete(
-                _key("question", confirmation_id)
+            if not self._is_alive(confirmation) or not self._cache.delete(
+                _key("pending", confirmation_id)
             ):
-                raise self._why_not(session_id, confirmation_id)
-            return question
+                raise self._refusal(session_id, confirmation_id)
+            return confirmation
 
-    def claim_and_answer(
+    def claim_and_decide(
         self, session_id: str, confirmation_id: str, decision: ConfirmationDecision
-    ) -> StoredQuestion:
-        """Decide a question of another process; where that fails, it is open again.
+    ) -> StoredConfirmation:
+        """Decide a confirmation of another process; where that fails, it is pending again.
 
         Raises:
-            ConfirmationNotFound, ToolConfirmationTimeout: as ``claim``.
+            ConfirmationNotFound, ToolConfirmationTimeout: As ``claim``.
         """
-        question = self.claim(session_id, confirmation_id)
+        confirmation = self.claim(session_id, confirmation_id)
         try:
             with _guarded():
                 value = (decision.approved, decision.reason, decision.arguments)
-                seconds = question.seconds + SPARE_SECONDS
-                self._cache.set(_key("answer", question.id), value, seconds)
+                seconds = confirmation.seconds + SPARE_SECONDS
+                self._cache.set(_key("decision", confirmation.id), value, seconds)
         except ConfirmationUnavailable:
-            self.put(question)
+            self.put(confirmation)
             raise
-        return question
+        return confirmation
 
-    def take_answer(self, confirmation_id: str) -> ConfirmationDecision | None:
-        """The decision, if there is one that nobody takes back: only one gets it out."""
-        key = _key("answer", confirmation_id)
+    def take_decision(self, confirmation_id: str) -> ConfirmationDecision | None:
+        """Take the decision out of the cache, if there is one that was not withdrawn."""
+        key = _key("decision", confirmation_id)
         with _guarded():
-            found = self._cache.get(key)
-            if found is None or not self._cache.delete(key):
+            value = self._cache.get(key)
+            if value is None or not self._cache.delete(key):
                 return None
-            approved, reason, arguments = found
+            approved, reason, arguments = value
             return ConfirmationDecision(approved=approved, reason=reason, arguments=arguments)
 
-    def withdraw(self, question: StoredQuestion) -> bool:
+    def withdraw(self, confirmation: StoredConfirmation) -> bool:
         """Take back a decision that nobody will fetch; false when it was fetched before."""
         with _guarded():
-            found: bool = self._cache.delete(_key("answer", question.id))
-        self.forget(question)
-        return found
+            withdrawn: bool = self._cache.delete(_key("decision", confirmation.id))
+        self.remove(confirmation)
+        return withdrawn
 
-    def expire(self, question: StoredQuestion) -> bool:
-        """End a question that nobody answered; false when somebody has claimed it just now."""
-        key = _key("expired", question.id)
+    def expire(self, confirmation: StoredConfirmation) -> bool:
+        """End a confirmation that nobody has decided; false when it was claimed just before."""
+        key = _key("expired", confirmation.id)
         with _guarded():
-            self._cache.set(key, question.session_id, EXPIRED_SECONDS)
-            if self._cache.delete(_key("question", question.id)):
+            self._cache.set(key, confirmation.session_id, EXPIRED_SECONDS)
+            if self._cache.delete(_key("pending", confirmation.id)):
                 return True
             self._cache.delete(key)
             return False
 
     def of_session(self, session_id: str) -> list[Confirmation]:
-        """The open questions of a session whose askers are alive, in order of asking."""
+        """Return the session's confirmations that can be decided, oldest first."""
         with _guarded():
-            found = [self._question(each) for each in self._open(session_id)[1]]
+            confirmations = map(self._read, self._list(session_id)[1])
             return [
-                question.request
-                for question in found
-                if question is not None
-                and question.session_id == session_id
-                and not question.is_over
-                and self._is_alive(question)
+                confirmation.request
+                for confirmation in confirmations
+                if confirmation is not None
+                and confirmation.session_id == session_id
+                and not confirmation.is_over
+                and self._is_alive(confirmation)
             ]
 
-    def look(self, channel: str, ids: Iterable[str]) -> State:
-        """Give a sign of life, and see what has become of a process's questions."""
-        self.beat(channel)
-        state = State([], [])
+    def changes(self, channel: str, ids: Iterable[str]) -> StoreChanges:
+        """Give a sign of life, and return which confirmations of a process have changed."""
+        self.keep_alive(channel)
+        changes = StoreChanges([], [])
         with _guarded():
-            for each in ids:
-                if _key("question", each) in self._cache:
-                    continue
-                answered = _key("answer", each) in self._cache
-                (state.answered if answered else state.missing).append(each)
-        return state
+            for confirmation_id in ids:
+                if _key("pending", confirmation_id) not in self._cache:
+                    is_decided = _key("decision", confirmation_id) in self._cache
+                    (changes.decided if is_decided else changes.missing).append(confirmation_id)
+        return changes
 
-    def _question(self, confirmation_id: str) -> StoredQuestion | None:
-        found = self._cache.get(_key("question", confirmation_id))
-        if found is None:
+    def _read(self, confirmation_id: str) -> StoredConfirmation | None:
+        fields = self._cache.get(_key("pending", confirmation_id))
+        if fields is None:
             return None
-        return StoredQuestion(**{**found, "request": Confirmation(**found["request"])})
+        return StoredConfirmation(**{**fields, "request": Confirmation(**fields["request"])})
 
-    def _is_alive(self, question: StoredQuestion) -> bool:
-        return _key("asker", question.channel) in self._cache
+    def _is_alive(self, confirmation: StoredConfirmation) -> bool:
+        return _key("process", confirmation.channel) in self._cache
 
-    def _why_not(self, session_id: str, confirmation_id: str) -> MochiError:
+    def _refusal(self, session_id: str, confirmation_id: str) -> MochiError:
         if self._cache.get(_key("expired", confirmation_id)) == session_id:
             return ToolConfirmationTimeout(confirmation_id=confirmation_id)
         return ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
 
-    def _open(self, session_id: str) -> tuple[float, list[str]]:
-        found: tuple[float, list[str]] | None = self._cache.get(_key("open", session_id))
-        return found if found is not None else (0.0, [])
+    def _list(self, session_id: str) -> tuple[float, list[str]]:
+        value: tuple[float, list[str]] | None = self._cache.get(_key("session", session_id))
+        return value if value is not None else (0.0, [])
 
-    def _set_open(self, session_id: str, longest: float, ids: list[str]) -> None:
-        key = _key("open", session_id)
+    def _set_list(self, session_id: str, longest: float, ids: list[str]) -> None:
+        key = _key("session", session_id)
         if ids:
             self._cache.set(key, (longest, ids), longest + SPARE_SECONDS)
         else:
@@ -257,19 +257,19 @@ def _key(kind: str, name: str) -> str:
     return f"{PREFIX}{kind}:{name}"
 
 
-def _as_dict(question: StoredQuestion) -> dict[str, Any]:
+def _as_dict(confirmation: StoredConfirmation) -> dict[str, Any]:
     return {
-        "request": question.request.payload(),
-        "channel": question.channel,
-        "seconds": question.seconds,
-        "expires": question.expires,
-        "machine": question.machine,
+        "request": confirmation.request.payload(),
+        "channel": confirmation.channel,
+        "seconds": confirmation.seconds,
+        "expires": confirmation.expires,
+        "machine": confirmation.machine,
     }
 
 
 @contextmanager
 def _guarded() -> Iterator[None]:
-    """What a cache says, as an error of ours."""
+    """Raise whatever the cache raises as an error of ours."""
     try:
         yield
     except MochiError:

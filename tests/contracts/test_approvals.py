@@ -14,7 +14,7 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from chat.confirmations.channel_layer import ChannelLayerApprovals
+from chat.confirmations.channel_layer import ChannelLayerConfirmations
 from mochi_project.backends import caches_of, channel_layers_of
 from mochi_server.chat.confirmations import (
     Confirmation,
@@ -93,8 +93,8 @@ async def sides(
                 pytest.skip("there is no redis-server")
             url = (await stack.enter_async_context(running_redis(tmp_path))).url
         settings.CACHES, settings.CHANNEL_LAYERS = settings_of(kind, tmp_path, url)
-        asking = ChannelLayerApprovals(timeout=60)
-        found = Sides(asking, asking if one else ChannelLayerApprovals(timeout=60))
+        asking = ChannelLayerConfirmations(timeout=60)
+        found = Sides(asking, asking if one else ChannelLayerConfirmations(timeout=60))
         yield found
         await found.aclose()
 

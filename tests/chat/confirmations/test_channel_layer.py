@@ -20,7 +20,7 @@ from django.core.cache import caches
 from django.core.cache.backends.filebased import FileBasedCache
 
 import chat.confirmations.listener
-from chat.confirmations.channel_layer import ChannelLayerApprovals
+from chat.confirmations.channel_layer import ChannelLayerConfirmations
 from chat.confirmations.folder_layer import ChannelClosed, FolderChannelLayer
 from mochi_project.backends import caches_of, channel_layers_of
 from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
@@ -49,21 +49,21 @@ def question(number: int = 0, session_id: str = "one") -> Confirmation:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat.confirmations.listener, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(chat.confirmations.listener, "CHECK_SECONDS", 0.1)
 
 
 @pytest_asyncio.fixture
 async def brokers(
     tmp_path: Path, settings: Any
-) -> AsyncIterator[Callable[..., list[ChannelLayerApprovals]]]:
+) -> AsyncIterator[Callable[..., list[ChannelLayerConfirmations]]]:
     """Makes who asks and who decides, as if in two processes."""
-    made: list[ChannelLayerApprovals] = []
+    made: list[ChannelLayerConfirmations] = []
 
-    def make(*, timeout: float = 30, **values: Any) -> list[ChannelLayerApprovals]:
+    def make(*, timeout: float = 30, **values: Any) -> list[ChannelLayerConfirmations]:
         mochi = load_settings(data_dir=tmp_path, **values)
         settings.CACHES = caches_of(mochi)
         settings.CHANNEL_LAYERS = channel_layers_of(mochi)
-        made.extend(ChannelLayerApprovals(timeout=timeout) for _ in range(2))
+        made.extend(ChannelLayerConfirmations(timeout=timeout) for _ in range(2))
         return made
 
     yield make
@@ -227,14 +227,14 @@ async def test_a_decision_is_either_made_or_refused_also_while_its_channel_goes(
 
     def slow(self: Any, key: str, *arguments: Any, **options: Any) -> Any:
         value = read(self, key, *arguments, **options)
-        if ":answer:" in key and value is not None:
+        if ":decision:" in key and value is not None:
             found.set()
             taken_back.wait(20)
         return value
 
     def deleted(self: Any, key: str, *arguments: Any, **options: Any) -> Any:
         gone = delete(self, key, *arguments, **options)
-        if ":answer:" in key:
+        if ":decision:" in key:
             taken_back.set()
         return gone
 
@@ -250,7 +250,7 @@ async def test_a_decision_is_either_made_or_refused_also_while_its_channel_goes(
         with pytest.raises(ConfirmationNotFound):
             await deciding.decide("one", "conf_0", YES)
         monkeypatch.undo()
-        monkeypatch.setattr(chat.confirmations.listener, "LOOK_SECONDS", 0.1)
+        monkeypatch.setattr(chat.confirmations.listener, "CHECK_SECONDS", 0.1)
         no = ConfirmationDecision(approved=False)
         await eventually(lambda: deciding.decide("one", "conf_0", no))
         with anyio.fail_after(30):
@@ -260,7 +260,7 @@ async def test_a_decision_is_either_made_or_refused_also_while_its_channel_goes(
 async def test_no_sign_of_life_outlasts_the_last_question(
     brokers: Any, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(chat.confirmations.listener, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(chat.confirmations.listener, "CHECK_SECONDS", 0.0)
     asking, _ = brokers()
     with anyio.fail_after(120):
         for number in range(60):
@@ -276,7 +276,7 @@ async def test_a_question_that_is_over_while_it_is_opened_again_leaves_nothing(
     write, remove = FileBasedCache.set, FileBasedCache.delete_many
 
     def late(self: Any, key: str, *arguments: Any, **options: Any) -> None:
-        if "question:" in key:
+        if "pending:" in key:
             opening.set()
             over.wait(20)
         write(self, key, *arguments, **options)
@@ -298,7 +298,7 @@ async def test_a_question_that_is_over_while_it_is_opened_again_leaves_nothing(
 async def test_a_claim_of_a_process_that_died_before_it_decided_is_undone(brokers: Any) -> None:
     asking, deciding = brokers()
     async with asking.ask(question()) as pending:
-        assert caches["default"].delete("mochi:confirmation:question:conf_0")
+        assert caches["default"].delete("mochi:confirmation:pending:conf_0")
         await eventually(lambda: deciding.decide("one", "conf_0", YES))
         with anyio.fail_after(30):
             assert await pending.decision() == YES
@@ -311,7 +311,7 @@ async def test_a_decision_that_cannot_be_stored_leaves_the_question_open(
     broken = [True]
 
     def full(self: Any, key: str, *args: Any, **kwargs: Any) -> None:
-        if ":answer:" in key and broken:
+        if ":decision:" in key and broken:
             raise OSError(28, "No space left on device")
         stored(self, key, *args, **kwargs)
 
@@ -338,7 +338,7 @@ async def test_each_question_that_could_not_be_taken_out_is_taken_out_later(
     def deleted(self: Any, key: str, *args: Any, **kwargs: Any) -> Any:
         if key.rpartition(":")[2] in broken:
             raise OSError(5, "Input/output error")
-        if key.endswith("question:conf_1"):
+        if key.endswith("pending:conf_1"):
             begun.set()
             go_on.wait(20)
         return delete(self, key, *args, **kwargs)
