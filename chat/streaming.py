@@ -133,12 +133,6 @@ class EventStreamResponse(StreamingHttpResponse):
         self._task = None
         self._reader.leave()
 
-    def forget_request(self) -> None:
-        """Close the request now: a stream needs it no more, and would keep it for minutes."""
-        closers = self._resource_closers  # type: ignore[attr-defined] # Django's own name
-        while closers:
-            closers.pop()()
-
     def close(self) -> None:
         """Leave the log, also when the body never started."""
         self.end()

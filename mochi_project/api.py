@@ -34,6 +34,7 @@ from sessions_app.api import router as sessions_router
 from sessions_app.summary_api import router as summary_router
 from tools_app.api import router as tools_router
 
+from .django_private import release_body
 from .docs import OfflineSwagger
 from .http.errors import install
 from .openapi import documented, finish
@@ -58,7 +59,7 @@ class ORJSONParser(Parser):
             InvalidRequest: it is nested too deeply, or has too many values.
         """
         body = request.body
-        _release_body(request)
+        release_body(request)
         if has_more_values(body, REQUEST_VALUES):
             raise InvalidRequest(
                 f"The request has more than {REQUEST_VALUES:,} values.",
@@ -74,12 +75,6 @@ class ORJSONParser(Parser):
         if deep and is_too_deep(content, REQUEST_LEVELS):
             raise _too_deep()
         return content
-
-
-def _release_body(request: HttpRequest) -> None:
-    """Let go of the bytes of the body: a turn that is answered in one piece can take minutes."""
-    request._stream.close()  # noqa: SLF001 - Django has no word for it
-    request._body = b""  # noqa: SLF001
 
 
 def _too_deep() -> InvalidRequest:

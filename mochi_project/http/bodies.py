@@ -11,7 +11,7 @@ from mochi_server.errors import PayloadTooLarge, RequestTimeout, ServerBusy
 from .gate import Receive
 
 SMALL = 65_536
-"""Bytes up to which a body is not counted: large ones must not keep ordinary requests out."""
+"""Bytes up to which a body is not counted: large bodies must not keep ordinary requests out."""
 
 AT_ONCE = 10
 """How many bodies of the largest size may be in memory at the same time."""
@@ -20,63 +20,63 @@ SECONDS = 120.0
 """Longest wait for the end of a body."""
 
 PATIENCE_SECONDS = 5.0
-"""Seconds after which a body that is still arriving gives way to others, where there is no room."""
+"""Seconds after which a body that is still arriving is given up if others need its room."""
 
 RETRY_SECONDS = 1
 
 
-class Bodies:
-    """The bodies that are in memory now."""
+class RequestBodies:
+    """The bodies of requests that are in memory now."""
 
     def __init__(
         self, limit: int, *, seconds: float = SECONDS, patience: float = PATIENCE_SECONDS
     ) -> None:
-        """Have none yet.
+        """Begin with no body.
 
         Args:
-            limit: the largest size of one body, in bytes.
-            seconds: longest wait for the end of one.
-            patience: seconds after which one that is still arriving gives way.
+            limit: Largest size of one body, in bytes.
+            seconds: Longest wait for the end of one body.
+            patience: Seconds after which a body that is still arriving may be given up.
         """
         self.limit = limit
         self.seconds = seconds
         self.patience = patience
         self.room = AT_ONCE * limit
-        """Bytes that may still come."""
-        self.arriving: dict[Body, float] = {}
-        """Counted bodies of which the end has not come, oldest first; when they began to come."""
+        """Bytes that can still be taken."""
+        self.arriving: dict[RequestBody, float] = {}
+        """When each counted body began that has not ended yet, oldest first."""
 
     def make_room(self, size: int) -> bool:
-        """Let slow bodies give way until there is room for so many bytes; whether there is."""
+        """Give up slow bodies until there is room for so many bytes; return whether there is."""
         slow = anyio.current_time() - self.patience
         for body in [body for body, began in self.arriving.items() if began < slow]:
             if size <= self.room:
                 break
-            body.give_way()
+            body.give_up()
         return size <= self.room
 
-    def one(self) -> Body:
-        """The body of one request; use it as a context manager."""
-        return Body(self)
+    def one(self) -> RequestBody:
+        """Return the body of one request, a context manager."""
+        return RequestBody(self)
 
 
-class Body:
+class RequestBody:
     """The body of one request, counted until it is released."""
 
-    __slots__ = ("_began", "_bodies", "_counted", "_gave_way", "_scope")
+    __slots__ = ("_began", "_bodies", "_counted", "_given_up", "_scope")
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: RequestBodies) -> None:
         self._bodies = bodies
         self._counted = 0
-        self._gave_way = False
+        self._given_up = False
 
     async def read(self, receive: Receive) -> bytes | None:
         """Read the whole body; None when the client left meanwhile.
 
         Raises:
-            PayloadTooLarge: it is longer than one may be; the rest is not read.
-            ServerBusy: with it, all bodies together are longer than they may be.
-            RequestTimeout: its end did not arrive in time.
+            PayloadTooLarge: It is longer than one may be; the rest is not read.
+            ServerBusy: All bodies together are longer than they may be.
+            RequestTimeout: Its end did not arrive in time.
         """
         self._began = anyio.current_time()
         try:
@@ -84,7 +84,7 @@ class Body:
                 return await self._read(receive)
         finally:
             self._bodies.arriving.pop(self, None)
-        if self._gave_way:
+        if self._given_up:
             raise ServerBusy(retry_after=RETRY_SECONDS)
         raise RequestTimeout(seconds=self._bodies.seconds)
 
@@ -113,9 +113,9 @@ class Body:
             self._counted = size
             bodies.arriving[self] = self._began
 
-    def give_way(self) -> None:
-        """Read no more of it, and answer that the server is busy."""
-        self._gave_way = True
+    def give_up(self) -> None:
+        """Read no more of it: the request is answered with ``ServerBusy``."""
+        self._given_up = True
         self._scope.cancel()
         self._bodies.arriving.pop(self)
         self.release()
@@ -125,7 +125,7 @@ class Body:
         self._bodies.room += self._counted
         self._counted = 0
 
-    def __enter__(self) -> Body:
+    def __enter__(self) -> RequestBody:
         return self
 
     def __exit__(

@@ -144,8 +144,6 @@ def _answer(request: HttpRequest, error: Any) -> HttpResponse:  # noqa: ANN401 -
         named = NotFound(path=request.path)
     response = error_response(named)
     release_frames(error)
-    # Ours is in the log already, with its trace.
-    response._has_been_logged = isinstance(named, InternalError)  # type: ignore[attr-defined]  # noqa: SLF001
     return response
 
 

@@ -1,4 +1,4 @@
-"""Django's ASGI handler, without what a server of streams cannot afford.
+"""Django's ASGI handler, without what a server of streams cannot afford, and its middleware.
 
 Against Django's own: no thread for logging, closing and signals; no second task for the request;
 the response is closed in the loop, also when the client leaves before its first byte; a body over
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from io import BytesIO
 from typing import Any
 
@@ -25,8 +26,9 @@ from chat.streaming import EventStreamResponse
 from mochi_server.core.logs import request_id
 from mochi_server.errors import MochiError, RequestTimeout
 
+from ..django_private import run_middleware
 from ..responses import no_content
-from .bodies import Bodies, Body
+from .bodies import RequestBodies, RequestBody
 from .errors import error_response, method_not_allowed
 from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send
 
@@ -40,11 +42,11 @@ WATCH_AFTER = 0.05
 
 
 class MochiASGIHandler(ASGIHandler):
-    """Serves HTTP requests from one task each."""
+    """Serves each HTTP request in one task."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.bodies = Bodies(settings.MOCHI.max_body_bytes)
+        self.bodies = RequestBodies(settings.MOCHI.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body, get the response, send it; stop as soon as the client has left."""
@@ -52,16 +54,16 @@ class MochiASGIHandler(ASGIHandler):
             request, response = await self._start(scope, receive, body)
             if request is None and response is None:
                 return
-            watch = _Watch(receive)
+            watch = DisconnectWatch(receive)
             try:
                 if request is not None:
                     response = await self.get_response_async(request)
+                    request.close()
                 if response is not None:
                     response.headers[_NOSNIFF_NAME] = _NOSNIFF_VALUE
                     response.headers[_REQUEST_ID_NAME] = request_id()
                 if isinstance(response, EventStreamResponse):
-                    response.forget_request()
-                    del request
+                    request = None  # a stream would keep it for minutes
                     body.release()
                     watch.follow(response)
                     await response.send_to(send)
@@ -80,9 +82,9 @@ class MochiASGIHandler(ASGIHandler):
                     response.close()
 
     async def _start(
-        self, scope: Scope, receive: Receive, body: Body
+        self, scope: Scope, receive: Receive, body: RequestBody
     ) -> tuple[ASGIRequest | None, HttpResponseBase | None]:
-        """The request, or the answer to one that is not acceptable, or neither: nobody is there."""
+        """Return the request, or the answer to one that is not acceptable; neither if it left."""
         try:
             content = await body.read(receive)
         except MochiError as error:
@@ -93,28 +95,26 @@ class MochiASGIHandler(ASGIHandler):
         if content is None:
             return None, None
         set_script_prefix(get_script_prefix(scope))
-        request, refused = self.create_request(scope, BytesIO(content))
-        return request, refused
+        return self.create_request(scope, BytesIO(content))
 
     async def get_response_async(self, request: Any) -> HttpResponseBase:  # noqa: ANN401
-        """The response of the middleware and the view; errors are logged without a thread."""
+        """Return the response of the middleware and the view; log errors without a thread."""
         set_urlconf(settings.ROOT_URLCONF)
-        response: HttpResponseBase = await self._middleware_chain(request)  # type: ignore[attr-defined]
-        response._resource_closers.append(request.close)  # type: ignore[attr-defined]  # noqa: SLF001
-        if response.status_code >= 400:  # noqa: PLR2004
+        response = await run_middleware(self, request)
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
             logger.debug("%s %r: %s", request.method, request.path, response.status_code)
         return response
 
 
-class _Watch:
+class DisconnectWatch:
     """Notices that the client has left, once a request takes its time."""
 
-    __slots__ = ("_owner", "_receive", "_response", "_task", "_timer", "gone")
+    __slots__ = ("_receive", "_request_task", "_response", "_task", "_timer", "gone")
 
     def __init__(self, receive: Receive) -> None:
         loop = asyncio.get_running_loop()
         self._receive = receive
-        self._owner = asyncio.current_task()
+        self._request_task = asyncio.current_task()
         self._response: EventStreamResponse | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = loop.call_later(WATCH_AFTER, self._begin)
@@ -137,13 +137,13 @@ class _Watch:
             pass
         if self._response is not None:
             self._response.end()
-        elif self._owner is not None:
+        elif self._request_task is not None:
             self.gone = True
-            self._owner.cancel()
+            self._request_task.cancel()
 
     def stop(self) -> None:
-        """The request is over."""
-        self._owner = None
+        """Watch no longer: the request is over."""
+        self._request_task = None
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -153,9 +153,9 @@ class _Watch:
 def drop_connection(send: Send) -> None:
     """Cut the connection of a client that does not read.
 
-    ASGI has no word for it, and returning lets the server close politely: it would wait for the
-    client to read what is left, for ever (uvicorn, and its end as well). Elsewhere than on uvicorn
-    nothing is done.
+    ASGI cannot say it, and a return lets the server close politely: it would wait for the client
+    to read what is left, for ever (uvicorn does, also at its end). On other servers than uvicorn
+    nothing happens.
     """
     transport = getattr(getattr(send, "__self__", None), "transport", None)
     if transport is not None:  # of asyncio or of uvloop
@@ -169,14 +169,15 @@ def forget_cancellation() -> None:
         task.uncancel()
 
 
-NO_CONTENT = 204
-
 GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
 
 @async_only_middleware
 def plain_http(get_response: GetResponse) -> GetResponse:
-    """HEAD is GET without its body (the server drops that), OPTIONS tells the methods."""
+    """Answer HEAD and OPTIONS, and paths with a slash at the end, on every route.
+
+    HEAD is GET without its body, which the server drops; OPTIONS tells the methods.
+    """
 
     async def middleware(request: HttpRequest) -> HttpResponseBase:
         method = request.method or ""
@@ -188,7 +189,7 @@ def plain_http(get_response: GetResponse) -> GetResponse:
         request.method = method
         if isinstance(response, HttpResponseNotAllowed):
             response = _not_allowed(method, response)
-        if isinstance(response, HttpResponse) and response.status_code != NO_CONTENT:
+        if isinstance(response, HttpResponse) and response.status_code != HTTPStatus.NO_CONTENT:
             response["Content-Length"] = str(len(response.content))
         return response
 

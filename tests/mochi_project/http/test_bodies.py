@@ -13,7 +13,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from mochi_project.http.bodies import Bodies
+from mochi_project.http.bodies import RequestBodies
 from mochi_server.errors import PayloadTooLarge, RequestTimeout, ServerBusy
 from tests.support.server import Server, running_server
 
@@ -110,7 +110,7 @@ def receive_from(*parts: bytes, more: bool = False):
 
 
 async def test_a_body_comes_in_one_part_or_in_many() -> None:
-    bodies = Bodies(MB)
+    bodies = RequestBodies(MB)
     for parts in ([b"abc"], [b"", b"abc"], [b"a", b"b", b"c"]):
         with bodies.one() as body:
             assert await body.read(receive_from(*parts)) == b"abc"
@@ -118,12 +118,12 @@ async def test_a_body_comes_in_one_part_or_in_many() -> None:
 
 @pytest.mark.parametrize("parts", [[b"a" * 101], [b"a" * 100, b"b"]])
 async def test_a_body_over_the_limit_is_refused(parts: list[bytes]) -> None:
-    with Bodies(100).one() as body, pytest.raises(PayloadTooLarge):
+    with RequestBodies(100).one() as body, pytest.raises(PayloadTooLarge):
         await body.read(receive_from(*parts, more=True))
 
 
 async def test_what_is_read_no_longer_makes_room() -> None:
-    bodies = Bodies(MB)
+    bodies = RequestBodies(MB)
     for _ in range(30):
         with bodies.one() as body:
             await body.read(receive_from(b"a" * MB))
@@ -140,14 +140,14 @@ async def test_what_is_read_no_longer_makes_room() -> None:
 async def test_a_body_that_does_not_arrive_is_given_up(parts: list[bytes]) -> None:
     with (
         anyio.fail_after(5),
-        Bodies(MB, seconds=0.05).one() as body,
+        RequestBodies(MB, seconds=0.05).one() as body,
         pytest.raises(RequestTimeout),
     ):
         await body.read(receive_from(*parts, more=True))
 
 
 async def test_a_body_that_arrives_slowly_gives_way_to_others() -> None:
-    bodies = Bodies(MB, patience=0.05)
+    bodies = RequestBodies(MB, patience=0.05)
 
     async def arrive(*parts: bytes, more: bool = False) -> bytes | None:
         with bodies.one() as body:
@@ -172,7 +172,7 @@ async def test_a_body_that_arrives_slowly_gives_way_to_others() -> None:
 
 
 async def test_bodies_that_are_read_already_do_not_give_way() -> None:
-    bodies = Bodies(MB, patience=0)
+    bodies = RequestBodies(MB, patience=0)
     held = [bodies.one() for _ in range(11)]
     for body in held[:10]:
         await body.read(receive_from(b"a" * MB))
