@@ -1,4 +1,4 @@
-"""Talking to Ollama: clients that work without the server, and the reader of its streams.
+"""The wire of Ollama, and clients for users of this library.
 
 The clients are imported at first use: the library under them takes half a second.
 """
@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
-    from .client import OllamaClient
+    from .async_client import AsyncInstructorOllamaClient
+    from .client import AsyncOllamaClient, OllamaClient
 
 __all__ = ["AsyncInstructorOllamaClient", "AsyncOllamaClient", "OllamaClient"]
 
 _HOMES = {
     "AsyncInstructorOllamaClient": ".async_client",
-    "AsyncOllamaClient": ".async_client",
+    "AsyncOllamaClient": ".client",
     "OllamaClient": ".client",
 }
 

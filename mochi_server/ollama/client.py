@@ -1,27 +1,34 @@
-"""The synchronous client, for scripts and worker threads; never for the event loop."""
+"""Clients of Ollama for users of this library; the server itself uses neither.
+
+They are the clients of the package ``ollama`` with this project's errors and time limits. They
+cannot send ``truncate``: the server drops the oldest messages of a history that is too long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import ollama
+import orjson
 
-from ..errors import ModelNotFound, OllamaError, ProviderError
+from ..core.http_limits import httpx_limits
+from ..errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable, ProviderError
 from ..protocol.completions import ModelInfo, Think
-from .address import address_of
-from .failures import incomplete
-from .library import client_options, info_from_library, translated
+from .failures import failure_of_answer, failure_of_line, incomplete
 from .requests import chat_messages, chat_options
-from .transport import Limits
-from .types import can_chat
+from .transport import Address, PerLoop, TimeLimits, address_of, run_for_each
+from .types import can_chat, info_of
 
 DEFAULT_HOST = "http://localhost:11434"
+CONNECTIONS_KEPT = 20
 
 
 class OllamaClient:
-    """One Ollama server, without a mochi-server.
+    """A client for scripts and worker threads; never for the event loop.
 
     ::
 
@@ -30,42 +37,37 @@ class OllamaClient:
                 print(chunk.message.content, end="")
 
     Every method raises this project's errors: OllamaUnreachable, OllamaError, ModelNotFound,
-    ThinkingNotSupported, ContextOverflow, ProviderBusy. The library under it cannot send
-    ``truncate``: the server drops the oldest messages of a history that is too long.
+    ThinkingNotSupported, ContextOverflow, ProviderBusy.
     """
 
-    def __init__(self, host: str = DEFAULT_HOST, *, limits: Limits | None = None) -> None:
+    def __init__(self, host: str = DEFAULT_HOST, *, limits: TimeLimits | None = None) -> None:
         address = address_of(host)
         self.host = address.url
-        self._client = ollama.Client(
-            address.url, **client_options(address, limits or Limits(), is_async=False)
-        )
+        options = client_options(address, limits or TimeLimits(), is_async=False)
+        self._client = ollama.Client(address.url, **options)
 
     def list_models(self) -> list[ModelInfo]:
-        """The models that can chat, most recently changed first."""
+        """Return the models that can chat, most recently changed first."""
         with translated(self.host):
             entries = self._client.list().models
-        found = [self._info(entry) for entry in entries if entry.model]
-        return [model for model in found if model is not None and can_chat(model)]
-
-    def _info(self, entry: ollama.ListResponse.Model) -> ModelInfo | None:
-        name = str(entry.model)
-        try:
-            return info_from_library(name, self.show_model_details(name), entry)
-        except (ModelNotFound, OllamaError):  # deleted or broken; the others are still good
-            return None
+        models = []
+        for entry in entries:
+            with suppress(ModelNotFound, OllamaError):  # deleted or broken; others are still good
+                details = self.show_model_details(str(entry.model))
+                models.append(info_from_library(str(entry.model), details, entry))
+        return [model for model in models if can_chat(model)]
 
     def show_model_details(self, name: str) -> ollama.ShowResponse:
-        """Everything that the server tells about a model."""
+        """Return everything that the server tells about a model."""
         with translated(self.host, model=name):
             return self._client.show(name)
 
     def get_model_info(self, name: str) -> ModelInfo:
-        """One model in our terms."""
+        """Return one model in our terms."""
         return info_from_library(name, self.show_model_details(name))
 
     def check_connection(self) -> bool:
-        """Whether a server answers at the address."""
+        """Return whether a server answers at the address."""
         try:
             with translated(self.host):
                 self._client.list()
@@ -82,15 +84,12 @@ class OllamaClient:
         think: Think = False,
         context_window: int | None = None,
     ) -> ollama.ChatResponse:
-        """The whole reply; messages may be stored ones."""
+        """Return the whole reply; messages may be stored ones."""
         with translated(self.host, model=model):
-            return self._client.chat(
-                model,
-                chat_messages(messages),
-                tools=tools,
-                think=think,
-                options=chat_options(num_ctx=context_window),
+            response = self._client.chat(
+                **_chat_arguments(model, messages, tools, think, context_window)
             )
+            return cast("ollama.ChatResponse", response)
 
     def chat_stream(
         self,
@@ -101,21 +100,15 @@ class OllamaClient:
         think: Think = False,
         context_window: int | None = None,
     ) -> Iterator[ollama.ChatResponse]:
-        """The reply as it is generated; the last chunk has ``done`` true.
+        """Yield the reply as it is generated; the last chunk has ``done`` true.
 
         Raises:
             OllamaError: the reply ended without that chunk, too.
         """
+        arguments = _chat_arguments(model, messages, tools, think, context_window)
         finished = False
         with translated(self.host, model=model):
-            for chunk in self._client.chat(
-                model,
-                chat_messages(messages),
-                tools=tools,
-                stream=True,
-                think=think,
-                options=chat_options(num_ctx=context_window),
-            ):
+            for chunk in self._client.chat(**arguments, stream=True):
                 finished = bool(chunk.done)
                 yield chunk
         if not finished:
@@ -135,3 +128,183 @@ class OllamaClient:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class AsyncOllamaClient:
+    """`OllamaClient` for asyncio; usable from several event loops, one after the other."""
+
+    def __init__(self, host: str = DEFAULT_HOST, *, limits: TimeLimits | None = None) -> None:
+        address = address_of(host)
+        self.host = address.url
+        options = client_options(address, limits or TimeLimits())
+        self._clients = PerLoop(lambda: ollama.AsyncClient(address.url, **options))
+
+    async def list_models(self) -> list[ModelInfo]:
+        """Return the models that can chat, most recently changed first."""
+        with translated(self.host):
+            entries = (await self._clients.get().list()).models
+        models: dict[str, ModelInfo] = {}
+
+        async def show(entry: ollama.ListResponse.Model) -> None:
+            name = str(entry.model)
+            models[name] = info_from_library(name, await self.show_model_details(name), entry)
+
+        await run_for_each(show, [entry for entry in entries if entry.model])
+        ordered = [models[entry.model] for entry in entries if entry.model in models]
+        return [model for model in ordered if can_chat(model)]
+
+    async def show_model_details(self, name: str) -> ollama.ShowResponse:
+        """Return everything that the server tells about a model."""
+        with translated(self.host, model=name):
+            return await self._clients.get().show(name)
+
+    async def get_model_info(self, name: str) -> ModelInfo:
+        """Return one model in our terms."""
+        return info_from_library(name, await self.show_model_details(name))
+
+    async def check_connection(self) -> bool:
+        """Return whether a server answers at the address."""
+        try:
+            with translated(self.host):
+                await self._clients.get().list()
+        except ProviderError:
+            return False
+        return True
+
+    async def chat(
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        think: Think = False,
+        context_window: int | None = None,
+    ) -> ollama.ChatResponse:
+        """Return the whole reply; messages may be stored ones."""
+        with translated(self.host, model=model):
+            response = await self._clients.get().chat(
+                **_chat_arguments(model, messages, tools, think, context_window)
+            )
+            return cast("ollama.ChatResponse", response)
+
+    async def chat_stream(
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        think: Think = False,
+        context_window: int | None = None,
+    ) -> AsyncGenerator[ollama.ChatResponse, None]:
+        """Yield the reply as it is generated; the last chunk has ``done`` true.
+
+        Closing the generator closes the connection.
+
+        Raises:
+            OllamaError: the reply ended without that chunk, too.
+        """
+        arguments = _chat_arguments(model, messages, tools, think, context_window)
+        finished = False
+        with translated(self.host, model=model):
+            stream = await self._clients.get().chat(**arguments, stream=True)
+            async with aclosing(cast("AsyncGenerator[ollama.ChatResponse]", stream)) as chunks:
+                async for chunk in chunks:
+                    finished = bool(chunk.done)
+                    yield chunk
+        if not finished:
+            raise incomplete("ended without finishing")
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for client in self._clients.take_all():
+            await client.close()  # type: ignore[no-untyped-call] # the library's
+
+
+def _chat_arguments(
+    model: str,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    think: Think,
+    context_window: int | None,
+) -> dict[str, Any]:
+    return {
+        "model": model,
+        "messages": chat_messages(messages),
+        "tools": tools,
+        "think": think,
+        "options": chat_options(num_ctx=context_window),
+    }
+
+
+def client_options(
+    address: Address, limits: TimeLimits, *, is_async: bool = True
+) -> dict[str, Any]:
+    """Return arguments for httpx: login, limits of time and size, many connections, no proxies.
+
+    By default httpx waits in silence for one of 100 connections, and would send requests for
+    localhost to ``HTTP_PROXY``.
+    """
+    bounds = httpx_limits(is_async=is_async, has_events=False)
+    return {
+        **bounds,
+        "headers": {**bounds["headers"], **address.headers},
+        "timeout": httpx.Timeout(limits.first_byte, connect=limits.connect, pool=None),
+        "limits": httpx.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS_KEPT),
+        "trust_env": False,
+    }
+
+
+@contextmanager
+def translated(host: str, *, model: str | None = None) -> Iterator[None]:
+    """Turn what the library raises into this project's errors.
+
+    Raises:
+        ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
+        OllamaUnreachable.
+    """
+    try:
+        yield
+    except MochiError:
+        raise
+    except ollama.ResponseError as error:
+        raise _failure_of(error, host, model) from error
+    except (httpx.ConnectError, httpx.ConnectTimeout, ConnectionError) as error:
+        raise OllamaUnreachable(host=host) from error
+    except httpx.TimeoutException as error:
+        text = f"Ollama at {host} did not answer in time."
+        raise OllamaUnreachable(text, details={"host": host}) from error
+    except httpx.HTTPError as error:
+        raise incomplete("broke off: the connection was lost") from error
+    except (ValueError, AttributeError, TypeError) as error:
+        # The library raises these for lines that are not JSON, or not objects.
+        raise OllamaError(f"{host} does not answer as Ollama does: {error}") from error
+
+
+def _failure_of(error: ollama.ResponseError, host: str, model: str | None) -> MochiError:
+    text: Any = error.error
+    if error.status_code < 0:
+        return failure_of_line({"error": text}, model=model)
+    is_plain = isinstance(text, str) and (not text or text.startswith("<"))
+    body = text.encode() if is_plain else orjson.dumps({"error": text})
+    return failure_of_answer(error.status_code, body, model=model, host=host)
+
+
+def info_from_library(
+    name: str, shown: ollama.ShowResponse, listed: ollama.ListResponse.Model | None = None
+) -> ModelInfo:
+    """Return a model in our terms, from the library's objects."""
+    return info_of(
+        name,
+        listed=None if listed is None else listed.model_dump(exclude_none=True),
+        shown={**shown.model_dump(exclude_none=True), "model_info": shown.modelinfo or {}},
+    )
+
+
+def convert_function_to_tool(function: Callable[..., Any]) -> ollama.Tool:
+    """Describe a function as the package ``ollama`` (0.6) does, by a private name of it.
+
+    Tools of this project are described by ``mochi_server.tools``, which knows more hints.
+    """
+    from ollama import _utils  # noqa: PLC0415 - only here
+
+    return _utils.convert_function_to_tool(function)

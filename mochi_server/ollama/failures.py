@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 def failure_of_answer(
     status: int, body: bytes, *, model: str | None, host: str, retry_after: str | None = None
 ) -> MochiError:
-    """The error of an answer whose status is not 200.
+    """Return the error of an answer whose status is not 200.
 
     Args:
         status: The HTTP status.
@@ -77,8 +77,8 @@ def failure_of_answer(
         text, fields = _words(answer)
         fields["status"] = status
         if status in BUSY:
-            given = (retry_after or "")[:WAIT_DIGITS]
-            seconds = int(given) if given.isdecimal() else BUSY_SECONDS
+            wait = (retry_after or "")[:WAIT_DIGITS]
+            seconds = int(wait) if wait.isdecimal() else BUSY_SECONDS
             return ProviderBusy(text, details=fields, retry_after=seconds)
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             return _refused(text, fields)
@@ -87,7 +87,7 @@ def failure_of_answer(
 
 
 def failure_of_line(line: Any, *, model: str | None) -> MochiError:  # noqa: ANN401 - any JSON
-    """The error of a line in a stream that is not a chunk: ``{"error": …}``, or something odd."""
+    """Return the error of a line that is not a chunk: ``{"error": …}``, or something odd."""
     if not isinstance(line, dict):
         shown = orjson.dumps(line)[:SHOWN_CHARACTERS].decode(errors="replace")
         return OllamaError(
@@ -99,7 +99,7 @@ def failure_of_line(line: Any, *, model: str | None) -> MochiError:  # noqa: ANN
 
 
 def not_json(line: bytes) -> OllamaError:
-    """The error of a line that cannot be parsed."""
+    """Return the error of a line that cannot be parsed."""
     shown = line[:SHOWN_CHARACTERS].decode(errors="replace")
     return OllamaError(
         f"Ollama sent a line that is not JSON: {shown!r}", details={"incomplete": True}
@@ -107,31 +107,31 @@ def not_json(line: bytes) -> OllamaError:
 
 
 def incomplete(how: str) -> OllamaError:
-    """The error of a reply that stops before its end."""
+    """Return the error of a reply that stops before its end."""
     return OllamaError(f"The reply of Ollama {how}.", details={"incomplete": True})
 
 
 def _words(answer: dict[str, Any]) -> tuple[str, JSONObject]:
-    """Its message, and what else it tells; the message may be a JSON document itself."""
+    """Return the message of an answer, which may be JSON itself, and what else it tells."""
     fields: JSONObject = {}
     if isinstance(url := answer.get("signin_url"), str):
         fields["signin_url"] = url[:LONGEST_WORDS]
-    told: Any = answer.get("error")
-    if told is None:  # 0.11 has used the message's first words as the key
-        told = ": ".join(str(part) for pair in answer.items() for part in pair)
-        told = told[:SHOWN_CHARACTERS]
-    if isinstance(told, str) and told.startswith("{"):
+    message: Any = answer.get("error")
+    if message is None:  # 0.11 has used the message's first words as the key
+        message = ": ".join(str(part) for pair in answer.items() for part in pair)
+        message = message[:SHOWN_CHARACTERS]
+    if isinstance(message, str) and message.startswith("{"):
         try:
-            told = orjson.loads(told)
+            message = orjson.loads(message)
         except orjson.JSONDecodeError:
-            return told[:LONGEST_WORDS], fields
-    while isinstance(told, dict):
-        counts = {name: told[name] for name in COUNTS if isinstance(told.get(name), int)}
+            return message[:LONGEST_WORDS], fields
+    while isinstance(message, dict):
+        counts = {name: message[name] for name in COUNTS if isinstance(message.get(name), int)}
         fields.update(counts)
-        if isinstance(kind := told.get("type"), str):
+        if isinstance(kind := message.get("type"), str):
             fields["type"] = kind[:LONGEST_WORDS]
-        told = told.get("error") or told.get("message")
-    return (str(told)[:LONGEST_WORDS] if told else OllamaError.template), fields
+        message = message.get("error") or message.get("message")
+    return (str(message)[:LONGEST_WORDS] if message else OllamaError.template), fields
 
 
 def _failure(

@@ -42,7 +42,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that this read completes."""
+        """Return the lines that this read completes."""
         if not self._pieces and data.find(b"\n") == len(data) - 1 >= 0:
             return [data[:-1]]  # just one, as it comes when a model is slower than we are
         if b"\n" not in data:
@@ -66,7 +66,7 @@ class LineSplitter:
         return self._size
 
     def rest(self) -> bytes:
-        """What follows the last line end."""
+        """Return what follows the last line end."""
         return b"".join(self._pieces)
 
 
@@ -89,7 +89,7 @@ class ReplyReader:
         """Whether the last chunk was there."""
 
     def feed(self, data: bytes) -> list[Chunk]:
-        """The chunks that this read completes."""
+        """Return the chunks that this read completes."""
         chunks: list[Chunk] = []
         for line in self._lines.feed(data):
             if len(line) > LONG_LINE and has_more_values(line, LINE_VALUES):
@@ -119,23 +119,20 @@ class ReplyReader:
         return self._lines.pending
 
     def close(self) -> list[Chunk]:
-        """The stream is over: the chunks of a last line that has no line end."""
+        """End the stream and return the chunks of a last line that has no line end."""
         chunks: list[Chunk] = []
-        if rest := self._lines.rest():
-            self._read(rest, chunks)
-            if self.error is not None and "incomplete" in self.error.details:
-                self.error = self.error if _parses(rest) else incomplete("ended within a line")
+        self._read(self._lines.rest(), chunks, is_last=True)
         if not self.finished and self.error is None:
             self.error = incomplete("ended without finishing")
         return chunks
 
-    def _read(self, line: bytes, chunks: list[Chunk]) -> None:
-        """Append the chunks of one line of any kind, or set `error`."""
+    def _read(self, line: bytes, chunks: list[Chunk], *, is_last: bool = False) -> None:
+        """Append the chunks of a line of any kind, or set `error`."""
         try:
             data = orjson.loads(line)
         except orjson.JSONDecodeError:
             if line.strip():
-                self.error = not_json(line)
+                self.error = incomplete("ended within a line") if is_last else not_json(line)
             return
         self._read_entry(data, chunks)
 
@@ -155,21 +152,21 @@ class ReplyReader:
             chunks.append(_finish(data))
 
     def _calls(self, calls: Any) -> list[ToolCall]:  # noqa: ANN401 - any JSON
-        found = []
+        tool_calls: list[ToolCall] = []
         for call in calls if isinstance(calls, list) else []:
             function = call.get("function") if isinstance(call, dict) else None
             if isinstance(function, dict) and isinstance(function.get("name"), str):
                 arguments = as_arguments(function.get("arguments"))
                 identity = self._identify(call.get("id"))
-                found.append(ToolCall(id=identity, name=function["name"], arguments=arguments))
-        return found
+                tool_calls.append(ToolCall(id=identity, name=function["name"], arguments=arguments))
+        return tool_calls
 
-    def _identify(self, given: object) -> str:
-        """The model's id of a call, or one of ours where it has none or repeats it.
+    def _identify(self, sent_id: object) -> str:
+        """Return the model's id of a call, or one of ours where it has none or repeats it.
 
         Order of arrival is what identifies a call: indexes repeat, and old servers send no ids.
         """
-        identity = given if isinstance(given, str) and given else new_call_id()
+        identity = sent_id if isinstance(sent_id, str) and sent_id else new_call_id()
         while identity in self._call_ids:
             identity = new_call_id()
         self._call_ids.add(identity)
@@ -177,7 +174,7 @@ class ReplyReader:
 
 
 def is_plain(entry: dict[str, Any], message: dict[str, Any]) -> bool:
-    """Whether a line is a piece of text and nothing else, as nearly all are.
+    """Return whether a line is a piece of text and nothing else, as nearly all are.
 
     ``{"model", "created_at", "message": {"role", "content"}, "done": false}``
     """
@@ -191,7 +188,7 @@ def is_plain(entry: dict[str, Any], message: dict[str, Any]) -> bool:
 
 
 def as_arguments(value: object) -> dict[str, Any]:
-    """Arguments of a call as an object; text that is none is kept under ``input``.
+    """Return the arguments of a call as an object; a text that is none is kept under ``input``.
 
     What is nested too deeply to be stored and sent, or has too many values, is replaced by saying
     so.
@@ -210,14 +207,6 @@ def as_arguments(value: object) -> dict[str, Any]:
     if has_more_values(orjson.dumps(value), CALL_VALUES):
         return {"input": TOO_MANY}
     return value if isinstance(value, dict) else {"input": value}
-
-
-def _parses(line: bytes) -> bool:
-    try:
-        orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return False
-    return True
 
 
 def _finish(data: dict[str, Any]) -> Finish:

@@ -14,7 +14,7 @@ from .reader import as_arguments
 
 
 def chat_body(request: ModelRequest, *, keep_alive: str | None = None) -> bytes:
-    """The body of a streamed request.
+    """Return the body of a streamed request.
 
     ``think`` is always there (left out, it means *on*), ``truncate`` is false (else the oldest
     messages are dropped without a word), and ``shift`` never is (it would reload the model).
@@ -42,12 +42,12 @@ def chat_body(request: ModelRequest, *, keep_alive: str | None = None) -> bytes:
 
 
 def chat_options(**options: float | None) -> JSONObject:
-    """The options that are set."""
+    """Return the options that are set."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def as_duration(value: str) -> int | float | str:
-    """A ``keep_alive``: seconds must be a number, and durations (``5m``) a text."""
+    """Return a ``keep_alive`` as Ollama wants it: seconds as a number, ``5m`` as a text."""
     try:
         seconds = float(value)
     except ValueError:
@@ -56,7 +56,7 @@ def as_duration(value: str) -> int | float | str:
 
 
 def chat_messages(messages: Iterable[Mapping[str, Any]]) -> list[Any]:
-    """The messages that a model may see, without what only we know of them."""
+    """Return the messages that a model may see, without what only we know of them."""
     converted = (_message(message) for message in messages)
     return [message for message in converted if message is not None]
 

@@ -22,12 +22,12 @@ LONG_READ = 32_768
 """Bytes; reading more takes milliseconds."""
 
 
-class _Silence(Exception):
+class _TooSilent(Exception):
     """Nothing came for too long."""
 
 
-class _Watch:
-    """One timer for a whole stream; it looks again when something came in the meantime."""
+class _SilenceTimer:
+    """One timer for a whole stream; it waits again when something came in the meantime."""
 
     __slots__ = ("_handle", "_limit", "_loop", "_response", "since")
 
@@ -37,15 +37,15 @@ class _Watch:
         self._loop = asyncio.get_running_loop()
         self.since: float | None = None
         """Start of the present wait; None while the consumer works."""
-        self._handle = self._loop.call_later(limit, self._look)
+        self._handle = self._loop.call_later(limit, self._expire)
 
-    def _look(self) -> None:
+    def _expire(self) -> None:
         now = self._loop.time()
         due = (self.since if self.since is not None else now) + self._limit
         if due > now:
-            self._handle = self._loop.call_at(due, self._look)
+            self._handle = self._loop.call_at(due, self._expire)
         else:
-            self._response.content.set_exception(_Silence())
+            self._response.content.set_exception(_TooSilent())
 
     def stop(self) -> None:
         self._handle.cancel()
@@ -65,16 +65,16 @@ async def stream_chat(
     """
     response = await transport.post("/api/chat", await body())
     del body  # it may be long, and a stream lives long
-    watch = _Watch(response, transport.limits.idle)
+    timer = _SilenceTimer(response, transport.limits.idle)
     try:
         if response.status != HTTPStatus.OK:
             raise await transport.read_refusal(response, model=model)
         reader = ReplyReader(model)
         read, clock = response.content.readany, asyncio.get_running_loop().time
         while True:
-            watch.since = clock()
+            timer.since = clock()
             data = await read()
-            watch.since = None
+            timer.since = None
             if not data:
                 chunks = reader.close()
             elif reader.pending + len(data) > LONG_READ:
@@ -87,15 +87,15 @@ async def stream_chat(
                 return
             if reader.error is not None:
                 raise reader.error
-    except (aiohttp.ClientError, OSError, _Silence) as error:
+    except (aiohttp.ClientError, OSError, _TooSilent) as error:
         raise _broken(transport, error) from error
     finally:
-        watch.stop()
+        timer.stop()
         response.close()
 
 
 def _broken(transport: Transport, error: Exception) -> MochiError:
-    if isinstance(error, _Silence):
+    if isinstance(error, _TooSilent):
         return OllamaUnreachable(
             f"Ollama at {transport.host} sent nothing for {transport.limits.idle:g} s"
             " (MOCHI_OLLAMA_IDLE_TIMEOUT_SECONDS).",

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import anyio
 import orjson
 
 from ..core.http_limits import ENCODINGS, LARGEST_RESPONSE, too_large
-from ..errors import JSONObject, OllamaError, OllamaUnreachable
-from .address import address_of
+from ..errors import JSONObject, MochiError, OllamaError, OllamaUnreachable
 from .failures import failure_of_answer
-from .per_loop import PerLoop
+
+T = TypeVar("T")
 
 ANSWER_SECONDS = 30.0
 """Longest wait for an answer that needs no model."""
@@ -28,10 +32,12 @@ REFUSAL_BYTES = 2**16
 """Most bytes that are read of an error's text."""
 READ_BUFFER = 2**16
 """Bytes; aiohttp stops reading the socket at twice this."""
+REQUESTS_AT_ONCE = 8
+"""Of requests for many models; Ollama reads a file for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TimeLimits:
     """How long to wait, in seconds."""
 
     connect: float = 5.0
@@ -41,10 +47,83 @@ class Limits:
     """Tool calls are generated in silence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is, and how to log in there."""
+
+    url: str
+    """Without user and password, and without a slash at the end: it may be shown to anybody."""
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    """``Authorization``, where the address had a user."""
+
+
+def address_of(host: str) -> Address:
+    """Split an address such as ``http://user:password@host:11434``; the scheme may be missing."""
+    scheme, slashes, rest = host.partition("//")
+    if not slashes:
+        scheme, rest = "", host
+    netloc, slash, path = rest.partition("/")
+    login, _, place = netloc.rpartition("@")
+    url = f"{scheme}{slashes}{place}{slash}{path}".rstrip("/")
+    if not login:
+        return Address(url)
+    user, _, password = login.partition(":")
+    token = b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+    return Address(url, {"Authorization": f"Basic {token}"})
+
+
+class PerLoop(Generic[T]):
+    """One ``T`` for each running event loop, made at first use.
+
+    A client that two loops share fails with "Event loop is closed" in the second.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
+
+    def get(self) -> T:
+        """Return the one of the running loop."""
+        loop = asyncio.get_running_loop()
+        own = self._made.get(loop)
+        if own is None:
+            own = self._made[loop] = self._make()
+        return own
+
+    def take_all(self) -> list[T]:
+        """Return all of them, to be closed; later uses make new ones."""
+        all_made = list(self._made.values())
+        self._made.clear()
+        return all_made
+
+
+async def run_for_each(function: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
+    """Run a function for all items, some at a time; one that fails does not hide the others.
+
+    Raises:
+        MochiError: all of them failed; this is the first one's error.
+    """
+    slots = anyio.CapacityLimiter(REQUESTS_AT_ONCE)
+    failures: list[MochiError] = []
+
+    async def run(item: T) -> None:
+        async with slots:
+            try:
+                await function(item)
+            except MochiError as error:
+                failures.append(error)
+
+    async with anyio.create_task_group() as group:
+        for item in items:
+            group.start_soon(run, item)
+    if failures and len(failures) == len(items):
+        raise failures[0]
+
+
 class Transport:
     """Requests to one server; every failure is one of this project's errors."""
 
-    def __init__(self, host: str, limits: Limits) -> None:
+    def __init__(self, host: str, limits: TimeLimits) -> None:
         self.address = address_of(host)
         self.host = self.address.url
         self.limits = limits
@@ -78,12 +157,13 @@ class Transport:
                     f"{self.host}{path}", data=body, allow_redirects=False
                 )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise self.unreachable(error, waited_for=first_byte_limit(limit)) from error
+            waited_for = f"{limit:g} s (MOCHI_OLLAMA_FIRST_BYTE_TIMEOUT_SECONDS)"
+            raise self.unreachable(error, waited_for=waited_for) from error
 
     async def fetch(
         self, path: str, body: JSONObject | None = None, *, model: str | None = None
     ) -> dict[str, Any]:
-        """The whole answer of a request that needs no model: GET, or POST with a body.
+        """Return the whole answer of a request that needs no model: GET, or POST with a body.
 
         Raises:
             OllamaUnreachable: no connection, or no answer in time.
@@ -106,7 +186,7 @@ class Transport:
     async def read_refusal(
         self, response: aiohttp.ClientResponse, *, model: str | None
     ) -> Exception:
-        """The error of an answer whose status is not 200 and whose body has not been read.
+        """Return the error of an answer whose status is not 200, and whose body has not been read.
 
         The status is told whatever becomes of the body: what came of it in time is used.
         """
@@ -122,7 +202,7 @@ class Transport:
     def refusal(
         self, response: aiohttp.ClientResponse, answer: bytes, *, model: str | None
     ) -> Exception:
-        """The error of an answer whose status is not 200."""
+        """Return the error of an answer whose status is not 200."""
         return failure_of_answer(
             response.status,
             answer,
@@ -132,7 +212,7 @@ class Transport:
         )
 
     def unreachable(self, error: Exception, *, waited_for: str) -> OllamaUnreachable:
-        """The error of a connection that could not be made, or that stayed silent."""
+        """Return the error of a connection that could not be made, or that stayed silent."""
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             seconds = f"{self.limits.connect:g} s (MOCHI_OLLAMA_CONNECT_TIMEOUT_SECONDS)"
             text = f"Cannot connect to Ollama at {self.host} within {seconds}."
@@ -150,18 +230,13 @@ class Transport:
             await session.close()
 
 
-def first_byte_limit(seconds: float) -> str:
-    """The limit in words, with the setting that changes it."""
-    return f"{seconds:g} s (MOCHI_OLLAMA_FIRST_BYTE_TIMEOUT_SECONDS)"
-
-
 def _reason(error: Exception) -> str:
     cause = getattr(error, "os_error", None)
     return (getattr(cause, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body.
+    """Read the whole body.
 
     Raises:
         ProviderError: it is too large.
@@ -176,10 +251,10 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 def _object(answer: bytes, host: str) -> dict[str, Any]:
     try:
-        found = orjson.loads(answer)
+        parsed = orjson.loads(answer)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         shown = answer[:300].decode(errors="replace")
         raise OllamaError(f"{host} does not answer as Ollama does: {shown!r}")
-    return found
+    return parsed

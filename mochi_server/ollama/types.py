@@ -1,4 +1,4 @@
-"""Models as Ollama describes them, in our terms."""
+"""Models and messages of Ollama in our terms."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..protocol.completions import ModelInfo
+from ..protocol.messages import Message as ChatMessage
+
+__all__ = ["ChatMessage", "ModelInfo"]
 
 _WEIGHTS = re.compile(r"^FROM .*sha256-([0-9a-f]{64})\s*$", re.MULTILINE)
 _NUM_CTX = re.compile(r"^num_ctx\s+([1-9]\d{0,8})\s*$", re.MULTILINE)
@@ -14,7 +17,7 @@ DETAILS = ("format", "family", "parameter_size", "quantization_level")
 
 
 def full_name(name: str) -> str:
-    """The name with its tag; one without means ``:latest``."""
+    """Return the name with its tag; one without means ``:latest``."""
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
@@ -25,7 +28,7 @@ def info_of(
     shown: Mapping[str, Any] | None = None,
     provider: str = "ollama",
 ) -> ModelInfo:
-    """What the entry in ``/api/tags`` and the answer of ``/api/show`` tell; one is enough."""
+    """Return a model as its entry in ``/api/tags`` and ``/api/show`` tell; one is enough."""
     listed, shown = listed or {}, shown or {}
     details = {**(shown.get("details") or {}), **_filled(listed.get("details") or {})}
     size = listed.get("size")
@@ -45,12 +48,12 @@ def _filled(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tells_abilities(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry in ``/api/tags``, or an answer of ``/api/show``, says what it can do."""
+    """Return whether an entry in ``/api/tags`` or ``/api/show`` says what the model can do."""
     return bool(entry.get("capabilities")) and isinstance(entry["capabilities"], list)
 
 
 def tells_enough(listed: Mapping[str, Any]) -> bool:
-    """Whether the entry in ``/api/tags`` needs no ``/api/show`` (servers since 0.30)."""
+    """Return whether the entry in ``/api/tags`` needs no ``/api/show`` (servers since 0.30)."""
     if not tells_abilities(listed):
         return False
     length = (listed.get("details") or {}).get("context_length")
@@ -58,7 +61,7 @@ def tells_enough(listed: Mapping[str, Any]) -> bool:
 
 
 def capabilities_of(listed: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
-    """What the model can do; servers before 0.6.4 do not say, the template does."""
+    """Return what the model can do; servers before 0.6.4 do not say, the template does."""
     for source in (listed, shown):
         if tells_abilities(source):
             return [str(item) for item in source["capabilities"]]
@@ -66,7 +69,7 @@ def capabilities_of(listed: Mapping[str, Any], shown: Mapping[str, Any]) -> list
 
 
 def context_length_of(shown: Mapping[str, Any]) -> int | None:
-    """The longest context of the weights, in tokens.
+    """Return the longest context of the weights, in tokens.
 
     The key begins with the architecture of the weights, which need not be the ``family`` of the
     details.
@@ -78,17 +81,17 @@ def context_length_of(shown: Mapping[str, Any]) -> int | None:
 
 
 def weights_in(shown: Mapping[str, Any]) -> str | None:
-    """The digest of the weights, which all names of the same file have in common."""
-    found = _WEIGHTS.search(shown.get("modelfile") or "")
-    return found[1] if found else None
+    """Return the digest of the weights, which all names of the same file have in common."""
+    match = _WEIGHTS.search(shown.get("modelfile") or "")
+    return match[1] if match else None
 
 
 def window_in(shown: Mapping[str, Any]) -> int | None:
-    """The ``PARAMETER num_ctx`` of the Modelfile, in tokens."""
-    found = _NUM_CTX.search(shown.get("parameters") or "")
-    return int(found[1]) if found else None
+    """Return the ``PARAMETER num_ctx`` of the Modelfile, in tokens."""
+    match = _NUM_CTX.search(shown.get("parameters") or "")
+    return int(match[1]) if match else None
 
 
 def can_chat(model: ModelInfo) -> bool:
-    """Whether the model is one to talk to (not for embeddings or images only)."""
+    """Return whether the model is one to talk to (not for embeddings or images only)."""
     return "completion" in model.capabilities

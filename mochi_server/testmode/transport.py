@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..providers.vendor import http_library_of
+from ..providers.common.http import http_library_of
 from .chunks import Abort, ScriptedChunk, first_audible, paced
 from .lorem import stable_hash
 from .openai_stream import OpenAIStream, error_body, reply_request

@@ -16,20 +16,26 @@ from pydantic import SecretStr
 from ...core.aio import in_thread_if
 from ...errors import MochiError, ModelNotFound, ProviderError
 from ..base import Chunk, ModelInfo, ModelRequest
-from ..common.errors import Failure, http_errors, wait_of
-from ..common.history import Names
-from ..common.http import Overheard, words_of
-from ..vendor import (
+from ..common.errors import Refusal
+from ..common.history import ToolNames
+from ..common.http import (
     CONNECT_SECONDS,
-    EVERYTHING,
     IDLE_SECONDS,
+    UnexpectedBody,
+    http_client_of,
+    http_errors,
+    retry_after,
+)
+from ..common.values import error_text
+from ..vendor import (
+    EVERYTHING,
     MODEL_SECONDS,
     NO_ROUTE,
     VendorProvider,
-    http_client_of,
+    drop_environment_headers,
 )
-from .requests import Traits, is_forced, payload_of
-from .wire import LEGAL_NAME, Assembly
+from .reply import AnthropicReply
+from .requests import LEGAL_NAME, Traits, is_forced, payload_of
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -62,10 +68,10 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         """Connect to nothing yet.
 
         Args:
-            alias: name of the provider.
-            api_key: the vendor's key.
-            base_url: address without ``/v1``; None is Anthropic itself.
-            max_output_tokens: longest reply, thinking included; None is 8192, plus the thinking.
+            alias: Name of the provider.
+            api_key: The vendor's key.
+            base_url: Address without ``/v1``; None is Anthropic itself.
+            max_output_tokens: Longest reply, thinking included; None is 8192, plus the thinking.
         """
         super().__init__(alias, api_key=api_key, base_url=base_url)
         self._max_output = max_output_tokens
@@ -80,12 +86,11 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
             http_client=http_client_of(sdk, self._base_url),
         )
-        # Nothing that the SDK has read in the environment.
-        client._custom_headers = {}  # noqa: SLF001 - there is no other way
+        drop_environment_headers(client)
         return client
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models of the key, newest first; none of a gateway that has no list."""
+        """Return the models of the key, newest first; none of a gateway that has no list."""
         client = await self._client()
         try:
             with self._answered(None):
@@ -97,7 +102,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             return []
 
     async def show_model(self, name: str) -> ModelInfo:
-        """One model; its short names are known too. Of a gateway that has no list, any."""
+        """Return one model, also by its short names; any, of a gateway that has no list."""
         until, model, _ = self._known.get(name, (0.0, None, None))
         if model is not None and until > time.monotonic():
             return model
@@ -106,8 +111,8 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             with self._answered(name):
                 return self._remember(await client.models.retrieve(name), name)
         except (ModelNotFound, ProviderError) as error:
-            said = error.details
-            if said.get("upstream_status") not in NO_ROUTE or said["upstream_code"] == _NO_MODEL:
+            code = error.details.get("upstream_code")
+            if error.details.get("upstream_status") not in NO_ROUTE or code == _NO_MODEL:
                 raise
             return self._keep(
                 ModelInfo(name=name, capabilities=list(EVERYTHING), provider=self.alias),
@@ -118,11 +123,8 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         traits = Traits.of(model)
         abilities = ["completion", "tools"]
         if model.capabilities is not None:
-            thinks, sees = (
-                traits.adaptive or traits.enabled,
-                model.capabilities.image_input.supported,
-            )
-            abilities += ["thinking"] * thinks + ["vision"] * sees
+            abilities += ["thinking"] * (traits.adaptive or traits.enabled)
+            abilities += ["vision"] * model.capabilities.image_input.supported
         else:
             abilities.append("thinking")  # the API refuses it where it is not so
         info = ModelInfo(
@@ -139,7 +141,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         return info
 
     async def _traits(self, name: str) -> Traits:
-        """What is known of a model; nothing where it cannot be asked for now."""
+        """Return what is known of a model; the least where it cannot be asked for now."""
         with suppress(MochiError):
             await self.show_model(name)
         return self._known[name][2] if name in self._known else Traits(enabled=True)
@@ -147,7 +149,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
         traits = await self._traits(request.model)
-        names = Names(request.tools, LEGAL_NAME)
+        names = ToolNames(request.tools, LEGAL_NAME)
         with self._translated(request.model):
             payload = await in_thread_if(
                 request.is_long,
@@ -158,22 +160,22 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
                 most=self._max_output,
                 strict=self._sdk.transform_schema,
             )
-            assembly = Assembly(request.model, names, forced=is_forced(payload))
+            reply = AnthropicReply(request.model, names, forced=is_forced(payload))
             response = await client.messages.create(**payload)
-            heard, is_stream = Overheard(response.response), False
+            body, is_stream = UnexpectedBody(response.response), False
             try:
                 async for event in response:
                     is_stream = True
-                    for chunk in assembly.add(event):
+                    for chunk in reply.add(event):
                         yield chunk
                     if event.type == "message_stop":  # gateways may leave the connection open
                         await self._drain(response)
                         break
             finally:
                 await response.close()
-            if not is_stream and (error := self._instead(heard, request.model)) is not None:
+            if not is_stream and (error := self._error_without_events(body, request.model)):
                 raise error
-            for chunk in assembly.finish():
+            for chunk in reply.finish():
                 yield chunk
 
     async def _drain(self, response: AsyncStream[RawMessageStreamEvent]) -> None:
@@ -187,16 +189,15 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         return (self._sdk.APIConnectionError,)
 
     def _any_error(self) -> type[Exception]:
-        found: type[Exception] = self._sdk.AnthropicError
-        return found
+        base: type[Exception] = self._sdk.AnthropicError
+        return base
 
-    def _failure_of(self, error: Exception) -> Failure | None:
-        """The failure of an answer, or of an event in mid-stream, whose status is 200."""
+    def _refusal_of(self, error: Exception) -> Refusal | None:
         if not isinstance(error, self._sdk.APIStatusError):
             return None
-        return Failure(
-            words=words_of(error.body) or f"HTTP {error.status_code}",
+        return Refusal(
+            text=error_text(error.body) or f"HTTP {error.status_code}",
             status=error.status_code,
             codes=(error.type,),
-            retry_after=wait_of(error.response.headers),
+            retry_after=retry_after(error.response.headers),
         )

@@ -1,18 +1,38 @@
-"""Requests of Anthropic's Messages API: what a model takes, its limits, thinking and schemas."""
+"""Requests of Anthropic's Messages API: history, tools, limits, thinking and schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import ThinkingNotSupported
+from ...errors import JSONObject, ThinkingNotSupported
 from ..base import ModelRequest, Think
-from ..common.history import Names, system_of
-from .wire import REPLY_TOOL, may_think, to_wire, tools_of
+from ..common.history import (
+    NO_RESULT,
+    HistoryCall,
+    ReplyStep,
+    ToolNames,
+    UserStep,
+    normalize_history,
+    system_prompt,
+)
+from ..common.reply_parts import split
+from ..common.tool_schemas import parameters_of
 
 if TYPE_CHECKING:
     from anthropic.types import ModelInfo as VendorsModel
+
+FORM: Final = "anthropic"
+"""Marks ``provider_data`` that this API made."""
+
+REPLY_TOOL: Final = "reply"
+"""The tool that a model without JSON-schema mode must call with its reply."""
+
+LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 DEFAULT_MAX_TOKENS: Final = 8192
 """Longest reply where nothing limits it: the API wants a limit."""
@@ -32,20 +52,20 @@ SMALLEST_BUDGET: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What differs between the models."""
+    """What a model takes, which differs between them."""
 
     most_tokens: int | None = None
-    """Longest reply."""
+    """Of the longest reply."""
     adaptive: bool = False
+    """Whether ``thinking`` may be of this kind; so with the next two."""
     enabled: bool = False
     disabled: bool = False
-    """Which kinds of ``thinking`` it takes."""
     efforts: frozenset[str] = frozenset()
     schema: bool = False
 
     @classmethod
     def of(cls, model: VendorsModel) -> Traits:
-        """As the list of models has it."""
+        """Return the traits of a model as the API describes it."""
         can = model.capabilities
         if can is None:
             return cls(most_tokens=model.max_tokens)
@@ -70,17 +90,17 @@ Strict = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def payload_of(
-    request: ModelRequest, traits: Traits, names: Names, *, most: int | None, strict: Strict
+    request: ModelRequest, traits: Traits, names: ToolNames, *, most: int | None, strict: Strict
 ) -> dict[str, Any]:
-    """The fields of the request; ``most`` is the longest reply that the settings allow.
+    """Return the fields of a request; ``most`` is the longest reply that the settings allow.
 
     Raises:
         ThinkingNotSupported: the reply may not be long enough for any.
     """
-    messages = to_wire(request.messages, request.model, names)
+    messages = messages_of(request.messages, request.model, names)
     payload: dict[str, Any] = {"model": request.model, "messages": messages, "stream": True}
     payload |= tools_of(request, messages, names)
-    if system := system_of(request.messages):
+    if system := system_prompt(request.messages):
         payload["system"] = system
     if request.schema is not None:
         payload |= _schema(request.schema, traits, strict)
@@ -94,7 +114,7 @@ def payload_of(
 
 
 def is_forced(payload: Mapping[str, Any]) -> bool:
-    """Whether the reply comes as a call of ``REPLY_TOOL``."""
+    """Return whether the reply comes as a call of ``REPLY_TOOL``."""
     return "name" in payload.get("tool_choice", {})
 
 
@@ -114,11 +134,6 @@ def _schema(schema: dict[str, Any], traits: Traits, strict: Strict) -> dict[str,
 
 
 def _thinking(model: str, traits: Traits, think: Think, limit: int) -> dict[str, Any]:
-    """The fields on thinking.
-
-    Raises:
-        ThinkingNotSupported: the reply may not be long enough for any.
-    """
     if not think:
         return {"thinking": {"type": "disabled"}} if traits.disabled else {}
     if traits.adaptive:
@@ -134,6 +149,114 @@ def _thinking(model: str, traits: Traits, think: Think, limit: int) -> dict[str,
 
 
 def _merged(payload: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Both; a schema and an effort share one field."""
+    """Join the fields; a schema and an effort share one."""
     config = {**payload.get("output_config", {}), **more.get("output_config", {})}
     return {**payload, **more, **({"output_config": config} if config else {})}
+
+
+Blocks = list[dict[str, Any]]
+
+
+def messages_of(
+    messages: Sequence[JSONObject], model: str, names: ToolNames
+) -> list[dict[str, Any]]:
+    """Return the messages of a request: roles alternate, the first is a user's.
+
+    The results of a reply's calls stand first in the user message after it, whose text follows.
+    """
+    sent: list[dict[str, Any]] = []
+    for step in normalize_history(messages, model, names=names, legal_id=_legal_id):
+        match step:
+            case UserStep(text=text):
+                _join(sent, "user", _text(text))
+            case ReplyStep():
+                _join(sent, "assistant", _reply(step, model))
+            case _:
+                _join(sent, "user", [_result(call.id, text) for call, text in step.results])
+    return sent
+
+
+def _join(sent: list[dict[str, Any]], role: str, blocks: Blocks) -> None:
+    if sent and sent[-1]["role"] == role:
+        sent[-1]["content"].extend(blocks)
+    else:
+        sent.append({"role": role, "content": blocks})
+
+
+def _legal_id(stored: str, own: bool) -> str:  # noqa: ARG001, FBT001 - as the history asks
+    """Make an id of the characters that the API takes; other vendors' ids have more."""
+    return _ILLEGAL.sub("_", stored)
+
+
+def _text(text: str) -> Blocks:
+    """Return a block of text; none for a blank text, which the API refuses."""
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def _result(call_id: str, text: str | None) -> dict[str, Any]:
+    content = {"content": NO_RESULT, "is_error": True} if text is None else {"content": text}
+    return {"type": "tool_result", "tool_use_id": call_id, **content}
+
+
+def _call(call: HistoryCall) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+
+
+def _reply(reply: ReplyStep, model: str) -> Blocks:
+    """Return the blocks of a reply; thinking at its end, which a limit has cut, is left out."""
+    parts = split(reply.message, reply.calls, form=FORM, model=model)
+    if parts is None:
+        return [*_text(reply.text), *map(_call, reply.calls)]
+    blocks = [block for part, value in parts for block in _block(part, value)]
+    while blocks and blocks[-1]["type"] in THOUGHTS:
+        blocks.pop()
+    return blocks
+
+
+def _block(part: Mapping[str, Any], value: Any) -> Blocks:  # noqa: ANN401 - a text or a call
+    match part.get("kind"):
+        case "text":
+            return _text(value)
+        case "call":
+            return [_call(value)]
+        case "thinking" if part.get("signature"):
+            return [{"type": "thinking", "thinking": value, "signature": part["signature"]}]
+        case "redacted_thinking":
+            return [{"type": "redacted_thinking", "data": part.get("data")}]
+    return []
+
+
+def may_think(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the API lets the model think now.
+
+    A reply with calls whose results come last must begin with its thinking, which replies that
+    were cut off, and those of other models, do not have.
+    """
+    last: Blocks = next((m["content"] for m in reversed(messages) if m["role"] == "assistant"), [])
+    has_calls = any(block["type"] == "tool_use" for block in last)
+    return not has_calls or last[0]["type"] in THOUGHTS
+
+
+def tools_of(
+    request: ModelRequest, messages: Sequence[Mapping[str, Any]], names: ToolNames
+) -> dict[str, Any]:
+    """Return the fields on tools.
+
+    A history with calls needs their tools also when none may be called.
+    """
+    offered = [_tool(tool, names) for tool in request.tools]
+    if offered:
+        return {"tools": offered}
+    blocks = [block for message in messages for block in message["content"]]
+    used = sorted({block["name"] for block in blocks if block["type"] == "tool_use"})
+    if not used:
+        return {}
+    past = [{"name": name, "input_schema": {"type": "object"}} for name in used]
+    return {"tools": past, "tool_choice": {"type": "none"}}
+
+
+def _tool(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:
+    function = tool.get("function") or {}
+    described = {"description": function["description"]} if function.get("description") else {}
+    name = names.to_vendor(str(function.get("name")))
+    return {"name": name, **described, "input_schema": parameters_of(tool)}

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from ...core.aio import run_to_completion
 from ...errors import JSONObject
 from ..base import ModelRequest
-from ..openai.provider import OpenAICompatibleProvider
+from ..chat_completions.provider import ChatCompletionsProvider
 from .engine import Endpoint, Engine
 
 
-class LlamaServer(OpenAICompatibleProvider):
+class LlamaServer(ChatCompletionsProvider):
     """llama.cpp's dialect: sampling beyond OpenAI's, and templates that can think."""
 
     def __init__(self, alias: str, endpoint: Endpoint, sampling: JSONObject) -> None:
@@ -31,14 +31,12 @@ class LlamaServer(OpenAICompatibleProvider):
         self._sampling = sampling
 
     def extra_body(self, request: ModelRequest) -> JSONObject:
-        """The sampling, and whether the template is to think."""
         extra = dict(self._sampling)
         if not isinstance(request.think, str):
             extra["chat_template_kwargs"] = {"enable_thinking": request.think}
         return extra
 
     async def aclose(self) -> None:
-        """Close the connections."""
         self.closed = True
         await super().aclose()
 
@@ -58,7 +56,7 @@ class ServedModel:
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[LlamaServer, None]:
-        """A client whose child answers and stays for the length of the block.
+        """Provide a client whose child answers and stays for the length of the block.
 
         Raises:
             ProviderError: the model cannot be loaded; the message has llama.cpp's reason.
@@ -76,7 +74,7 @@ class ServedModel:
                 await self._close_unused(client)
 
     def _client_of(self, endpoint: Endpoint) -> tuple[LlamaServer, LlamaServer | None]:
-        """The client of the child, and the one that it replaces."""
+        """Return the client of the child, and the one that it replaces."""
         old = self.client
         if old is not None and old.endpoint == endpoint and not old.closed:
             return old, None

@@ -1,45 +1,118 @@
-"""What services say where no stream of their protocol comes: JSON, pages, plain text."""
+"""HTTP as the vendors' SDKs use it: clients, time to wait, answers that are no stream.
+
+The SDKs bring ``httpx`` or, in later versions, ``httpx2``, which have the same interface.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import AsyncGenerator
+import sys
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from ...core.json_limits import CALL_LEVELS, is_too_deep
+from ...core.http_limits import httpx_limits
 
-EVENTS: Final = "text/event-stream"
+CONNECT_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 600.0
+"""Longest silence, before the first byte (queue, loading, the prompt) and within a reply."""
+
+KEPT_CONNECTIONS: Final = 100
+"""Idle ones; the HTTP libraries close them after five seconds."""
+
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+_LONGEST_WAIT: Final = 10**9
+"""In seconds; what is longer is a mistake."""
+
+_EVENT_STREAM: Final = "text/event-stream"
 _KEPT_BYTES: Final = 65_536
-_PAGE: Final = re.compile(r"<[a-z!?]", re.IGNORECASE)
-_KEYS: Final = ("message", "error", "detail", "errors")
-_LEVELS: Final = 4
-"""How deep in a body the words may stand."""
 
 
-def words_of(body: object, levels: int = _LEVELS) -> str:
-    """What a body says, parsed or as text; nothing for a page for browsers."""
-    if isinstance(body, str):
-        text = body.strip()
-        return "" if _PAGE.match(text) else text
-    if not isinstance(body, (dict, list)) or not body or not levels:
-        return ""
-    if isinstance(body, dict):
-        found = (words_of(body.get(key), levels - 1) for key in _KEYS)
-        if words := next(filter(None, found), ""):
-            told = _told(body.get("metadata"), levels - 1)
-            return f"{words}: {told}" if told else words
-    return "" if is_too_deep(body, CALL_LEVELS) else json.dumps(body, ensure_ascii=False)
+def http_options(http: Any, url: str | None) -> dict[str, Any]:  # noqa: ANN401
+    """Return arguments for a client of an HTTP library that asks the service at ``url``.
+
+    Each stream holds a connection, and none waits for another. A server on this machine is not
+    sought behind a proxy of the environment. Redirects would carry keys and texts elsewhere.
+    """
+    parts = split_address(url or "")
+    hosts = {host.strip("[]") for host in _LOOPBACK}
+    is_here = parts is not None and parts.scheme == "http" and parts.hostname in hosts
+    return {
+        **httpx_limits(),
+        "limits": http.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS),
+        "mounts": {f"all://{host}": None for host in _LOOPBACK},
+        # With TLS the environment may have certificates, without it nothing but proxies.
+        "trust_env": not is_here,
+    }
 
 
-def _told(metadata: object, levels: int) -> str:
-    """What OpenRouter was told by the service behind it."""
-    return words_of(metadata.get("raw"), levels) if isinstance(metadata, dict) else ""
+def http_client_of(sdk: Any, url: str | None) -> Any:  # noqa: ANN401 - as above
+    """Make the HTTP client of an SDK: the SDK's own complains when it could not be made."""
+    return sdk.DefaultAsyncHttpxClient(**http_options(http_library_of(sdk), url))
 
 
-class Overheard:
-    """Keeps what an answer says that does not call itself a stream of events.
+def http_library_of(sdk: Any) -> ModuleType:  # noqa: ANN401 - as above
+    """Return the HTTP library that an SDK is made for."""
+    classes = sdk.DefaultAsyncHttpxClient.__mro__
+    names = (each.__module__.partition(".")[0] for each in classes)
+    return import_module(next(name for name in names if name.startswith("httpx")))
+
+
+def http_errors() -> tuple[type[Exception], ...]:
+    """Return what the HTTP libraries raise; SDKs let it through in the middle of a stream."""
+    loaded = [sys.modules.get(name) for name in ("httpx", "httpx2")]
+    names = ("HTTPError", "InvalidURL")
+    return tuple(getattr(module, name) for module in loaded if module for name in names)
+
+
+def split_address(url: str) -> SplitResult | None:
+    """Return the parts of an HTTP address; None where it is none."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        return None
+    return parts if usable else None
+
+
+def without_login(parts: SplitResult) -> str:
+    """Return the address without its user, password and query."""
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def retry_after(headers: Mapping[str, str]) -> int | None:
+    """Return the seconds to wait that an answer names, rounded up."""
+    seconds = seconds_of(headers.get("retry-after"))
+    if seconds is None and (milliseconds := headers.get("retry-after-ms", "")).isdecimal():
+        seconds = seconds_of(f"{milliseconds}e-3")
+    return seconds
+
+
+def seconds_of(header: str | None) -> int | None:
+    """Return the seconds of a ``Retry-After``, which counts them or names the instant."""
+    if not header:
+        return None
+    try:
+        return min(max(0, -int(-float(header) // 1)), _LONGEST_WAIT)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        until = parsedate_to_datetime(header)
+    except (ValueError, OverflowError):
+        return None
+    if until.tzinfo is None:  # "-0000"
+        until = until.replace(tzinfo=timezone.utc)
+    left = (until - datetime.now(timezone.utc)).total_seconds()
+    return min(max(0, -int(-left // 1)), _LONGEST_WAIT)
+
+
+class UnexpectedBody:
+    """Keeps the body of an answer that does not call itself a stream of events.
 
     The SDKs pass over all that is no event: of an error with status 200, or of a page, nothing
     would be left but a stream without an end.
@@ -47,9 +120,9 @@ class Overheard:
 
     def __init__(self, response: Any) -> None:  # noqa: ANN401 - the HTTP library's
         """Listen to a response of which nothing has been read."""
-        self.kind = str(response.headers.get("content-type") or "")
+        self.content_type = str(response.headers.get("content-type") or "")
         self._kept = bytearray()
-        if not self.kind.lower().startswith(EVENTS):
+        if not self.content_type.lower().startswith(_EVENT_STREAM):
             self._read = response.aiter_bytes
             response.aiter_bytes = self._listen
 
@@ -60,8 +133,8 @@ class Overheard:
                 yield data
 
     @property
-    def body(self) -> object:
-        """What was said, parsed where it is JSON; None for nothing."""
+    def content(self) -> object:
+        """The body, parsed where it is JSON; None for an empty one."""
         text = self._kept.decode("utf-8", "replace").strip()
         try:
             return json.loads(text) if text else None

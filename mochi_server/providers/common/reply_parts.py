@@ -1,8 +1,8 @@
-"""The order of a reply's parts, with the signatures that must be sent back beside them.
+"""The parts of a reply in their order, with the signatures that must go back with them.
 
 A stored message has one text, one thinking and a list of calls. Vendors that sign their parts want
-them back as they were: the outline (``provider_data``) says how to cut the stored message again,
-without storing its text twice.
+them back as they were: ``provider_data`` says how to split the stored message again, without
+storing its text twice.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ...errors import JSONObject
 CallT = TypeVar("CallT")
 
 STORED = {"text": "content", "thinking": "thinking"}
-"""Which key of a message a kind of part is cut from."""
+"""Which key of a message the text of a part is in."""
 
 
-class Outline:
+class ReplyParts:
     """Collects the parts of one reply."""
 
     def __init__(self) -> None:
         self._parts: list[JSONObject] = []
         self._size = 0
-        """Characters of what is kept beside the texts."""
+        """Characters that are kept beside the texts."""
 
-    def grow(self, kind: str, text: str, signature: str | None = None, *, new: bool) -> None:
-        """More text of a kind: of the last part, or of a new one.
+    def add_text(self, kind: str, text: str, signature: str | None = None, *, new: bool) -> None:
+        """Add text of a kind to the last part, or as a new one.
 
         Raises:
             ProviderError: the signatures are too large.
@@ -44,7 +44,7 @@ class Outline:
             last["signature"] = signature
 
     def add(self, kind: str, **fields: str) -> None:
-        """A part that is no text: ``call``, or one that is kept whole.
+        """Add a part without text: a ``call``, or one that is kept whole.
 
         Raises:
             ProviderError: such parts are too large.
@@ -57,35 +57,33 @@ class Outline:
         if self._size > LARGEST_RESPONSE:
             raise too_large(LARGEST_RESPONSE)
 
-    def as_stored(self, form: str, model: str) -> JSONObject | None:
-        """``provider_data`` of the reply; None where nothing was signed."""
+    def provider_data(self, form: str, model: str) -> JSONObject | None:
+        """Return what is stored with the reply; None where nothing was signed."""
         if all(part.keys() <= {"kind", "length"} for part in self._parts):
             return None
         return {"form": form, "model": model, "parts": list(self._parts)}
 
 
-def cut(
+def split(
     message: Mapping[str, Any], calls: Sequence[CallT], *, form: str, model: str
 ) -> list[tuple[Mapping[str, Any], str | CallT | None]] | None:
-    """The parts of a stored message, each with its text or its call; ``calls`` are the message's.
+    """Split a stored message into its parts, each with its text or its call.
 
-    None where the message has no outline of this form and model, or another than it was made for.
+    Returns:
+        None where the message has no parts of this form and model, or others than it is made of.
     """
-    outline = message.get("provider_data")
-    if not isinstance(outline, dict) or (outline.get("form"), outline.get("model")) != (
-        form,
-        model,
-    ):
+    data = message.get("provider_data")
+    if not isinstance(data, dict) or (data.get("form"), data.get("model")) != (form, model):
         return None
-    parts = outline.get("parts")
+    parts = data.get("parts")
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         return None
-    if _is_of(message, parts, len(calls)):
-        return list(_cut(message, parts, iter(calls)))
-    return None
+    if not _make_up(message, parts, len(calls)):
+        return None
+    return list(_split(message, parts, iter(calls)))
 
 
-def _is_of(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], calls: int) -> bool:
+def _make_up(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], calls: int) -> bool:
     """Whether the parts make up the whole message."""
     for kind, key in STORED.items():
         lengths = [part.get("length") for part in parts if part.get("kind") == kind]
@@ -96,10 +94,8 @@ def _is_of(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], calls
     return [part.get("kind") for part in parts].count("call") == calls
 
 
-def _cut(
-    message: Mapping[str, Any],
-    parts: Sequence[Mapping[str, Any]],
-    calls: Iterator[CallT],
+def _split(
+    message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], calls: Iterator[CallT]
 ) -> Iterator[tuple[Mapping[str, Any], str | CallT | None]]:
     begin = dict.fromkeys(STORED, 0)
     for part in parts:

@@ -1,88 +1,68 @@
-"""How a vendor's stream is read: patience with a busy one, whole characters."""
+"""Ask a service again, as long as nothing of its reply has come."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from itertools import count
 from typing import Final
 
 import anyio
 
-from ...errors import ProviderBusy
-from ..base import Chunk, ContentDelta, ThinkingDelta
+from ...errors import ProviderBusy, ProviderError
+from ...protocol.completions import Chunk
 
 ATTEMPTS: Final = 3
-LONGEST_PAUSE_SECONDS: Final = 10.0
-"""A service that wants more time than that is the client's to wait for."""
-
 FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 10.0
+"""A service that wants a longer pause is the client's to wait for."""
 
-_HALF: Final = re.compile("[\ud800-\udfff]")
-_REPLACEMENT: Final = "\ufffd"
+Stream = AsyncGenerator[Chunk, None]
 
 
-async def patiently(
-    once: Callable[[], AsyncGenerator[Chunk, None]], *, attempts: int = ATTEMPTS
-) -> AsyncGenerator[Chunk, None]:
-    """The stream of ``once()``, again when the service was busy and nothing had come.
+async def retry(
+    open_stream: Callable[[], Stream], *, pause_after: Callable[[ProviderError, int], float | None]
+) -> Stream:
+    """Yield the chunks of ``open_stream()``, opened again where it failed before its first chunk.
 
-    Waits as long as the service says (``Retry-After``), else half a second, then a whole one.
+    Args:
+        open_stream: Opens the stream anew each time.
+        pause_after: The seconds to wait after an error and that many attempts; None to give up.
 
     Raises:
-        ProviderBusy: it still is, or wants more than ten seconds, or was in mid-stream.
+        ProviderError: the last one.
     """
-    for attempt in range(1, attempts + 1):
-        begun = False
+    for attempt in count(1):
+        has_begun = False
         try:
-            async with aclosing(once()) as chunks:
+            async with aclosing(open_stream()) as chunks:
                 async for chunk in chunks:
-                    begun = True
+                    has_begun = True
                     yield chunk
-        except ProviderBusy as error:
-            pause = _pause(error, attempt)
-            if begun or attempt == attempts or pause > LONGEST_PAUSE_SECONDS:
+        except ProviderError as error:
+            pause = None if has_begun else pause_after(error, attempt)
+            if pause is None:
                 raise
         else:
             return
         await anyio.sleep(pause)
 
 
-def _pause(error: ProviderBusy, attempt: int) -> float:
-    """Seconds to wait after an attempt."""
-    if error.retry_after is not None:
-        return error.retry_after
-    return FIRST_PAUSE_SECONDS * float(2 ** (attempt - 1))
+def retry_when_busy(open_stream: Callable[[], Stream], *, attempts: int = ATTEMPTS) -> Stream:
+    """Yield the chunks of ``open_stream()``, opened again while the service is busy.
 
+    Waits as long as the service says (``Retry-After``), else half a second, then twice as long.
 
-class WholeCharacters:
-    """Lets whole characters through only, which alone can be stored and sent.
-
-    Some servers cut a reply between the two halves of an emoji, or leave one of them out.
+    Raises:
+        ProviderBusy: the service still is, or wants more than ten seconds, or was in mid-stream.
     """
 
-    def __init__(self) -> None:
-        self._half = ""
-        self._kind: type[ContentDelta | ThinkingDelta] = ContentDelta
+    def pause_after(error: ProviderError, attempt: int) -> float | None:
+        if not isinstance(error, ProviderBusy) or attempt == attempts:
+            return None
+        pause = FIRST_PAUSE_SECONDS * float(2 ** (attempt - 1))
+        if error.retry_after is not None:
+            pause = error.retry_after
+        return pause if pause <= LONGEST_PAUSE_SECONDS else None
 
-    def add(self, chunk: Chunk) -> Sequence[Chunk]:
-        """What can be handed on after one more chunk."""
-        is_text = isinstance(chunk, (ContentDelta, ThinkingDelta))
-        found: list[Chunk] = []
-        if self._half and not (is_text and type(chunk) is self._kind):
-            found.append(self._kind(_REPLACEMENT))
-            self._half = ""
-        if not isinstance(chunk, (ContentDelta, ThinkingDelta)):
-            return [*found, chunk]
-        if not self._half and not _HALF.search(chunk.content):
-            return [*found, chunk]
-        self._kind = type(chunk)
-        if text := self._whole(self._half + chunk.content):
-            found.append(self._kind(text))
-        return found
-
-    def _whole(self, text: str) -> str:
-        """The text with its pairs joined, but for a first half at its end, which is kept."""
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return _HALF.sub(_REPLACEMENT, text.removesuffix(self._half))
+    return retry(open_stream, pause_after=pause_after)

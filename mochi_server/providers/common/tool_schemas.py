@@ -1,4 +1,4 @@
-"""What tools take, in the one form that every vendor takes."""
+"""The JSON Schema of a tool's arguments, in the one form that every vendor takes."""
 
 from __future__ import annotations
 
@@ -15,69 +15,69 @@ Schema = dict[str, Any]
 
 
 def parameters_of(tool: Mapping[str, Any]) -> Schema:
-    """The JSON Schema of a tool's arguments: an object with its properties, all in one place.
+    """Return the JSON Schema of a tool's arguments as one object with its properties.
 
     Tools of other sources may have alternatives at the top, for which Anthropic and OpenAI refuse
     the whole request. Their properties become those of the object; which go together the tool says
     itself, when it is called otherwise.
     """
-    given = (tool.get("function") or {}).get("parameters")
-    schema = given if isinstance(given, dict) else {}
+    parameters = (tool.get("function") or {}).get("parameters")
+    schema = parameters if isinstance(parameters, dict) else {}
     if schema.keys() & _REFUSED:
-        schema = _folded(schema, schema, _LEVELS)
+        schema = _merged(schema, schema, _LEVELS)
     rest = {key: value for key, value in schema.items() if key not in {"type", "properties"}}
     return {"type": "object", "properties": _properties_of(schema), **rest}
 
 
-def _folded(schema: Mapping[str, Any], root: Mapping[str, Any], levels: int) -> Schema:
-    """One object that allows all that any of the alternatives does."""
-    kept = {key: value for key, value in schema.items() if key not in _REFUSED}
+def _merged(schema: Mapping[str, Any], root: Mapping[str, Any], levels: int) -> Schema:
+    """Return one object that allows all that any of the alternatives does."""
+    merged = {key: value for key, value in schema.items() if key not in _REFUSED}
     properties, required = _properties_of(schema), set(_required_of(schema))
     for part in _parts(schema, ("allOf",), root, levels):
         properties = {**_properties_of(part), **properties}
         required |= _required_of(part)
     choices = _parts(schema, _ALTERNATIVES, root, levels)
-    found: dict[str, list[Any]] = {}
+    variants: dict[str, list[Any]] = {}
     for part in choices:
         for name, value in _properties_of(part).items():
-            if value not in found.setdefault(name, []):
-                found[name].append(value)
-    several = {n: one[0] if len(one) == 1 else {"anyOf": one} for n, one in found.items()}
+            if value not in variants.setdefault(name, []):
+                variants[name].append(value)
+    optional = {n: own[0] if len(own) == 1 else {"anyOf": own} for n, own in variants.items()}
     if choices:
         required |= set.intersection(*(_required_of(part) for part in choices))
-    kept |= {"properties": {**several, **properties}}
-    return {**kept, "required": sorted(required)} if required else kept
+    merged |= {"properties": {**optional, **properties}}
+    return {**merged, "required": sorted(required)} if required else merged
 
 
 def _parts(
     schema: Mapping[str, Any], kinds: tuple[str, ...], root: Mapping[str, Any], levels: int
 ) -> list[Schema]:
     lists = (schema.get(kind) for kind in kinds)
-    parts = [part for found in lists if isinstance(found, list) for part in found]
+    parts = [part for parts in lists if isinstance(parts, list) for part in parts]
     objects = (resolved(part, root) for part in parts if isinstance(part, dict))
-    return [_folded(part, root, levels - 1) for part in objects] if levels else []
+    return [_merged(part, root, levels - 1) for part in objects] if levels else []
 
 
 def resolved(part: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a reference within the schema leads to, by a JSON Pointer."""
+    """Return what a reference (JSON Pointer) within the schema leads to; else the part itself."""
     reference = part.get("$ref")
     if not (isinstance(reference, str) and reference.startswith("#/")):
         return part
-    found: Any = root
+    target: Any = root
     for step in unquote(reference).removeprefix("#/").split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
-            found = next((one for at, one in enumerate(found) if str(at) == name), None)
+        if isinstance(target, list):
+            target = next((one for at, one in enumerate(target) if str(at) == name), None)
         else:
-            found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else part
+            target = target.get(name) if isinstance(target, dict) else None
+    return target if isinstance(target, dict) else part
 
 
 def _properties_of(schema: Mapping[str, Any]) -> Schema:
-    found = schema.get("properties")
-    return dict(found) if isinstance(found, dict) else {}
+    properties = schema.get("properties")
+    return dict(properties) if isinstance(properties, dict) else {}
 
 
 def _required_of(schema: Mapping[str, Any]) -> set[str]:
-    found = schema.get("required")
-    return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
+    names = schema.get("required")
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()

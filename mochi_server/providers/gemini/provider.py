@@ -20,12 +20,20 @@ from pydantic import SecretStr
 from ...core.aio import in_thread_if
 from ...errors import MochiError, ModelNotFound, ProviderError
 from ..base import Chunk, ModelInfo, ModelRequest
-from ..common.errors import Failure, seconds_of, wait_of
-from ..common.history import Names
-from ..common.http import words_of
-from ..common.tool_calls import parsed
-from ..vendor import CONNECT_SECONDS, IDLE_SECONDS, MODEL_SECONDS, VendorProvider, http_options
-from .wire import LEGAL_NAME, Assembly, config_of, contents_of, thinks_unasked, without_ids
+from ..common.errors import Refusal
+from ..common.history import ToolNames
+from ..common.http import (
+    CONNECT_SECONDS,
+    IDLE_SECONDS,
+    http_options,
+    retry_after,
+    seconds_of,
+)
+from ..common.retry import retry
+from ..common.values import error_text, read_json
+from ..vendor import MODEL_SECONDS, VendorProvider
+from .reply import GeminiReply
+from .requests import LEGAL_NAME, config_of, contents_of, thinks_unasked, without_ids
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -70,10 +78,10 @@ class GeminiProvider(VendorProvider["Client"]):
         """Connect to nothing yet.
 
         Args:
-            alias: name of the provider.
-            api_key: the vendor's key.
-            base_url: address without the API's version; None is Google itself.
-            max_output_tokens: longest reply, thinking included; None is 8192, plus the thinking.
+            alias: Name of the provider.
+            api_key: The vendor's key.
+            base_url: Address without the API's version; None is Google itself.
+            max_output_tokens: Longest reply, thinking included; None is 8192, plus the thinking.
         """
         super().__init__(alias, api_key=api_key, base_url=base_url)
         self._max_output = max_output_tokens
@@ -84,8 +92,7 @@ class GeminiProvider(VendorProvider["Client"]):
     def _connect(self) -> Client:
         # The SDK's own client would wait for ever, and try again after up to ten seconds.
         library = import_module("httpx")
-        wanted = http_options(library, self._base_url)
-        http = library.AsyncClient(**wanted)
+        http = library.AsyncClient(**http_options(library, self._base_url))
         hooks = {"request": [_limit_connect], "response": [*http.event_hooks["response"], _take]}
         http.event_hooks = hooks
         options = {
@@ -101,14 +108,13 @@ class GeminiProvider(VendorProvider["Client"]):
         return client
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models that generate text."""
+        """Return the models that generate text."""
         client = await self._client()
         with self._answered(None):
             pages = await client.aio.models.list(config={"page_size": 1000})
             return [self._remember(model) async for model in pages if _can_chat(model)]
 
     async def show_model(self, name: str) -> ModelInfo:
-        """One model."""
         name = _short(name)
         until, model, _ = self._known.get(name, (0.0, None, None))
         if model is not None and until > time.monotonic():
@@ -118,10 +124,10 @@ class GeminiProvider(VendorProvider["Client"]):
         client = await self._client()
         with self._answered(name):
             try:
-                found = await client.aio.models.get(model=name)
+                description = await client.aio.models.get(model=name)
             except ValueError as error:  # signs that no name has, refused by the SDK
                 raise ModelNotFound(model=name) from error
-        return self._remember(found, name)
+        return self._remember(description, name)
 
     def _remember(self, model: Model, name: str | None = None) -> ModelInfo:
         own = _short(model.name or "")
@@ -135,42 +141,38 @@ class GeminiProvider(VendorProvider["Client"]):
         self._known[info.name] = (time.monotonic() + MODEL_SECONDS, info, model.output_token_limit)
         return info
 
-    async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+    def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         request = replace(request, model=_short(request.model))
-        while True:
-            try:
-                async with aclosing(self._once(request)) as chunks:
-                    async for chunk in chunks:
-                        yield chunk
-            except ProviderError as error:  # noqa: PERF203 - twice at most
-                if not self._takes_ids or NO_IDS not in error.message:
-                    raise
-                self._takes_ids = False
-            else:
-                return
+        return retry(lambda: self._stream_once(request), pause_after=self._retry_without_ids)
 
-    async def _once(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+    def _retry_without_ids(self, error: ProviderError, _attempt: int) -> float | None:
+        if not self._takes_ids or NO_IDS not in error.message:
+            return None
+        self._takes_ids = False
+        return 0.0
+
+    async def _stream_once(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
-        names = Names(request.tools, LEGAL_NAME)
+        names = ToolNames(request.tools, LEGAL_NAME)
         info, most = await self._known_of(request.model)
         config: Any = config_of(request, info, names)
         config["max_output_tokens"] = self._limit(request, info, most)
-        assembly = Assembly(request.model, names)
+        reply = GeminiReply(request.model, names)
         contents = await in_thread_if(
             request.is_long, contents_of, request.messages, request.model, names
         )
         responses: list[Any] = []
         answers: Any = None
         with self._translated(request.model):
-            asked = client.aio.models.generate_content_stream(
+            opening = client.aio.models.generate_content_stream(
                 model=request.model,
                 contents=contents if self._takes_ids else without_ids(contents),
                 config=config,
             )
             try:
-                answers, answer = await _opened(asked, responses)
+                answers, answer = await _opened(opening, responses)
                 while answer is not None:
-                    for chunk in assembly.add(answer):
+                    for chunk in reply.add(answer):
                         yield chunk
                     answer = await anext(answers, None)
             finally:  # the SDK leaves its connection to the garbage collector
@@ -178,11 +180,11 @@ class GeminiProvider(VendorProvider["Client"]):
                     await response.aclose()
                 if answers is not None:
                     await answers.aclose()
-            for chunk in assembly.finish(_end_words(responses[-1])):
+            for chunk in reply.finish(_end_words(responses[-1])):
                 yield chunk
 
     async def _known_of(self, name: str) -> tuple[ModelInfo | None, int | None]:
-        """What is known of a model, and its longest reply; a gateway may tell nothing."""
+        """Return what is known of a model, and its longest reply; a gateway may tell nothing."""
         with suppress(MochiError):
             await self.show_model(name)
         _, info, most = self._known.get(name, (0.0, None, None))
@@ -203,37 +205,39 @@ class GeminiProvider(VendorProvider["Client"]):
         return ()
 
     def _any_error(self) -> type[Exception]:
-        found: type[Exception] = self._sdk.errors.APIError
-        return found
+        base: type[Exception] = self._sdk.errors.APIError
+        return base
 
-    def _failure_of(self, error: Exception) -> Failure | None:
-        """The failure of an answer, or of one within the stream."""
+    def _refusal_of(self, error: Exception) -> Refusal | None:
         if not isinstance(error, self._sdk.errors.APIError):
             return None
         status = error.code if isinstance(error.code, int) else None
-        words = words_of(error.details if error.message is None else error.message)
-        words = words or (str(error) if status is None else f"HTTP {status}")
+        text = error_text(error.details if error.message is None else error.message)
+        text = text or (str(error) if status is None else f"HTTP {status}")
         is_spent = _is_spent_for_today(error)
-        return Failure(
-            words=f"the quota of the day is used up: {words}" if is_spent else words,
+        return Refusal(
+            text=f"the quota of the day is used up: {text}" if is_spent else text,
             status=status,
             codes=(error.status,),
             is_spent=is_spent,
-            retry_after=_retry_after(error),
+            retry_after=_wait_after(error),
         )
 
 
 async def _limit_connect(request: Any) -> None:  # noqa: ANN401 - the HTTP library's
-    """The SDK has one time limit for everything."""
+    """Limit the time to connect: the SDK has one limit for everything."""
     limits = request.extensions.get("timeout", {})
     request.extensions["timeout"] = {**limits, "connect": CONNECT_SECONDS}
 
 
-async def _opened(asked: Awaitable[Any], responses: list[Any]) -> tuple[Any, Any]:
-    """The answers, and the first of them, for which alone the SDK asks; None if there is none."""
+async def _opened(opening: Awaitable[Any], responses: list[Any]) -> tuple[Any, Any]:
+    """Return the answers, and the first of them; None if there is none.
+
+    The SDK sends the request only when it is asked for the first answer.
+    """
     token = _taken.set(responses)
     try:
-        answers = await asked
+        answers = await opening
         return answers, await anext(answers, None)
     finally:
         _taken.reset(token)
@@ -256,12 +260,13 @@ async def _bytes_of(response: Any, read: Any) -> AsyncGenerator[bytes, None]:  #
 
 def _end_words(response: Any) -> str:  # noqa: ANN401 - the HTTP library's
     """Return what the service says of the end; the SDK passes it on for Vertex AI only."""
-    found = _END_WORDS.findall(response.extensions.get(LAST_BYTES, b"").decode("utf-8", "replace"))
-    return str(parsed(found[-1])) if found else ""
+    last = response.extensions.get(LAST_BYTES, b"").decode("utf-8", "replace")
+    messages = _END_WORDS.findall(last)
+    return str(read_json(messages[-1])) if messages else ""
 
 
 def _short(name: str) -> str:
-    """The name of a model without what the API puts before it."""
+    """Return the name of a model without what the API puts before it."""
     return name.removeprefix("models/")
 
 
@@ -271,7 +276,7 @@ def _can_chat(model: Model) -> bool:
 
 
 def _details(error: APIError) -> Iterator[dict[str, Any]]:
-    """What a refusal says beside its words."""
+    """Yield what a refusal says beside its words."""
     body: Any = error.details
     if isinstance(body, dict):
         body = body.get("error", body)
@@ -279,9 +284,9 @@ def _details(error: APIError) -> Iterator[dict[str, Any]]:
     return (one for one in (details if isinstance(details, list) else ()) if isinstance(one, dict))
 
 
-def _retry_after(error: APIError) -> int | None:
-    """What the header says, else what the body does (``"retryDelay": "34.07s"``)."""
-    wait = wait_of(getattr(error.response, "headers", None) or {})
+def _wait_after(error: APIError) -> int | None:
+    """Return what the header says, else what the body does (``"retryDelay": "34.07s"``)."""
+    wait = retry_after(getattr(error.response, "headers", None) or {})
     for detail in _details(error):
         if wait is None and "retryDelay" in detail:
             wait = seconds_of(str(detail["retryDelay"]).rstrip("s"))
@@ -289,5 +294,5 @@ def _retry_after(error: APIError) -> int | None:
 
 
 def _is_spent_for_today(error: APIError) -> bool:
-    """Whether it names a quota of a day, though the service wants no more than some seconds."""
+    """Return whether it names a quota of a day, though the service wants no more than seconds."""
     return any("PerDay" in str(detail.get("violations")) for detail in _details(error))

@@ -17,10 +17,9 @@ from pydantic import BaseModel, JsonValue
 
 from ...core.aio import in_thread, in_thread_if
 from ...errors import MochiError, ModelNotFound
-from ...ollama.at_once import for_each
 from ...ollama.requests import chat_body
 from ...ollama.stream import stream_chat
-from ...ollama.transport import Limits, Transport
+from ...ollama.transport import TimeLimits, Transport, run_for_each
 from ...ollama.types import (
     can_chat,
     full_name,
@@ -69,7 +68,9 @@ class OllamaProvider(Provider):
         keep_alive: str | None = None,
     ) -> None:
         super().__init__(alias)
-        limits = Limits(connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout)
+        limits = TimeLimits(
+            connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout
+        )
         self._transport = Transport(host, limits)
         self._keep_alive = keep_alive
         self._known: dict[str, tuple[float, ModelInfo]] = {}
@@ -80,15 +81,15 @@ class OllamaProvider(Provider):
         self._instructor: AsyncInstructorOllamaClient | None = None
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models that can chat; one request where the server's list tells enough.
+        """Return the models that can chat, by one request where the server's list tells enough.
 
         Raises:
             OllamaUnreachable, OllamaError.
         """
         entries = await self._entries()
         await self._show_all(entries)
-        found = [self._remember(self._info(entry)) for entry in entries]
-        return [model for model in found if can_chat(model)]
+        models = [self._remember(self._info(entry)) for entry in entries]
+        return [model for model in models if can_chat(model)]
 
     async def _entries(self) -> list[dict[str, Any]]:
         answer = await self._transport.fetch("/api/tags")
@@ -108,7 +109,7 @@ class OllamaProvider(Provider):
         """
         missing = [entry for entry in entries if self._is_missing(entry)]
         try:
-            await for_each(self._complete, missing)
+            await run_for_each(self._complete, missing)
         except MochiError:
             if len(missing) == len(entries) and not any(map(tells_abilities, missing)):
                 raise
@@ -135,7 +136,7 @@ class OllamaProvider(Provider):
         return model
 
     async def show_model(self, name: str) -> ModelInfo:
-        """One model, at most 30 seconds old; ``name`` without a tag means ``:latest``.
+        """Return one model, at most 30 seconds old; ``name`` without a tag means ``:latest``.
 
         Raises:
             ModelNotFound: it is not there, or cannot chat.
@@ -143,7 +144,7 @@ class OllamaProvider(Provider):
         """
         until, model = self._known.get(full_name(name), (0.0, None))
         if model is None or until < time.monotonic():
-            model = self._remember(await self._ask(name))
+            model = self._remember(await self._describe(name))
         if not can_chat(model):
             raise ModelNotFound(
                 f"Model {name!r} cannot chat: it is for {', '.join(model.capabilities)}.",
@@ -159,25 +160,23 @@ class OllamaProvider(Provider):
         """
         await self._show(name)
 
-    async def _ask(self, name: str) -> ModelInfo:
-        """What the list and the description tell together, as in the list of models."""
-        wanted = full_name(name)
+    async def _describe(self, name: str) -> ModelInfo:
+        """Return what the list and the description tell together, as in the list of models."""
         for entry in await self._entries():
-            if full_name(entry["name"]) == wanted:
+            if full_name(entry["name"]) == full_name(name):
                 if self._is_missing(entry):
                     await self._complete(entry)
                 return self._info(entry)
         return info_of(name, shown=await self._show(name), provider=self.alias)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
-        """The reply, as it is generated; see ``batches``."""
         async with aclosing(self.batches(request)) as batches:
             async for chunks in batches:
                 for chunk in chunks:
                     yield chunk
 
     def batches(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-        """The reply, as it is generated; nothing is sent before the first chunk is asked for.
+        """Yield the reply, as it is generated; nothing is sent before the first chunk is asked for.
 
         Raises:
             ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
@@ -192,7 +191,7 @@ class OllamaProvider(Provider):
         return chat_body(request, keep_alive=self._keep_alive)
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """A reply that validates as ``shape``, by ollama-instructor.
+        """Return a reply that validates as ``shape``, by ollama-instructor.
 
         Raises:
             OllamaError: the reply does not validate, twice.
@@ -216,7 +215,7 @@ class OllamaProvider(Provider):
         )
 
     async def weights_of(self, name: str) -> Weights:
-        """What is loaded for a model; other names of the same file have the same.
+        """Return what is loaded for a model; other names of the same file have the same.
 
         Raises:
             ModelNotFound, OllamaUnreachable, OllamaError.
@@ -230,7 +229,7 @@ class OllamaProvider(Provider):
         return Weights(key=shown["weights"] or full_name(name), window=shown["window"])
 
     async def loaded_window(self, model: str) -> int | None:
-        """The context window that the model is loaded with, in tokens; None if it is not loaded.
+        """Return the context window that the model is loaded with, in tokens; None if it is not.
 
         Raises:
             OllamaUnreachable, OllamaError.
@@ -239,7 +238,7 @@ class OllamaProvider(Provider):
         return length if isinstance(length, int) else None
 
     async def _entry_of(self, model: str, running: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """The model among those that are loaded, which are listed under one of their names."""
+        """Find the model among those that are loaded, which are listed under one of their names."""
         by_name = {str(entry.get("name") or entry.get("model")): entry for entry in running}
         if not by_name or full_name(model) in by_name:
             return by_name.get(full_name(model))
@@ -252,11 +251,10 @@ class OllamaProvider(Provider):
 
     @property
     def shared_server(self) -> str:
-        """The server's address."""
         return self._transport.host
 
     async def load_state(self, name: str) -> LoadState:
-        """Whether a request for the model would have to load it; models in the cloud never do.
+        """Return whether a request would have to load the model; models in the cloud never.
 
         Raises:
             ModelNotFound, OllamaUnreachable, OllamaError.
@@ -269,7 +267,7 @@ class OllamaProvider(Provider):
         return LoadState.OTHERS_LOADED if running else LoadState.NONE_LOADED
 
     async def reads_cancelled_prompts(self) -> bool:
-        """True before 0.30, and where the version is unknown (somebody built the server).
+        """Return True before 0.30, and where the version is unknown (somebody built the server).
 
         Raises:
             OllamaUnreachable, OllamaError.
@@ -278,7 +276,7 @@ class OllamaProvider(Provider):
         return numbers is None or tuple(map(int, numbers.groups())) < FIRST_TO_STOP_READING
 
     async def running(self) -> list[dict[str, Any]]:
-        """The models that are loaded, as the server lists them.
+        """Return the models that are loaded, as the server lists them.
 
         With ``name``, ``size`` and ``size_vram`` (bytes), ``context_length`` (tokens, since 0.10).
 
@@ -289,7 +287,7 @@ class OllamaProvider(Provider):
         return list(answer.get("models") or [])
 
     async def version(self) -> str:
-        """The server's version, such as ``0.33.0``; ``0.0.0`` of one that somebody built.
+        """Return the server's version, such as ``0.33.0``; ``0.0.0`` of one that somebody built.
 
         Raises:
             OllamaUnreachable, OllamaError.
@@ -297,7 +295,6 @@ class OllamaProvider(Provider):
         return str((await self._transport.fetch("/api/version")).get("version") or "unknown")
 
     async def check(self) -> bool:
-        """Whether the server answers, within the time for a connection."""
         with anyio.move_on_after(self._transport.limits.connect):
             try:
                 await self.version()
@@ -307,7 +304,6 @@ class OllamaProvider(Provider):
         return False
 
     def describe(self) -> str:
-        """The server's address."""
         return self._transport.host
 
     async def aclose(self) -> None:

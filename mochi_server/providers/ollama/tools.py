@@ -28,15 +28,15 @@ Schema = dict[str, Any]
 
 
 def tool_for_ollama(tool: Mapping[str, Any]) -> JSONObject:
-    """The same tool with references written out, and dropped words in the descriptions."""
+    """Return a tool with its references written out, and with dropped words in descriptions."""
     parameters = parameters_of(tool)
-    inlined = _Inliner(parameters).inline(parameters, ())
+    inlined = _ReferenceWriter(parameters).inline(parameters, ())
     inlined.pop("$defs", None)
     inlined["properties"] = _describe_all(inlined["properties"])
     return {**tool, "function": {**tool["function"], "parameters": inlined}}
 
 
-class _Inliner:
+class _ReferenceWriter:
     """Writes out what the references within one schema lead to."""
 
     def __init__(self, root: Schema) -> None:
@@ -44,7 +44,7 @@ class _Inliner:
         self._left = MOST_REFERENCES
 
     def inline(self, schema: Any, within: tuple[str, ...]) -> Any:  # noqa: ANN401 - any JSON
-        """The schema without references; one to itself, or one too many, becomes any object."""
+        """Return the schema without references; one to itself, or one too many, is any object."""
         if isinstance(schema, list):
             return [self.inline(each, within) for each in schema]
         if not isinstance(schema, dict):
@@ -93,7 +93,7 @@ def _describe(schema: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _plain(schema: Schema) -> Schema:
-    """The same choices in the words that Ollama keeps."""
+    """Say the same choices in the words that Ollama keeps."""
     plain: Schema = {}
     for part in schema.get("allOf") or ():
         if isinstance(part, dict):

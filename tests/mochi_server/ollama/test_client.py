@@ -14,8 +14,7 @@ from pydantic import BaseModel
 import mochi_server.ollama
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama import AsyncInstructorOllamaClient, AsyncOllamaClient, OllamaClient
-from mochi_server.ollama.address import address_of
-from mochi_server.ollama.transport import Limits
+from mochi_server.ollama.transport import TimeLimits, address_of
 from mochi_server.protocol.completions import ModelRequest
 from mochi_server.providers.ollama.provider import OllamaProvider
 from tests.support.fake_ollama import FakeOllama
@@ -151,7 +150,7 @@ async def test_no_server_is_unreachable(make):
 
 
 async def test_a_silent_server_is_unreachable(ollama, make):
-    client = make(ollama.url, limits=Limits(first_byte=0.1))
+    client = make(ollama.url, limits=TimeLimits(first_byte=0.1))
     assert await make(ollama.url).check_connection() is True
     ollama.reply(["never"], gate=asyncio.Event())
     with pytest.raises(OllamaUnreachable, match="did not answer in time"):

@@ -18,9 +18,9 @@ from mochi_server.providers import vendor as vendors
 from mochi_server.providers.anthropic import provider as anthropic
 from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import ContentDelta, ModelRequest
+from mochi_server.providers.chat_completions import provider as chat_completions
 from mochi_server.providers.gemini import provider as gemini
 from mochi_server.providers.gemini.provider import GeminiProvider
-from mochi_server.providers.openai import provider as openai_compatible
 from mochi_server.providers.openai.provider import OpenAICompatibleProvider
 from tests.support.exact_vendors import HELLO, JSON, VENDORS, OpenAI, Vendor, serving
 from tests.support.http_wire import Connection, Request
@@ -192,7 +192,7 @@ async def test_models_that_do_not_come_are_given_up(kind: Any, monkeypatch: Any)
 async def test_a_service_that_falls_silent_is_said_to_have(
     vendor: Vendor, monkeypatch: Any
 ) -> None:
-    for module in (openai_compatible, anthropic, gemini):
+    for module in (chat_completions, anthropic, gemini):
         monkeypatch.setattr(module, "IDLE_SECONDS", 0.3)
     vendor.answers([vendor.says("Yes")], then="hold")
     found = await vendor.failure()
@@ -204,7 +204,7 @@ async def test_a_server_too_busy_to_list_its_models_is_believed_to_have_them(
     monkeypatch: Any,
 ) -> None:
     """Small servers answer nothing else while they generate."""
-    monkeypatch.setattr(openai_compatible, "LIST_SECONDS", -1)
+    monkeypatch.setattr(chat_completions, "LIST_SECONDS", -1)
     async with serving("openai") as vendor:
         vendor.answers([b'{"data": [{"id": "a"}]}'], kind=JSON)
         assert (await vendor.provider.show_model("a")).name == "a"
@@ -221,7 +221,7 @@ async def test_a_server_too_busy_to_list_its_models_is_not_asked_at_once_again(
 ) -> None:
     """Each question would wait for the list as long as the first one, and in vain."""
     now = 1000.0
-    monkeypatch.setattr(openai_compatible, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(chat_completions, "time", SimpleNamespace(monotonic=lambda: now))
     async with serving("openai") as vendor:
         assert isinstance(vendor, OpenAI)
         vendor.answers([b'{"data": [{"id": "a"}]}'], kind=JSON)

@@ -1,0 +1,263 @@
+"""Any server that speaks OpenAI's chat completions, through the vendor's own SDK.
+
+The SDK is imported at first use, in a thread: it takes more than a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import SecretStr
+
+from ...core.aio import in_thread_if
+from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
+from ..base import Chunk, ModelInfo, ModelRequest
+from ..common.errors import Refusal
+from ..common.history import ToolNames
+from ..common.http import (
+    CONNECT_SECONDS,
+    IDLE_SECONDS,
+    UnexpectedBody,
+    http_client_of,
+    retry_after,
+)
+from ..common.retry import ATTEMPTS
+from ..common.values import error_text
+from ..vendor import EVERYTHING, NO_ROUTE, VendorProvider, drop_environment_headers
+from .dialects import Dialects, adapted
+from .reply import ChatCompletionsReply
+from .requests import EFFORT, LEGAL_NAME, STREAM_OPTIONS, Payload, messages_of, tools_of
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, AsyncStream
+    from openai.types.chat import ChatCompletionChunk
+
+OPENAI_URL: Final = "https://api.openai.com/v1"
+LIST_SECONDS: Final = 30.0
+"""How long a list of models is believed."""
+
+NO_KEY: Final = "none"
+"""Sent where no key is set: the SDK wants one."""
+
+SCHEMA_TOKENS: Final = 2048
+"""Limit of a reply with a schema where the request has none: a small model may never end it."""
+
+_DROPPED: Final = frozenset({"RemoteProtocolError", "ReadError", "WriteError"})
+"""The HTTP library's errors for a connection that broke before any response."""
+
+_BAD_REQUEST: Final = frozenset({400, 422})
+
+
+class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
+    """The models behind one base URL."""
+
+    service = "OpenAI"
+    module = package = extra = "openai"
+    variable = "OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        base_url: str | None = None,
+        api_key: SecretStr | str | None = None,
+        abilities: Sequence[str] = EVERYTHING,
+        attempts: int = ATTEMPTS,
+        keep_alive: bool = True,
+        http_client: Any = None,  # noqa: ANN401 - the HTTP client of the SDK's own version
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            alias: Name of the provider.
+            base_url: Address with its ``/v1``; None is OpenAI itself.
+            api_key: Sent as bearer token; a server of one's own may need none.
+            abilities: Capabilities of every model; the protocol does not tell.
+            attempts: How often to ask a busy server before the first token.
+            keep_alive: Whether connections are used again; pointless on loopback.
+            http_client: The SDK's ``http_client``, for another transport.
+        """
+        super().__init__(alias, api_key=api_key, base_url=base_url, attempts=attempts)
+        self._abilities = abilities
+        self._headers = {} if keep_alive else {"Connection": "close"}
+        self._http_client = http_client
+        self._dialects = Dialects()
+        self._listed: tuple[float, list[ModelInfo] | None] | None = None
+
+    @property
+    def configured(self) -> bool:
+        return bool(self._api_key or self._base_url)
+
+    def _connect(self) -> AsyncOpenAI:
+        sdk = self._sdk
+        client: AsyncOpenAI = sdk.AsyncOpenAI(
+            api_key=self._api_key or NO_KEY,
+            base_url=self._base_url or OPENAI_URL,
+            max_retries=0,
+            timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
+            default_headers=self._headers,
+            http_client=self._http(),
+        )
+        # Nothing that the SDK has read in the environment.
+        client.organization = client.project = client.admin_api_key = None
+        drop_environment_headers(client, self._headers)
+        _ = client.models, client.chat.completions  # imported at first use: not in the event loop
+        return client
+
+    def _http(self) -> Any:  # noqa: ANN401 - as that of the constructor
+        """Return what the SDK sends its requests through."""
+        return self._http_client or http_client_of(self._sdk, self._base_url)
+
+    async def list_models(self) -> list[ModelInfo]:
+        """Return the server's models, by little more than their names; none without a list."""
+        return await self._list() or []
+
+    async def _list(self) -> list[ModelInfo] | None:
+        """Return the list; None where the server does not know the route."""
+        client, models = await self._client(), None
+        try:
+            with self._answered(None):
+                page = await client.models.list()
+                names = [str(model.id) for model in page.data or () if model.id]
+            models = [self._info(name) for name in names if self._can_chat(name)]
+        except ProviderError as error:
+            if error.details.get("upstream_status") not in NO_ROUTE:
+                raise
+        self._listed = (time.monotonic(), models)
+        return models
+
+    def _can_chat(self, name: str) -> bool:  # noqa: ARG002 - a hook
+        """Whether a model on the list has chat completions."""
+        return True
+
+    def _info(self, name: str) -> ModelInfo:
+        return ModelInfo(name=name, capabilities=list(self._abilities), provider=self.alias)
+
+    async def show_model(self, name: str) -> ModelInfo:
+        """Return one model of the list; any, of a server that has no list.
+
+        OpenRouter takes ways to route behind each listed name (``:nitro``), and lists none.
+        """
+        listed_at, models = self._listed or (0.0, [])
+        if models == [] or time.monotonic() - listed_at > LIST_SECONDS:
+            models = await self._list_or_last()
+        names = {name, name.rpartition(":")[0]}
+        if models is None or any(model.name in names for model in models):
+            return self._info(name)
+        raise ModelNotFound(model=name)
+
+    async def _list_or_last(self) -> list[ModelInfo] | None:
+        try:
+            return await self._list()
+        except ProviderUnreachable as error:
+            # Small servers answer nothing while they generate: they still have what they had.
+            if self._listed is None or not isinstance(error.__cause__, TimeoutError):
+                raise
+            self._listed = (time.monotonic(), self._listed[1])
+            return self._listed[1]
+
+    async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        client = await self._client()
+        names = ToolNames(request.tools, LEGAL_NAME)
+        reply = ChatCompletionsReply(request.model, names)
+        with self._translated(request.model):
+            payload = await in_thread_if(request.is_long, self._payload, request, names)
+            response = await self._send(client, payload)
+            body, is_stream = UnexpectedBody(response.response), False
+            try:
+                async for piece in response:
+                    is_stream = True
+                    for chunk in reply.add(piece):
+                        yield chunk
+            finally:
+                await response.close()
+            if not is_stream and (error := self._error_without_events(body, request.model)):
+                raise error
+            for chunk in reply.finish():
+                yield chunk
+
+    async def _send(
+        self, client: AsyncOpenAI, payload: Payload
+    ) -> AsyncStream[ChatCompletionChunk]:
+        """Send a request, changed as the server wants it where its refusal says so.
+
+        A request is sent again when the server dropped a kept connection in that very moment:
+        llama.cpp's server closes kept connections at will, which hits one request of a hundred.
+        """
+        attempt, refused = self._dialects.apply(payload), list[Payload]()
+        is_second = False
+        create: Any = client.chat.completions.create
+        while True:
+            try:
+                response: AsyncStream[ChatCompletionChunk] = await create(**attempt)
+                break
+            except self._sdk.APIConnectionError as error:
+                if is_second or type(error.__cause__).__name__ not in _DROPPED:
+                    raise
+                is_second = True
+            except self._sdk.APIStatusError as error:
+                refused.append(attempt)
+                if error.status_code in _BAD_REQUEST:
+                    attempt = adapted(attempt, str(error.body))
+                if attempt in refused:
+                    raise
+                is_second = False
+        self._dialects.learn(refused[0] if refused else attempt, attempt)
+        return response
+
+    def _payload(self, request: ModelRequest, names: ToolNames) -> Payload:
+        payload: Payload = {
+            "model": request.model,
+            "messages": messages_of(request, names),
+            "stream": True,
+            STREAM_OPTIONS: {"include_usage": True},
+            **self._limit(request),
+        }
+        if request.tools:
+            payload["tools"] = tools_of(request.tools, names)
+            payload["tool_choice"] = "auto"
+        if request.temperature is not None:
+            payload["temperature"] = request.temperature
+        if isinstance(request.think, str):
+            payload[EFFORT] = request.think
+        if request.schema is not None:
+            payload["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "reply", "schema": request.schema},
+            }
+        if extra := self.extra_body(request):
+            payload["extra_body"] = extra
+        return payload
+
+    def _limit(self, request: ModelRequest) -> dict[str, int]:
+        """Return the field on the most tokens of the reply, where it has a limit."""
+        limit = request.max_tokens or (None if request.schema is None else SCHEMA_TOKENS)
+        return {"max_tokens": limit} if limit else {}
+
+    def extra_body(self, request: ModelRequest) -> JSONObject:  # noqa: ARG002 - a hook
+        """Return fields beyond OpenAI's own; for servers that know some."""
+        return {}
+
+    def _no_connection(self) -> tuple[type[Exception], ...]:
+        return (self._sdk.APIConnectionError,)
+
+    def _any_error(self) -> type[Exception]:
+        base: type[Exception] = self._sdk.OpenAIError
+        return base
+
+    def _refusal_of(self, error: Exception) -> Refusal | None:
+        if not isinstance(error, self._sdk.APIError):
+            return None
+        body = error.body if isinstance(error.body, dict) else {}
+        status = getattr(error, "status_code", None)
+        headers = error.response.headers if isinstance(error, self._sdk.APIStatusError) else {}
+        counts = {name: body.get(name) for name in ("n_prompt_tokens", "n_ctx")}
+        return Refusal(
+            text=error_text(error.body) or (error.message if status is None else f"HTTP {status}"),
+            status=status,
+            codes=(error.code, error.type),
+            retry_after=retry_after(headers),
+            counts={name: count for name, count in counts.items() if isinstance(count, int)},
+        )

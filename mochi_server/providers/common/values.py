@@ -1,0 +1,93 @@
+"""Texts, numbers and JSON as services send them, made fit to be stored and sent on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from ...core.json_limits import CALL_LEVELS, is_too_deep
+from ...protocol.completions import Chunk, ContentDelta, ThinkingDelta
+
+_MOST_TOKENS: Final = 2**53
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_REPLACEMENT: Final = "\ufffd"
+
+_PAGE: Final = re.compile(r"<[a-z!?]", re.IGNORECASE)
+_ERROR_KEYS: Final = ("message", "error", "detail", "errors")
+_ERROR_LEVELS: Final = 4
+"""How deep in a body the text of an error may stand."""
+
+
+def plain_text(text: object) -> str:
+    """Return the text in whole characters; each half of a surrogate pair becomes ``?``."""
+    return str(text).encode("utf-8", "replace").decode()
+
+
+def token_count(value: object) -> int | None:
+    """Return a number of tokens; None where it can be none."""
+    return value if isinstance(value, int) and 0 <= value < _MOST_TOKENS else None
+
+
+def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
+    """Parse JSON into what our own encoder can write again; None where it is none.
+
+    Halves of surrogate pairs become ``?``, whole numbers beyond 64 bits become floats.
+    """
+    try:
+        plain = json.dumps(json.loads(text), ensure_ascii=False)
+        return orjson.loads(plain.encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def error_text(body: object, levels: int = _ERROR_LEVELS) -> str:
+    """Find the words of an error in a body, parsed or as text; nothing in a page for browsers."""
+    if isinstance(body, str):
+        text = body.strip()
+        return "" if _PAGE.match(text) else text
+    if not isinstance(body, (dict, list)) or not body or not levels:
+        return ""
+    if isinstance(body, dict):
+        texts = (error_text(body.get(key), levels - 1) for key in _ERROR_KEYS)
+        if text := next(filter(None, texts), ""):
+            metadata = body.get("metadata")  # OpenRouter: what the service behind it said
+            raw = error_text(metadata.get("raw"), levels - 1) if isinstance(metadata, dict) else ""
+            return f"{text}: {raw}" if raw else text
+    return "" if is_too_deep(body, CALL_LEVELS) else json.dumps(body, ensure_ascii=False)
+
+
+class WholeCharacters:
+    """Lets only whole characters through, which alone can be stored and sent.
+
+    Some servers cut a reply between the two halves of an emoji, or leave one of them out.
+    """
+
+    def __init__(self) -> None:
+        self._half = ""
+        self._kind: type[ContentDelta | ThinkingDelta] = ContentDelta
+
+    def add(self, chunk: Chunk) -> Sequence[Chunk]:
+        """Return what can be handed on after one more chunk."""
+        is_text = isinstance(chunk, (ContentDelta, ThinkingDelta))
+        chunks: list[Chunk] = []
+        if self._half and not (is_text and type(chunk) is self._kind):
+            chunks.append(self._kind(_REPLACEMENT))
+            self._half = ""
+        if not isinstance(chunk, (ContentDelta, ThinkingDelta)):
+            return [*chunks, chunk]
+        if not self._half and not _HALF.search(chunk.content):
+            return [*chunks, chunk]
+        self._kind = type(chunk)
+        if text := self._join(self._half + chunk.content):
+            chunks.append(self._kind(text))
+        return chunks
+
+    def _join(self, text: str) -> str:
+        """Join the pairs of a text; a first half at its end is kept for the next chunk."""
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return _HALF.sub(_REPLACEMENT, text.removesuffix(self._half))
