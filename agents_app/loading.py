@@ -1,4 +1,4 @@
-"""Finds the agents once, apart from any server: for checks and commands."""
+"""Loads the agents once without a server, for checks and commands."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from mochi_server.backends import build_tool_loader
 from mochi_server.config import MochiServerSettings
 from mochi_server.tools.base import Problem
 
-Found = tuple[Mapping[str, AgentDefinition], Sequence[Problem]]
+AgentsAndProblems = tuple[Mapping[str, AgentDefinition], Sequence[Problem]]
 
 
-def find_agents(mochi: MochiServerSettings) -> Found:
-    """All agents, and what is wrong with them; not within an event loop. Their tools are closed."""
+def find_agents(mochi: MochiServerSettings) -> AgentsAndProblems:
+    """Return all agents, whose tools are closed already, and their problems.
+
+    It starts an event loop, so it cannot be called within one.
+    """
     return asyncio.run(_find(mochi))
 
 
-async def _find(mochi: MochiServerSettings) -> Found:
+async def _find(mochi: MochiServerSettings) -> AgentsAndProblems:
     loader = build_tool_loader(mochi)
     discovery = AgentDiscoveryService(
         mochi.agents_path,

@@ -1,4 +1,4 @@
-"""The response that reads a turn's log."""
+"""The response that streams the log of a turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.http import StreamingHttpResponse
 from mochi_server.chat import TurnLog
 from mochi_server.protocol.events import Event
 
-from .wires import events as sse
+from .wires import events, sse
 
 logger = logging.getLogger(__name__)
 
@@ -32,20 +32,20 @@ Encode = Callable[[list[tuple[int, Event]]], bytes]
 class EventStreamResponse(StreamingHttpResponse):
     """A turn as server-sent events.
 
-    It is only a reader: a slow client holds up nothing but itself, and closing the response, also
-    one whose body never started, means that the reader leaves.
+    It only reads the turn's log: a slow client delays nobody else. Closing the response, even
+    before its body started, removes the reader from the log.
     """
 
     def __init__(
-        self, log: TurnLog, *, heartbeat: float, stall: float, encode: Encode = sse.encode_all
+        self, log: TurnLog, *, heartbeat: float, stall: float, encode: Encode = events.encode_all
     ) -> None:
-        """Read this log.
+        """Become a reader of the log.
 
         Args:
-            log: Where the turn's events are.
-            heartbeat: Seconds of silence after which a comment is sent.
-            stall: Seconds after which a client that does not read loses its connection.
-            encode: The frames of a batch; nothing where it says nothing to this client.
+            log: the events of the turn.
+            heartbeat: seconds of silence after which a comment is sent.
+            stall: seconds after which a client that does not read loses its connection.
+            encode: makes the frames of a batch; empty if this client gets nothing of it.
         """
         self._reader = log.reader()
         self._heartbeat = heartbeat
@@ -56,13 +56,13 @@ class EventStreamResponse(StreamingHttpResponse):
         self._moment = 0.0
         self._sending = False
         self.stalled = False
-        """Whether the client was given up because it did not read."""
+        """Whether the connection was closed because the client did not read."""
         self.body = self._parts()
-        """What to send: whatever is in the log at each wake-up, in one piece."""
+        """Parts of the body: each has all events that are in the log when the reader wakes up."""
         super().__init__(self.body, headers=HEADERS)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """The parts themselves: a wrapper would keep them open when ``send`` is cancelled."""
+        """Return the parts themselves: a wrapper would stay open when ``send`` is cancelled."""
         return self.body
 
     def _begin(self) -> asyncio.AbstractEventLoop:
@@ -73,7 +73,7 @@ class EventStreamResponse(StreamingHttpResponse):
         return loop
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
-        """The body for those who take it as an iterator."""
+        """Yield the parts of the body, for servers that iterate over it."""
         loop = self._begin()
         try:
             yield sse.RETRY
@@ -87,7 +87,7 @@ class EventStreamResponse(StreamingHttpResponse):
             self.end()
 
     async def send_to(self, send: Send) -> None:
-        """Send the response: each step through a generator would cost something for each token."""
+        """Send the response without a generator, whose steps would cost something per token."""
         headers = [(name.encode(), value.encode("latin-1")) for name, value in self.items()]
         loop = self._begin()
         read, encode = self._reader.next, self._encode
@@ -105,11 +105,11 @@ class EventStreamResponse(StreamingHttpResponse):
             self.end()
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Send a sign of life after silence; give up on a client that does not read."""
+        """Send a comment after silence; close the connection of a client that does not read."""
         self._timer = None
         silent = loop.time() - self._moment
         if self._sending and silent >= self._stall:
-            self._give_up(silent)
+            self._drop_client(silent)
             return
         wait = self._heartbeat - silent
         if wait <= 0:
@@ -117,8 +117,8 @@ class EventStreamResponse(StreamingHttpResponse):
             wait = self._heartbeat
         self._timer = loop.call_later(min(wait, self._stall), self._tick, loop)
 
-    def _give_up(self, silent: float) -> None:
-        """Close the connection, not the turn: it goes on to its end and is stored whole."""
+    def _drop_client(self, silent: float) -> None:
+        """Close the connection; the turn goes on to its end and is stored whole."""
         logger.warning("A client has not read its stream for %.0f s; closing it", silent)
         self.stalled = True
         self._reader.leave(abandon=False)
@@ -126,7 +126,7 @@ class EventStreamResponse(StreamingHttpResponse):
             self._task.cancel()
 
     def end(self) -> None:
-        """Leave the log; a body that is waiting for events ends. May be called again."""
+        """Leave the log, which ends a body that waits for events. May be called again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""The API: its routers, ``/health``, its documentation at ``/api/v1/docs``."""
+"""The API: its routers, ``/health``, the docs page, and how JSON is read and sent."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 from ninja.parser import Parser
-from pydantic import BaseModel, Field
+from ninja.renderers import BaseRenderer
+from pydantic import Field
 
 from agents_app.api import router as agents_router
 from chat.api.chat import router as chat_router
@@ -31,15 +32,14 @@ from mochi_server.core.json_limits import (
 from mochi_server.errors import InvalidRequest
 from prompts_app.api import router as prompts_router
 from sessions_app.api import router as sessions_router
-from sessions_app.summary_api import router as summary_router
 from tools_app.api import router as tools_router
 
 from .django_private import release_body
 from .docs import OfflineSwagger
 from .http.errors import install
-from .openapi import documented, finish
-from .responses import json_response
+from .openapi import finish
 from .runtime import get_runtime
+from .schemas import ResponseModel
 
 DESCRIPTION = """\
 Conversations with language models that run on your own machine.
@@ -50,10 +50,10 @@ but `/health` and this page asks for `Authorization: Bearer <token>`; the button
 
 
 class ORJSONParser(Parser):
-    """Strict JSON: no NaN, no halves of surrogate pairs, an end to nesting and to lists."""
+    """Strict JSON: no NaN, no halves of surrogate pairs, limited nesting and number of values."""
 
     def parse_body(self, request: HttpRequest) -> Any:  # noqa: ANN401 - any JSON
-        """The body's JSON; the request has the body no longer.
+        """Parse the body and take it away from the request.
 
         Raises:
             InvalidRequest: it is nested too deeply, or has too many values.
@@ -84,8 +84,22 @@ def _too_deep() -> InvalidRequest:
     )
 
 
+class ORJSONRenderer(BaseRenderer):
+    """Answers encoded by orjson, which also takes JSON that is encoded already."""
+
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:  # noqa: ANN401, ARG002 - Ninja's signature
+        """Encode the answer, unless it is JSON already."""
+        return data if isinstance(data, bytes) else orjson.dumps(data)
+
+
 class MochiAPI(NinjaAPI):
     """Ninja's API with a finished document."""
+
+    def get_content_type(self) -> str:
+        """Return the type of JSON, which has no parameters."""
+        return "application/json"
 
     def get_openapi_schema(
         self,
@@ -93,34 +107,37 @@ class MochiAPI(NinjaAPI):
         path_prefix: str | None = None,
         path_params: dict[str, Any] | None = None,
     ) -> OpenAPISchema:
-        """The OpenAPI document, with every route's errors and examples."""
+        """Return the OpenAPI document, with every route's errors and examples."""
         document = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
         finish(document, {**event_schemas(), **simple_event_schemas()})
         return document
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """The view's name as generated clients have it: ``createSession``."""
+        """Return the view's name as generated clients have it: ``createSession``."""
         first, *others = operation.view_func.__name__.split("_")
         return "".join([first, *map(str.title, others)])
 
 
-class ProviderState(BaseModel):
+class ProviderReachability(ResponseModel):
     """Whether a provider answers."""
 
     reachable: bool
 
 
-class Health(BaseModel):
+class Health(ResponseModel):
     """The state of the server."""
 
-    status: str
+    status: str = Field(examples=["ok"])
     ollama_connected: bool
-    ollama_host: str
+    ollama_host: str = Field(examples=["http://localhost:11434"])
     redis_connected: bool | None = Field(
-        description="Null where no Redis is configured. Without it no call can be confirmed."
+        description="Null where no Redis is configured. Without it no call can be confirmed.",
+        examples=[None],
     )
-    version: str
-    providers: dict[str, ProviderState]
+    version: str = Field(examples=[__version__])
+    providers: dict[str, ProviderReachability] = Field(
+        examples=[{"ollama": {"reachable": True}, "local": {"reachable": False}}]
+    )
 
 
 api = MochiAPI(
@@ -130,6 +147,7 @@ api = MochiAPI(
     docs=OfflineSwagger(),
     urls_namespace="api",
     parser=ORJSONParser(),
+    renderer=ORJSONRenderer(),
     openapi_extra={"security": [{}, {"token": []}]},
 )
 install(api)
@@ -140,47 +158,32 @@ install(api)
     response=Health,
     tags=["health"],
     summary="Whether the server and its providers answer",
-    openapi_extra={"security": []}
-    | documented(
-        example={
-            "status": "ok",
-            "ollama_connected": True,
-            "ollama_host": "http://localhost:11434",
-            "redis_connected": None,
-            "version": __version__,
-            "providers": {
-                "ollama": {"reachable": True},
-                "local": {"reachable": False},
-                "test": {"reachable": True},
-            },
-        }
-    ),
+    openapi_extra={"security": []},
 )
-async def read_health(request: HttpRequest) -> HttpResponse:
+async def read_health(request: HttpRequest) -> Health:
     """Answers within about a second, also when a provider hangs; needs no token."""
     runtime = get_runtime()
     reachable = await runtime.provider_checks.reachability.read()
-    return json_response(
-        {
-            "status": "ok",
-            "ollama_connected": reachable.providers.get("ollama", False),
-            "ollama_host": without_password(runtime.settings.ollama_host),
-            "redis_connected": reachable.redis,
-            "version": __version__,
-            "providers": {alias: {"reachable": yes} for alias, yes in reachable.providers.items()},
-        }
+    return Health(
+        status="ok",
+        ollama_connected=reachable.providers.get("ollama", False),
+        ollama_host=without_password(runtime.settings.ollama_host),
+        redis_connected=reachable.redis,
+        version=__version__,
+        providers={
+            alias: ProviderReachability(reachable=yes) for alias, yes in reachable.providers.items()
+        },
     )
 
 
 def without_password(address: str) -> str:
-    """An address as it may be shown to anybody."""
+    """Return an address as anybody may see it."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 api.add_router("/models", models_router, tags=["models"])
 api.add_router("/sessions", sessions_router, tags=["sessions"])
-api.add_router("/sessions", summary_router, tags=["sessions"])
 api.add_router("/chat", dual_mode_router, tags=["chat"])  # before /chat/{session_id}
 api.add_router("/chat", chat_router, tags=["chat"])
 api.add_router("/chat", confirmations_router, tags=["chat"])

@@ -50,14 +50,14 @@ NOT_FRAMED = {
     "Content-Security-Policy": "frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
 }
-"""Another site must not lay the page, whose buttons send requests, below its own."""
+"""No other site may show the page in a frame: its buttons send requests."""
 
 
 class OfflineSwagger(DocsBase):
-    """Swagger UI from our own address."""
+    """Swagger UI, loaded from this server."""
 
     def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: object) -> HttpResponse:  # noqa: ARG002
-        """The page; its links work behind any prefix, and with slashes at the end of the path."""
+        """Render the page; its links work behind any prefix and with slashes at the end."""
         up = "../" * (len(request.path) - len(request.path.rstrip("/")))
         settings = {"url": f"{up}openapi.json", "layout": "BaseLayout", "deepLinking": True}
         return HttpResponse(
@@ -72,7 +72,7 @@ def _content(name: str) -> bytes:
 
 
 async def asset(request: HttpRequest, name: str) -> HttpResponseBase:
-    """One file of the page; only these names exist."""
+    """Send one of the files in ``ASSETS``."""
     if name not in ASSETS or not (FOLDER / name).is_file():
         return not_found(request)
     content = await in_thread(_content, name)

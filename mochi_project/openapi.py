@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beside the schemas: examples, and the errors of each route."""
+"""What the OpenAPI document says beside the schemas: the errors of each route, and examples."""
 
 from __future__ import annotations
 
@@ -49,13 +49,15 @@ ERROR_SCHEMA: JSONObject = {
     },
 }
 
-_EVERYWHERE: tuple[type[MochiError], ...] = (
+ErrorTypes = tuple[type[MochiError], ...]
+
+_EVERYWHERE: ErrorTypes = (
     Unauthorized,
     OriginNotAllowed,
     HostNotAllowed,
     InternalError,
 )
-_WITH_BODY: tuple[type[MochiError], ...] = (
+_WITH_BODY: ErrorTypes = (
     InvalidJSON,
     InvalidRequest,
     PayloadTooLarge,
@@ -63,7 +65,7 @@ _WITH_BODY: tuple[type[MochiError], ...] = (
     ServerBusy,
 )
 
-OF_PROVIDERS: tuple[type[MochiError], ...] = (
+OF_PROVIDERS: ErrorTypes = (
     ProviderNotConfigured,
     OllamaUnreachable,
     OllamaError,
@@ -71,9 +73,9 @@ OF_PROVIDERS: tuple[type[MochiError], ...] = (
     ProviderError,
     ProviderBusy,
 )
-"""What can go wrong with any provider."""
+"""Errors of any provider."""
 
-WHERE_A_MODEL_IS_ASKED: tuple[type[MochiError], ...] = (
+WHERE_A_MODEL_IS_ASKED: ErrorTypes = (
     SessionNotFound,
     ModelNotFound,
     SessionBusy,
@@ -83,7 +85,9 @@ WHERE_A_MODEL_IS_ASKED: tuple[type[MochiError], ...] = (
     ShuttingDown,
     StorageError,
 )
-"""What can go wrong with a session and its model."""
+"""Errors of a session and of its model."""
+
+_ERRORS, _STREAM = "x-errors", "x-stream"
 
 _SAMPLES: dict[str, Any] = {
     "session_id": "a1b2c3d4e5",
@@ -105,18 +109,14 @@ _SAMPLES: dict[str, Any] = {
 
 
 class _Samples(dict[str, Any]):
-    """Collects the fields that a template asks for."""
-
-    def __init__(self) -> None:
-        super().__init__()
+    """Sample values by field; only those that a template has asked for are in it."""
 
     def __missing__(self, key: str) -> object:
         self[key] = _SAMPLES[key]
         return self[key]
 
 
-def example_of(error: type[MochiError]) -> JSONObject:
-    """The body of such an error, with sample values."""
+def _example_of_error(error: type[MochiError]) -> JSONObject:
     fields = _Samples()
     if error is AgentInvalid:
         fields["reason"] = "coder/SKILL.md:2: description is missing"
@@ -127,67 +127,29 @@ def example_of(error: type[MochiError]) -> JSONObject:
 
 
 def documented(
-    *errors: type[MochiError],
-    status: int = 200,
-    example: Any = None,  # noqa: ANN401 - any JSON
-    body: Any = None,  # noqa: ANN401 - any JSON
-    parameters: dict[str, Any] | None = None,
-    content: Callable[[], dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """``openapi_extra`` of an operation.
+    *errors: type[MochiError], stream: Callable[[], JSONObject] | None = None
+) -> JSONObject:
+    """Return the ``openapi_extra`` of an operation.
 
-    ``example`` is its answer with ``status``, ``body`` what to send, ``parameters`` a value for
-    each parameter, ``content`` makes the answer's content where it is no JSON: with the document,
-    for no start should wait for what only its readers need.
+    Args:
+        errors: those of this route alone.
+        stream: makes the ``content`` of an answer that is a stream; called when somebody asks for
+            the document, so that no start of a server waits for it.
     """
-    responses = _error_responses((*errors, *_EVERYWHERE, *(_WITH_BODY if body else ())))
-    if content is not None:
-        responses[status] = {"description": "OK", "content": content}
-    elif example is not None:
-        responses[status] = {"content": {"application/json": {"example": example}}}
-    extra: dict[str, Any] = {"responses": responses}
-    if body is not None:
-        extra["requestBody"] = {"content": {"application/json": {"example": body}}}
-    if parameters:
-        extra["x-parameter-examples"] = parameters
-    return extra
-
-
-def _error_responses(errors: tuple[type[MochiError], ...]) -> dict[int, Any]:
-    found: dict[int, Any] = {}
-    for error in dict.fromkeys(errors):
-        entry = found.setdefault(
-            error.status,
-            {
-                "description": "",
-                "content": {
-                    "application/json": {
-                        "schema": reference("Error"),
-                        "examples": {},
-                    }
-                },
-            },
-        )
-        summary = (error.__doc__ or "").strip().splitlines()[0]
-        entry["content"]["application/json"]["examples"][error.code] = {
-            "summary": summary,
-            "value": example_of(error),
-        }
-        entry["description"] = ", ".join(entry["content"]["application/json"]["examples"])
-    return found
+    return {_ERRORS: errors, _STREAM: stream}  # type: ignore[dict-item] # finish() replaces them
 
 
 def reference(schema: str) -> dict[str, Any]:
-    """A reference to a schema of the document by its name."""
+    """Refer to a schema of the document by its name."""
     return {"$ref": f"#/components/schemas/{schema}"}
 
 
 def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """Put examples and contents in their places, and what all operations share.
+    """Add errors, examples, streams, and what all operations share.
 
     Args:
-        document: as django-ninja has made it.
-        schemas: those that no operation's body or answer is made of, by name.
+        document: as django-ninja has made it; it is changed.
+        schemas: by name, those that no operation's body or answer is made of.
     """
     components = document["components"]
     components["schemas"] |= {**schemas, "Error": ERROR_SCHEMA}
@@ -198,11 +160,81 @@ def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> dict[str, An
             field.pop("default", None)
     for path in document["paths"].values():
         for operation in path.values():
-            examples = operation.pop("x-parameter-examples", {})
-            for parameter in operation.get("parameters", []):
-                if parameter["name"] in examples:
-                    parameter["example"] = examples[parameter["name"]]
-            for response in operation["responses"].values():
-                if callable(make := response.get("content")):
-                    response["content"] = make()
+            _finish_operation(operation, components["schemas"])
     return document
+
+
+def _finish_operation(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
+    errors, stream = operation.pop(_ERRORS, ()), operation.pop(_STREAM, None)
+    for parameter in operation["parameters"]:
+        if isinstance(parameter.get("examples"), list):  # as JSON Schema has them, not OpenAPI
+            parameter["example"] = parameter.pop("examples")[0]
+    for response in operation["responses"].values():
+        if stream is not None:
+            response["content"] = stream()
+        elif "content" in response:
+            _add_example(response["content"], schemas)
+    if body := operation.get("requestBody"):
+        _add_example(body["content"], schemas)
+        errors = (*errors, *_WITH_BODY)
+    operation["responses"] |= _error_responses((*errors, *_EVERYWHERE))
+
+
+def _error_responses(errors: ErrorTypes) -> dict[int, Any]:
+    responses: dict[int, Any] = {}
+    for error in dict.fromkeys(errors):
+        examples = responses.setdefault(error.status, {})
+        examples[error.code] = {
+            "summary": (error.__doc__ or "").strip().splitlines()[0],
+            "value": _example_of_error(error),
+        }
+    return {
+        status: {
+            "description": ", ".join(examples),
+            "content": {"application/json": {"schema": reference("Error"), "examples": examples}},
+        }
+        for status, examples in responses.items()
+    }
+
+
+def _add_example(content: dict[str, Any], schemas: Mapping[str, Any]) -> None:
+    media = content["application/json"]
+    media["example"] = example_of(media["schema"], schemas)
+
+
+def example_of(  # noqa: PLR0911 - one for each kind
+    schema: Mapping[str, Any], schemas: Mapping[str, Any]
+) -> Any:  # noqa: ANN401 - any JSON
+    """Return the example of a JSON Schema, or put one together from the examples of its parts.
+
+    Args:
+        schema: every text and number in it has an example; what is kept by name has a ``name``.
+        schemas: by name, those that it refers to.
+    """
+    match schema:
+        case (
+            {"example": example}
+            | {"examples": [example, *_]}
+            | {"const": example}
+            | {"enum": [example, *_]}
+        ):
+            return example
+        case {"$ref": str() as name}:
+            return example_of(schemas[name.rpartition("/")[2]], schemas)
+        case {"anyOf": [first, *_]} | {"allOf": [first, *_]}:
+            return example_of(first, schemas)
+        case {"properties": properties}:
+            required = schema.get("required", ())
+            return {
+                name: example_of(field, schemas)
+                for name, field in properties.items()
+                if name in required or "examples" in field
+            }
+        case {"type": "array", "items": items}:
+            return [example_of(items, schemas)]
+        case {"additionalProperties": {"$ref": _} as named}:
+            value = example_of(named, schemas)
+            return {value["name"]: value}
+        case {"type": "boolean" | "null" as kind}:
+            return False if kind == "boolean" else None
+    raise LookupError(f"no example of {schema}")

@@ -6,32 +6,23 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mochi_project.schemas import ResponseModel
 from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
-from mochi_server.errors import JSONObject
 from mochi_server.services.system_prompts import FILENAME
 
-SUMMARY: JSONObject = {
-    "filename": "helpful.md",
-    "preview": "You are a helpful assistant. Answer briefly.",
-    "word_count": 7,
-}
-PROMPT: JSONObject = {
-    "filename": "helpful.md",
-    "content": "You are a helpful assistant. Answer briefly.",
-}
-CONTENT: JSONObject = {"content": "You are a helpful assistant. Answer in one sentence."}
+FileName = Annotated[str, Field(examples=["helpful.md"])]
+PromptText = Annotated[str, Field(examples=["You are a helpful assistant. Answer briefly."])]
 
-
-# The service checks both, for every caller; here they are only told.
-FileName = Annotated[
-    str,
+# In a body, both are described here and checked by the service, for every caller.
+NewFileName = Annotated[
+    FileName,
     Field(
         description="Ends with .md or .txt; no folders.",
         json_schema_extra={"pattern": f"^{FILENAME.pattern}$"},
     ),
 ]
-Content = Annotated[
-    str,
+NewPromptText = Annotated[
+    PromptText,
     Field(
         description=f"Not only white space, shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters.",
         json_schema_extra={"pattern": r"\S", "maxLength": SYSTEM_PROMPT_CHARACTERS - 1},
@@ -39,45 +30,49 @@ Content = Annotated[
 ]
 
 
-class PromptLine(BaseModel):
+class PromptLine(ResponseModel):
     """One prompt file in the list."""
 
-    model_config = ConfigDict(json_schema_extra={"example": SUMMARY})
+    filename: FileName
+    preview: PromptText = Field(
+        description="The beginning, at most 100 characters, cut with '...'."
+    )
+    word_count: int = Field(examples=[7])
 
-    filename: str
-    preview: str = Field(description="The beginning, at most 100 characters, cut with '...'.")
-    word_count: int
 
-
-class PromptList(BaseModel):
+class PromptList(ResponseModel):
     """Every prompt file, by name."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"prompts": [SUMMARY]}})
 
     prompts: list[PromptLine]
 
 
-class Prompt(BaseModel):
+class Prompt(ResponseModel):
     """A prompt file."""
 
-    model_config = ConfigDict(json_schema_extra={"example": PROMPT})
-
-    filename: str
-    content: str
+    filename: FileName
+    content: PromptText
 
 
 class PromptCreate(BaseModel):
     """A new prompt file."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": PROMPT})
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {"filename": "helpful.md", "content": "You are a helpful assistant."}
+        },
+    )
 
-    filename: FileName
-    content: Content
+    filename: NewFileName
+    content: NewPromptText
 
 
 class PromptUpdate(BaseModel):
     """The new text of a prompt file."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": CONTENT})
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"example": {"content": "You are a helpful assistant. Be brief."}},
+    )
 
-    content: Content
+    content: NewPromptText

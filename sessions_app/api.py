@@ -1,20 +1,21 @@
-"""``/sessions``: made, read, changed, listed, deleted."""
+"""``/sessions``: create, read, change, list, search, summarise, delete."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 import orjson
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from ninja import Query, Router
 
-from mochi_project.openapi import OF_PROVIDERS, documented
-from mochi_project.responses import json_response, no_content, raw_json
+from mochi_project.openapi import OF_PROVIDERS, WHERE_A_MODEL_IS_ASKED, documented
 from mochi_project.runtime import get_runtime
+from mochi_project.schemas import Cursor, Limit, SessionId
 from mochi_server.errors import (
+    EmptyHistory,
     InvalidMessageIndex,
     InvalidRequest,
-    MochiError,
+    JSONObject,
     ModelNotFound,
     PromptNotFound,
     SessionBusy,
@@ -24,14 +25,15 @@ from mochi_server.errors import (
     SummaryModelRequired,
 )
 from mochi_server.sessions.catalogue.rows import SessionFilter
+from mochi_server.sessions.catalogue.search import PAGE
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import LABELS
+from mochi_server.sessions.types import ConversationSummary
 
-from . import schemas
 from .changes import agents_of, apply_patch, prompt_text, tools_of
-from .labels import ARCHIVED, MOST_TAGS
-from .list_schemas import FOUND, SessionList
 from .schemas import (
+    ARCHIVED,
+    MOST_TAGS,
+    EncodedSessionPage,
     MessageEdit,
     MessageIndex,
     MessageList,
@@ -39,28 +41,30 @@ from .schemas import (
     SessionDetail,
     SessionHead,
     SessionPatch,
+    SessionStatus,
+    SummaryRequest,
+    SummaryShown,
+    SummaryWritten,
     SystemPromptSet,
 )
-from .search_api import search_json
-from .status import STATUS, SessionStatus
 
 router = Router()
 
-ONE = {"session_id": "a1b2c3d4e5"}
 READING = (SessionNotFound, SessionUnreadable, StorageError)
 WRITING = (*READING, SessionBusy)
-HEAD = tuple(name for name in SessionHead.model_fields if name not in (*LABELS, "warnings"))
-OF_MODELS: tuple[type[MochiError], ...] = (ModelNotFound, *OF_PROVIDERS)
+
+_HEAD = SessionHead.model_fields.keys() - {"warnings"}
 
 
 def head_of(session: ChatSession) -> dict[str, Any]:
-    """A session as ``POST`` and ``PATCH`` answer it."""
-    data = session.metadata.model_dump(mode="json", include=set(HEAD))
-    return {**{key: data[key] for key in HEAD}, **session.metadata.labels}
+    """Return the metadata and labels of a session, as ``SessionHead`` has them."""
+    # With all keys of the settings: the routes send only keys that are set.
+    metadata = session.metadata
+    return {**metadata.model_dump(include=set(_HEAD)), **metadata.labels}
 
 
 async def head_with_warnings(session: ChatSession) -> dict[str, Any]:
-    """The same after a change of the tools, with what the settings name and nothing has."""
+    """Return the same after a change of the tools, with the names that nothing has."""
     settings, agents = session.metadata.tool_settings, session.metadata.agent_settings
     warnings: list[str] = []
     if settings is not None:
@@ -69,37 +73,42 @@ async def head_with_warnings(session: ChatSession) -> dict[str, Any]:
     return {**head_of(session), **({"warnings": warnings} if warnings else {})}
 
 
-def detail_of(session: ChatSession) -> bytes:
-    """A session with its messages, which are passed on as they are stored."""
+def detail_of(session: ChatSession) -> SessionDetail:
+    """Return a session with its messages, which stay encoded as they are stored."""
     metadata = session.metadata
-    head = orjson.dumps({**metadata.model_dump(mode="json"), **metadata.labels})
-    return b"".join([head[:-1], b',"messages":', session.messages_json(), b"}"])
+    messages = orjson.Fragment(session.messages_json())
+    return SessionDetail.model_validate({**dict(metadata), **metadata.labels, "messages": messages})
+
+
+def summary_of(summary: ConversationSummary | None) -> dict[str, Any]:
+    """Return a summary as ``SummaryShown`` has it."""
+    if summary is None:
+        return dict.fromkeys(SummaryShown.model_fields)
+    model = (summary.model_extra or {}).get("model")
+    return {
+        "summary": summary.summary,
+        "topics": summary.topics,
+        "model_used": model if isinstance(model, str) else None,
+    }
 
 
 @router.get(
     "",
-    response=SessionList,
+    response=EncodedSessionPage,
     summary="List the sessions",
-    openapi_extra=documented(
-        InvalidRequest,
-        StorageError,
-        example=FOUND,
-        parameters={"limit": 50, "archived": "all"},
-    ),
+    openapi_extra=documented(InvalidRequest, StorageError),
 )
 async def list_sessions(
     request: HttpRequest,
     *,
-    limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
-    cursor: Annotated[
-        str | None, Query(max_length=512, description="`next_cursor` of the page before.")
-    ] = None,
-    archived: Literal["true", "false", "all"] = "all",
+    limit: Limit = None,
+    cursor: Cursor = None,
+    archived: Annotated[Literal["true", "false", "all"], Query(example="all")] = "all",
     tag: Annotated[list[str], Query(max_length=MOST_TAGS, description="Such as `python`.")] = [],  # noqa: B006 - ninja copies it
     query: Annotated[
         str | None, Query(description='Such as `asyncio "event loop" -django`.')
     ] = None,
-) -> HttpResponse:
+) -> bytes:
     """The one changed last first; all of them, or with `limit` a page.
 
     `next_cursor` of a page is the `cursor` of the next one. `archived` shows only what is archived,
@@ -108,26 +117,22 @@ async def list_sessions(
     With `query`, what has all its words, the best first and at most 20 unless `limit` says
     otherwise; each then has `score`, `found_in` and `snippet`.
     """
+    runtime = get_runtime()
     wanted = SessionFilter(ARCHIVED[archived], tuple(tag))
-    if query is not None:
-        return raw_json(await search_json(get_runtime().search, query, limit, cursor, wanted))
-    return raw_json(await get_runtime().sessions.list_json(limit, cursor, wanted))
+    if query is None:
+        return await runtime.sessions.list_json(limit, cursor, wanted)
+    page = await runtime.search.search(query, limit=limit or PAGE, cursor=cursor, wanted=wanted)
+    return orjson.dumps(page.as_json())
 
 
 @router.post(
     "",
     response={201: SessionHead},
+    exclude_unset=True,
     summary="Create a session",
-    openapi_extra=documented(
-        *OF_MODELS,
-        PromptNotFound,
-        StorageError,
-        status=201,
-        example=schemas.CREATED,
-        body=schemas.CREATE,
-    ),
+    openapi_extra=documented(ModelNotFound, *OF_PROVIDERS, PromptNotFound, StorageError),
 )
-async def create_session(request: HttpRequest, payload: SessionCreate) -> HttpResponse:
+async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[str, Any]:
     """The model must exist. Tools and agents need not: they may appear later."""
     runtime = get_runtime()
     tools, agents = tools_of(payload.tool_settings), agents_of(payload.agent_settings)
@@ -141,48 +146,41 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> HttpRe
         agent_settings=agents,
         labels=payload.labels(),
     )
-    return json_response(await head_with_warnings(session), status=201)
+    return await head_with_warnings(session)
 
 
 @router.get(
     "/{session_id}",
     response=SessionDetail,
     summary="Read a session with its messages",
-    openapi_extra=documented(*READING, example=schemas.DETAIL, parameters=ONE),
+    openapi_extra=documented(*READING),
 )
-async def read_session(request: HttpRequest, session_id: str) -> HttpResponse:
+async def read_session(request: HttpRequest, session_id: SessionId) -> SessionDetail:
     """Every key of the file's metadata, and `messages`."""
-    return raw_json(detail_of(await get_runtime().sessions.get(session_id)))
+    return detail_of(await get_runtime().sessions.get(session_id))
 
 
 @router.delete(
     "/{session_id}",
     response={204: None},
     summary="Delete a session",
-    openapi_extra=documented(SessionNotFound, SessionBusy, StorageError, parameters=ONE),
+    openapi_extra=documented(SessionNotFound, SessionBusy, StorageError),
 )
-async def delete_session(request: HttpRequest, session_id: str) -> HttpResponse:
+async def delete_session(request: HttpRequest, session_id: SessionId) -> None:
     """Refused while a turn is running."""
     await get_runtime().sessions.delete(session_id)
-    return no_content()
 
 
 @router.patch(
     "/{session_id}",
     response=SessionHead,
+    exclude_unset=True,
     summary="Change a session's model or settings",
-    openapi_extra=documented(
-        *OF_MODELS,
-        SummaryModelRequired,
-        *READING,
-        example=schemas.CREATED,
-        body=schemas.PATCH,
-        parameters=ONE,
-    ),
+    openapi_extra=documented(ModelNotFound, *OF_PROVIDERS, SummaryModelRequired, *READING),
 )
 async def patch_session(
-    request: HttpRequest, session_id: str, payload: SessionPatch
-) -> HttpResponse:
+    request: HttpRequest, session_id: SessionId, payload: SessionPatch
+) -> dict[str, Any]:
     """What is absent stays; a settings object is replaced as a whole, `null` removes it.
 
     Also possible while a turn is running, which goes on with what it began with.
@@ -197,7 +195,7 @@ async def patch_session(
     async with runtime.sessions.edit(session_id) as session:
         apply_patch(session.metadata, payload)
     changed_tools = "tool_settings" in payload.model_fields_set
-    return json_response(await head_with_warnings(session) if changed_tools else head_of(session))
+    return await head_with_warnings(session) if changed_tools else head_of(session)
 
 
 @router.get(
@@ -206,15 +204,16 @@ async def patch_session(
     summary="Read the messages of a session",
     openapi_extra=documented(
         *READING,
-        example={**ONE, "message_count": 2, "messages": schemas.MESSAGES},
-        parameters=ONE,
     ),
 )
-async def list_messages(request: HttpRequest, session_id: str) -> HttpResponse:
+async def list_messages(request: HttpRequest, session_id: SessionId) -> MessageList:
     """All of them, in order, as they are stored."""
     session = await get_runtime().sessions.get(session_id)
-    head = orjson.dumps({"session_id": session_id, "message_count": len(session.messages)})
-    return raw_json(b"".join([head[:-1], b',"messages":', session.messages_json(), b"}"]))
+    return MessageList(
+        session_id=session_id,
+        message_count=len(session.messages),
+        messages=orjson.Fragment(session.messages_json()),
+    )
 
 
 @router.put(
@@ -224,18 +223,15 @@ async def list_messages(request: HttpRequest, session_id: str) -> HttpResponse:
     openapi_extra=documented(
         InvalidMessageIndex,
         *WRITING,
-        example=schemas.DETAIL,
-        body={"content": "Updated message content"},
-        parameters={**ONE, "message_index": 0},
     ),
 )
 async def edit_message(
-    request: HttpRequest, session_id: str, message_index: MessageIndex, payload: MessageEdit
-) -> HttpResponse:
+    request: HttpRequest, session_id: SessionId, message_index: MessageIndex, payload: MessageEdit
+) -> SessionDetail:
     """The index counts the system message. A chat request without `message` then answers anew."""
     async with get_runtime().sessions.edit(session_id, exclusive=True) as session:
         session.edit_user_message(message_index, payload.content)
-    return raw_json(detail_of(session))
+    return detail_of(session)
 
 
 @router.put(
@@ -245,41 +241,66 @@ async def edit_message(
     openapi_extra=documented(
         PromptNotFound,
         *WRITING,
-        example={**schemas.DETAIL},
-        body={"content": "You are a helpful assistant.", "source_file": "helpful.md"},
-        parameters=ONE,
     ),
 )
 async def set_system_prompt(
-    request: HttpRequest, session_id: str, payload: SystemPromptSet
-) -> HttpResponse:
+    request: HttpRequest, session_id: SessionId, payload: SystemPromptSet
+) -> SessionDetail:
     """`source_file` alone loads that prompt file."""
     runtime = get_runtime()
     text = await prompt_text(runtime.prompts, payload.content, payload.source_file)
     async with runtime.sessions.edit(session_id, exclusive=True) as session:
         session.set_system_prompt(text or "", payload.source_file)
-    return raw_json(detail_of(session))
+    return detail_of(session)
 
 
 @router.delete(
     "/{session_id}/system-prompt",
     response={204: None},
     summary="Remove the system prompt of a session",
-    openapi_extra=documented(*WRITING, parameters=ONE),
+    openapi_extra=documented(*WRITING),
 )
-async def remove_system_prompt(request: HttpRequest, session_id: str) -> HttpResponse:
+async def remove_system_prompt(request: HttpRequest, session_id: SessionId) -> None:
     """Also where there is none."""
     async with get_runtime().sessions.edit(session_id, exclusive=True) as session:
         session.remove_system_prompt()
-    return no_content()
 
 
 @router.get(
     "/{session_id}/status",
     response=SessionStatus,
     summary="What the session's next turn works with",
-    openapi_extra=documented(*READING, example=STATUS, parameters=ONE),
+    openapi_extra=documented(*READING),
 )
-async def read_session_status(request: HttpRequest, session_id: str) -> HttpResponse:
+async def read_session_status(request: HttpRequest, session_id: SessionId) -> JSONObject:
     """Context window, tools, agents, system prompt, summary."""
-    return json_response(await get_runtime().status.of(session_id))
+    return await get_runtime().status.of(session_id)
+
+
+@router.post(
+    "/{session_id}/summarize",
+    response=SummaryWritten,
+    summary="Summarise a session now",
+    openapi_extra=documented(EmptyHistory, SummaryModelRequired, *WHERE_A_MODEL_IS_ASKED),
+)
+async def summarize_session(
+    request: HttpRequest, session_id: SessionId, payload: SummaryRequest | None = None
+) -> dict[str, Any]:
+    """What is new is added to the summary; where nothing is new, it is written anew.
+
+    The body may be empty. Without `model`, the session's model writes, or its `summary_model`.
+    """
+    model = payload.model if payload is not None else None
+    return summary_of(await get_runtime().summaries.summarize(session_id, model))
+
+
+@router.get(
+    "/{session_id}/summary",
+    response=SummaryShown,
+    summary="Read the summary of a session",
+    openapi_extra=documented(*READING),
+)
+async def read_session_summary(request: HttpRequest, session_id: SessionId) -> dict[str, Any]:
+    """Nulls where there is none; `model_used` is also null of a summary by another program."""
+    session = await get_runtime().sessions.get(session_id)
+    return summary_of(session.metadata.summary)

@@ -1,4 +1,4 @@
-"""From a request's body to what the library keeps."""
+"""Turns the bodies of requests into what the library stores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_A_POLICY = f"Must be one of {', '.join(KNOWN)}."
 async def prompt_text(
     prompts: SystemPromptService, content: str | None, source_file: str | None
 ) -> str | None:
-    """The text of a system prompt; the named file's where only that is given.
+    """Return the text of a system prompt; without ``content``, the text of the named file.
 
     Raises:
         InvalidRequest: the file's text is empty or too long.
@@ -56,7 +56,7 @@ def tools_of(
     send back what it got.
 
     Raises:
-        ValidationError: the session does not have them; most likely they are misspelt.
+        ValidationError: the session does not have them, so they are most likely misspelt.
     """
     if body is None:
         return None
@@ -69,7 +69,7 @@ def tools_of(
 def agents_of(
     body: AgentSettingsBody | None, stored: AgentSettings | None = None
 ) -> AgentSettings | None:
-    """The settings as they are stored.
+    """Return the settings as they are stored.
 
     Raises:
         ValidationError: a key is unknown, and the session does not have it already.
@@ -82,7 +82,7 @@ def agents_of(
 
 
 SettingsProblem = tuple[tuple[str, ...], str, str]
-"""Where in the settings, the type of the error as pydantic has it, and what is wrong."""
+"""Path in the settings, pydantic's name for the error, and its message."""
 
 
 def _unknown_keys(body: BaseModel, old: JSONObject) -> Iterator[SettingsProblem]:
@@ -109,12 +109,12 @@ def _unknown_policies(body: ToolSettingsBody, old: JSONObject) -> Iterator[Setti
             yield (TOOL_POLICIES, tool), "enum", NOT_A_POLICY
 
 
-def _refuse(place: str, wrong: Sequence[SettingsProblem]) -> None:
-    if wrong:
+def _refuse(field: str, problems: Sequence[SettingsProblem]) -> None:
+    if problems:
         raise ValidationError(
             [
-                {"loc": ("body", "payload", place, *path), "type": kind, "msg": message}
-                for path, kind, message in wrong
+                {"loc": ("body", "payload", field, *path), "type": kind, "msg": message}
+                for path, kind, message in problems
             ]
         )
 
@@ -123,7 +123,7 @@ def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
     """Change what the patch names.
 
     Raises:
-        ValidationError: it has keys or policies that neither we nor the session know.
+        ValidationError: it has unknown keys or policies that the session does not have already.
     """
     named = patch.model_fields_set
     if patch.model:
@@ -142,7 +142,7 @@ def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
 
 
 def override(config: ContextWindowConfig | None, patch: ContextWindowPatch) -> ContextWindowConfig:
-    """The configuration with a window that a person chose, or with the choice taken back."""
+    """Return the configuration with the window that a person has chosen, or without it."""
     changed = config.model_copy(deep=True) if config else ContextWindowConfig()
     changed.manual_override = patch.manual_override
     if patch.manual_override and patch.current_window != changed.current_window:

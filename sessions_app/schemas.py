@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,7 +18,16 @@ from pydantic import (
     model_validator,
 )
 
-from mochi_project.schemas import Messages
+from mochi_project.schemas import (
+    EncodedAs,
+    Messages,
+    NextCursor,
+    ResponseModel,
+    SessionId,
+    SessionKeys,
+    SessionModel,
+    SessionProblem,
+)
 from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.types import (
@@ -28,13 +38,16 @@ from mochi_server.sessions.types import (
     ToolSettings,
 )
 
-from .labels import NO_LABELS, LabelsBody, LabelsShown
+TITLE_LENGTH, TAG_LENGTH, MOST_TAGS = 200, 50, 50
+MOST_NAMES = 1_000
+
+ARCHIVED = {"true": True, "false": False, "all": None}
+"""The ``archived`` of a filter, by the value in the query."""
 
 ModelName = Annotated[str, Field(min_length=1, max_length=512, description="As in `/models`.")]
-MOST_NAMES = 1_000
 Name = Annotated[str, Field(max_length=512)]
 Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
-"""Of tools or agents."""
+"""Names of tools or agents."""
 
 SystemPrompt = Annotated[
     str,
@@ -44,71 +57,19 @@ SystemPrompt = Annotated[
         description=f"Not only white space, shorter than {SYSTEM_PROMPT_CHARACTERS:,} characters.",
     ),
 ]
+SourceFile = Annotated[
+    str | None,
+    Field(description="Where the text came from; alone, this file is loaded."),
+]
 
-TOOLS: JSONObject = {
+TOOLS_EXAMPLE: JSONObject = {
     "tools": ["add_numbers", "get_current_time"],
     "tool_group": None,
     "execution_policy": "always_confirm",
 }
-AGENTS: JSONObject = {"enabled_agents": ["coder"]}
-CREATE: JSONObject = {
-    "model": "qwen3:14b",
-    "system_prompt": "You are a helpful assistant.",
-    "tool_settings": TOOLS,
-    "agent_settings": AGENTS,
-}
-CREATED: JSONObject = {
-    "session_id": "a1b2c3d4e5",
-    "model": "qwen3:14b",
-    "created_at": "2025-01-15T10:30:00.000000Z",
-    "updated_at": "2025-01-15T10:30:00.000000Z",
-    "message_count": 1,
-    "tool_settings": TOOLS,
-    "agent_settings": {"enabled_agents": ["coder"], "selection_metadata": None},
-    **NO_LABELS,
-}
-PATCH: JSONObject = {"model": "qwen3:8b", "tool_settings": TOOLS, "title": "Learning asyncio"}
-SUMMARY: JSONObject = {
-    "summary": "The user asked about asyncio.",
-    "topics": ["python", "asyncio"],
-    "through_message_id": "f1e2d3c4b5",
-    "covers": "9b1c0f3a5d7e2486",
-    "model": "qwen3:14b",
-}
-MESSAGES: list[JsonValue] = [
-    {
-        "role": "user",
-        "content": "Hello",
-        "message_id": "0a1b2c3d4e",
-        "timestamp": "2025-01-15T10:34:00.000000Z",
-    },
-    {
-        "role": "assistant",
-        "content": "Hi!",
-        "model": "qwen3:14b",
-        "message_id": "f1e2d3c4b5",
-        "timestamp": "2025-01-15T10:35:00.000000Z",
-        "eval_count": 12,
-        "prompt_eval_count": 45,
-    },
-]
-DETAIL: JSONObject = {
-    **CREATED,
-    "message_count": 2,
-    "summary": None,
-    "summary_model": None,
-    "format_version": "1.3",
-    "context_window_config": {
-        "dynamic_enabled": True,
-        "current_window": 8192,
-        "last_adjustment": "initial_setup",
-        "adjustment_history": [],
-        "manual_override": False,
-    },
-    "messages": MESSAGES,
-}
+_AGENTS_EXAMPLE: JSONObject = {"enabled_agents": ["coder"]}
 
-
+_NULL: JSONObject = {"type": "null"}
 _NO_OTHER_KEYS: JSONObject = {"additionalProperties": False}
 _POLICY: JSONObject = {"type": "string", "enum": [policy.value for policy in ToolExecutionPolicy]}
 _POLICIES: JSONObject = {
@@ -117,11 +78,46 @@ _POLICIES: JSONObject = {
 """The shape of policies of single tools; a session may have others from another program."""
 
 
+# Bodies
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _once(tags: list[str] | None) -> list[str]:
+    return list(dict.fromkeys(tags or []))
+
+
+Title = Annotated[
+    str,
+    Field(pattern=r"\S", max_length=TITLE_LENGTH, description="Not only white space."),
+    AfterValidator(_one_line),
+]
+Tag = Annotated[str, Field(pattern=r"\S", max_length=TAG_LENGTH), AfterValidator(_one_line)]
+Tags = Annotated[list[Tag] | None, Field(max_length=MOST_TAGS), AfterValidator(_once)]
+
+
+class LabelsBody(BaseModel):
+    """The labels in a request; what is absent stays."""
+
+    title: Title | None = Field(
+        default=None, description="Null: the beginning of the summary is the title again."
+    )
+    tags: Tags = Field(default=None, description="All of them; null or an empty list: none.")
+    pinned: StrictBool = Field(default=False, description="To be kept in sight; never pruned.")
+    archived: StrictBool = Field(default=False, description="Put away.")
+
+    def labels(self) -> dict[str, Any]:
+        """Return the labels that the request names."""
+        return self.model_dump(include=set(LabelsBody.model_fields), exclude_unset=True)
+
+
 class ToolSettingsBody(ToolSettings):
     """Tools of a session; a misspelt key is refused."""
 
     # By changes.py, which lets pass what the session has already.
-    model_config = ConfigDict(json_schema_extra={"example": TOOLS, **_NO_OTHER_KEYS})
+    model_config = ConfigDict(json_schema_extra={"example": TOOLS_EXAMPLE, **_NO_OTHER_KEYS})
 
     tools: Names = Field(default_factory=list)
     execution_policy: Annotated[
@@ -139,7 +135,7 @@ class ToolSettingsBody(ToolSettings):
 class AgentSettingsBody(AgentSettings):
     """Agents of a session; a misspelt key is refused."""
 
-    model_config = ConfigDict(json_schema_extra={"example": AGENTS, **_NO_OTHER_KEYS})
+    model_config = ConfigDict(json_schema_extra={"example": _AGENTS_EXAMPLE, **_NO_OTHER_KEYS})
 
     enabled_agents: Names = Field(default_factory=list)
 
@@ -147,18 +143,23 @@ class AgentSettingsBody(AgentSettings):
 class SessionCreate(LabelsBody):
     """A new session."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": CREATE})
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "model": "qwen3:14b",
+                "system_prompt": "You are a helpful assistant.",
+                "tool_settings": TOOLS_EXAMPLE,
+                "agent_settings": _AGENTS_EXAMPLE,
+            }
+        },
+    )
 
     model: ModelName
     system_prompt: SystemPrompt | None = None
-    system_prompt_source_file: str | None = Field(
-        default=None, description="Where the text came from; alone, this file is loaded."
-    )
+    system_prompt_source_file: SourceFile = None
     tool_settings: ToolSettingsBody | None = None
     agent_settings: AgentSettingsBody | None = None
-
-
-_NULL: JSONObject = {"type": "null"}
 
 
 class ContextWindowPatch(BaseModel):
@@ -199,7 +200,16 @@ class ContextWindowPatch(BaseModel):
 class SessionPatch(LabelsBody):
     """What to change; what is absent stays, a settings object is replaced as a whole."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": PATCH})
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "model": "qwen3:8b",
+                "tool_settings": TOOLS_EXAMPLE,
+                "title": "Learning asyncio",
+            }
+        },
+    )
 
     model: ModelName = ""
     tool_settings: ToolSettingsBody | None = None
@@ -217,7 +227,7 @@ def _whole_number(value: object) -> object:
     return value
 
 
-MessageIndex = Annotated[int, BeforeValidator(_whole_number)]
+MessageIndex = Annotated[int, BeforeValidator(_whole_number), Field(examples=[0])]
 
 
 class MessageEdit(BaseModel):
@@ -242,9 +252,7 @@ class SystemPromptSet(BaseModel):
     )
 
     content: SystemPrompt | None = None
-    source_file: str | None = Field(
-        default=None, description="Where the text came from; alone, this file is loaded."
-    )
+    source_file: SourceFile = None
 
     @model_validator(mode="after")
     def _says_something(self) -> SystemPromptSet:
@@ -253,49 +261,225 @@ class SystemPromptSet(BaseModel):
         return self
 
 
-class SessionHead(LabelsShown):
+class SummaryRequest(BaseModel):
+    """Who is to write the summary."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"model": "qwen3:14b"}})
+
+    model: ModelName | None = None
+
+
+# Answers
+
+Summary = Annotated[
+    ConversationSummary | None,
+    Field(
+        examples=[
+            {
+                "summary": "The user asked about asyncio.",
+                "topics": ["python", "asyncio"],
+                "through_message_id": "f1e2d3c4b5",
+                "covers": "9b1c0f3a5d7e2486",
+                "model": "qwen3:14b",
+            }
+        ]
+    ),
+]
+StoredTools = Annotated[ToolSettings | None, Field(examples=[TOOLS_EXAMPLE])]
+StoredAgents = Annotated[
+    AgentSettings | None, Field(examples=[{**_AGENTS_EXAMPLE, "selection_metadata": None}])
+]
+
+
+class LabelsShown(ResponseModel):
+    """The labels in an answer."""
+
+    title: str | None = Field(
+        description="As it was set, else the first sentence of the summary; null without either.",
+        examples=["Learning asyncio"],
+    )
+    tags: list[str] = Field(examples=[["python"]])
+    pinned: bool
+    archived: bool
+
+
+class SessionSettings(SessionKeys):
+    """A session with its tools and agents."""
+
+    tool_settings: StoredTools
+    agent_settings: StoredAgents
+
+
+class SessionHead(LabelsShown, SessionSettings):
     """A session without its messages."""
 
-    model_config = ConfigDict(json_schema_extra={"example": CREATED})
-
-    session_id: str
-    model: str
-    created_at: str
-    updated_at: str
-    message_count: int
-    tool_settings: ToolSettings | None
-    agent_settings: AgentSettings | None
     warnings: list[str] = Field(
         default=[],
         description="Names in `tool_settings` that nothing has; only where there are such names.",
     )
 
 
-class SessionDetail(SessionHead):
-    """A session with its messages: every key of the file's metadata, labels, ``messages``."""
+class SessionFileKeys(SessionKeys):
+    """The keys of a session file, in their order."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={"example": DETAIL})
-
-    summary: ConversationSummary | None
-    summary_model: str | None
-    format_version: str
-    context_window_config: ContextWindowConfig | None
-    messages: Messages
-
-
-class MessageList(BaseModel):
-    """The messages of a session."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "session_id": "a1b2c3d4e5",
-                "message_count": 2,
-                "messages": MESSAGES,
+    summary: Summary
+    summary_model: str | None = Field(examples=[None])
+    format_version: str = Field(examples=["1.3"])
+    tool_settings: StoredTools
+    agent_settings: StoredAgents
+    context_window_config: ContextWindowConfig | None = Field(
+        examples=[
+            {
+                "dynamic_enabled": True,
+                "current_window": 8192,
+                "last_adjustment": "initial_setup",
+                "adjustment_history": [],
+                "manual_override": False,
             }
-        }
+        ]
     )
 
-    session_id: str
-    message_count: int
+
+class SessionDetail(LabelsShown, SessionFileKeys):
+    """A session with its messages: every key of the file's metadata, labels, ``messages``."""
+
+    model_config = ConfigDict(extra="allow")
+
     messages: Messages
+
+
+class MessageList(ResponseModel):
+    """The messages of a session."""
+
+    session_id: SessionId
+    message_count: int = Field(examples=[2])
+    messages: Messages
+
+
+class SnippetPart(ResponseModel):
+    """A stretch of a passage."""
+
+    text: str
+    match: bool
+
+
+class ListedKeys(SessionKeys):
+    """What a list shows of the content of a session."""
+
+    summary: Summary
+    preview: str = Field(
+        description="First user message; a longer one is cut to 100 characters, with its '...'.",
+        examples=["How do I use asyncio in Python?"],
+    )
+
+
+class SessionLine(LabelsShown, ListedKeys):
+    """One session in the list."""
+
+    score: float = Field(
+        default=0.0, description="Only with `query`; larger is better.", examples=[7.2031]
+    )
+    found_in: Literal["title", "tags", "summary", "user", "assistant", "tool"] | None = Field(
+        default=None,
+        description="Only with `query`: where the snippet is from.",
+        examples=["user"],
+    )
+    snippet: list[SnippetPart] = Field(
+        default=[],
+        description="Only with `query`: a passage, in stretches; one line of text.",
+        examples=[
+            [
+                {"text": "How do I use ", "match": False},
+                {"text": "asyncio", "match": True},
+                {"text": " in Python?", "match": False},
+            ]
+        ],
+    )
+
+
+class IndexingState(ResponseModel):
+    """How many sessions of all are indexed."""
+
+    done: int
+    total: int
+
+
+class SessionPage(ResponseModel):
+    """Sessions, the one changed last first, or with `query` the best first."""
+
+    sessions: list[SessionLine]
+    problems: list[SessionProblem] = Field(
+        description="Files that cannot be read, and why.", examples=[[]]
+    )
+    next_cursor: NextCursor = Field(
+        default=None,
+        description="With `limit` or `query`: the `cursor` of the next page, null on the last. "
+        "Absent without.",
+    )
+    indexing: IndexingState | None = Field(
+        default=None,
+        description="Only with `query`: set when the index was not complete yet, else null.",
+        examples=[None],
+    )
+
+
+EncodedSessionPage = Annotated[bytes, EncodedAs(SessionPage)]
+
+
+class WindowStatus(ResponseModel):
+    """The context window of a session."""
+
+    dynamic_enabled: bool = Field(examples=[True])
+    current_window: int | None = Field(
+        description="Tokens; null before the first turn.", examples=[8192]
+    )
+    model_max_context: int | None = Field(
+        description="Null when the provider does not say it now.", examples=[40960]
+    )
+    last_adjustment_reason: str | None = Field(examples=["usage_threshold"])
+    manual_override: bool
+
+
+class SessionStatus(ResponseModel):
+    """What a session's next turn would work with."""
+
+    session_id: SessionId
+    model: SessionModel
+    message_count: int = Field(examples=[12])
+    turn_running: bool = Field(description="In the process that answers.")
+    context_window: WindowStatus
+    tools_enabled: bool = Field(description="Whether any tool is active.", examples=[True])
+    active_tools: list[str] = Field(examples=[["add_numbers", "get_current_time"]])
+    unknown_tools: list[str] = Field(description="Enabled names that nothing has.", examples=[[]])
+    unknown_tool_group: str | None = Field(
+        description="The enabled group, if nothing has it.", examples=[None]
+    )
+    missing_tools: dict[str, str] = Field(
+        description="Why an enabled tool cannot be used.", examples=[{}]
+    )
+    execution_policy: str = Field(description="The one in force.", examples=["always_confirm"])
+    agents_enabled: bool = Field(description="Whether any agent can be called.", examples=[True])
+    enabled_agents: list[str] = Field(examples=[["coder"]])
+    unknown_agents: list[str] = Field(examples=[[]])
+    invalid_agents: dict[str, str] = Field(
+        description="Why an enabled agent cannot be used.", examples=[{}]
+    )
+    system_prompt_file: str | None = Field(examples=["using_agents.md"])
+    summary: Summary
+    summary_model: str | None = Field(examples=["qwen3:14b"])
+
+
+class SummaryWritten(ResponseModel):
+    """A summary that was written just now."""
+
+    summary: str = Field(examples=["The user asked about asyncio."])
+    topics: list[str] = Field(examples=[["python", "asyncio"]])
+    model_used: SessionModel
+
+
+class SummaryShown(ResponseModel):
+    """The summary that there is."""
+
+    summary: str | None = Field(examples=["The user asked about asyncio."])
+    topics: list[str] | None = Field(examples=[["python", "asyncio"]])
+    model_used: str | None = Field(examples=["qwen3:14b"])

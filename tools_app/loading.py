@@ -1,4 +1,4 @@
-"""Loads the folder of tools once, apart from any server: for checks and commands."""
+"""Loads the folder of tools once without a server, for checks and commands."""
 
 from __future__ import annotations
 

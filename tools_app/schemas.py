@@ -2,81 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from ninja import Schema
+from pydantic import Field, JsonValue
 
-from mochi_server.errors import JSONObject
-
-SHORT: JSONObject = {
-    "name": "add_numbers",
-    "description": "Add two numbers together.",
-    "parameters": {
-        "a": {"type": "float", "description": "The first number to add."},
-        "b": {"type": "float", "description": "The second number to add."},
-    },
-}
-PROBLEM: JSONObject = {
-    "file": "/home/me/data/tools/broken.py",
-    "line": 3,
-    "reason": "SyntaxError: invalid syntax",
-    "tool": None,
-    "severity": "warning",
-}
-LIST: JSONObject = {
-    "tools": {"add_numbers": SHORT},
-    "groups": {"math": ["add_numbers"]},
-    "problems": [PROBLEM],
-}
-DETAIL: JSONObject = {
-    "name": "add_numbers",
-    "description": "Add two numbers together.",
-    "parameters": {
-        "type": "object",
-        "properties": {
-            "a": {"type": "number", "description": "The first number to add."},
-            "b": {"type": "number", "description": "The second number to add."},
-        },
-        "required": ["a", "b"],
-    },
-    "tool_source": "directory",
-    "groups": ["math"],
-    "destructive": False,
-    "needs_confirmation": {
-        "always_confirm": True,
-        "never_confirm": False,
-        "confirm_destructive": False,
-    },
-    "sequential": False,
-    "timeout": 60.0,
-    "is_async": False,
-    "source": 'def add_numbers(a: float, b: float) -> str:\n    """Add two numbers. …"""\n',
-    "source_file": "/home/me/data/tools/math_tools.py",
-    "line": 4,
-}
-STATS: JSONObject = {
-    "statistics": {
-        "add_numbers": {
-            "count": 12,
-            "failures": 1,
-            "mean_seconds": 0.002113,
-            "p95_seconds": 0.004021,
-        }
-    },
-    "history": [
-        {
-            "tool_name": "add_numbers",
-            "session_id": "a1b2c3d4e5",
-            "started_at": "2025-01-15T10:35:00.000000Z",
-            "execution_time": 0.001984,
-            "success": True,
-            "error_message": None,
-        }
-    ],
-}
+from mochi_project.schemas import (
+    FolderProblem,
+    JSONSchema,
+    ResponseModel,
+    SessionId,
+    Timestamp,
+    ToolName,
+    ToolText,
+)
+from mochi_server.tools.base import Tool
+from mochi_server.tools.folder.source import FunctionTool
 
 
-class ShortParameter(BaseModel):
+class ShortParameter(ResponseModel):
     """An argument of a tool, for people."""
 
     type: str = Field(description="As its author wrote it: `float`, `list[str]`.")
@@ -86,63 +30,75 @@ class ShortParameter(BaseModel):
     required: bool = Field(default=True, description="Only where it is not.")
 
 
-class ToolLine(BaseModel):
+class ToolLine(Schema):
     """A tool in the list."""
 
-    model_config = ConfigDict(json_schema_extra={"example": SHORT})
-
-    name: str
-    description: str
-    parameters: dict[str, ShortParameter]
-
-
-class ToolProblem(BaseModel):
-    """Why something could not be used."""
-
-    model_config = ConfigDict(json_schema_extra={"example": PROBLEM})
-
-    file: str = Field(description="Where it is; absolute.")
-    line: int | None = Field(description="From 1; null when the whole file is meant.")
-    reason: str
-    tool: str | None = Field(description="The tool that is missing for this reason.")
-    severity: Literal["warning", "hint"] = Field(
-        description="`hint`: nothing is wrong; functions of the file are left out."
+    name: ToolName
+    description: ToolText
+    parameters: dict[str, ShortParameter] = Field(
+        examples=[
+            {
+                "a": {"type": "float", "description": "The first number to add."},
+                "b": {"type": "float", "description": "The second number to add."},
+            }
+        ]
     )
 
+    @staticmethod
+    def resolve_parameters(tool: Tool) -> dict[str, Any]:
+        """Return the arguments of a function as it describes them, else as the schema does."""
+        if isinstance(tool, FunctionTool):
+            return tool.details.short_parameters
+        properties = tool.parameters.get("properties")
+        schemas = properties.items() if isinstance(properties, dict) else ()
+        return {
+            name: _short(schema if isinstance(schema, dict) else {}) for name, schema in schemas
+        }
 
-class ToolList(BaseModel):
+
+def _short(schema: dict[str, Any]) -> dict[str, str]:
+    kind = schema.get("type", "any")
+    return {
+        "type": kind if isinstance(kind, str) else " | ".join(map(str, kind)),
+        "description": str(schema.get("description", "")),
+    }
+
+
+class ToolList(ResponseModel):
     """Every tool, every group, and what could not be used."""
 
-    model_config = ConfigDict(json_schema_extra={"example": LIST})
-
     tools: dict[str, ToolLine]
-    groups: dict[str, list[str]]
-    problems: list[ToolProblem]
+    groups: dict[str, list[str]] = Field(examples=[{"math": ["add_numbers"]}])
+    problems: list[FolderProblem]
 
 
-class ToolDetail(BaseModel):
+class ToolDetail(ResponseModel):
     """Everything about one tool; what only a function of a file has is null elsewhere."""
 
-    model_config = ConfigDict(json_schema_extra={"example": DETAIL})
-
-    name: str
-    description: str
-    parameters: dict[str, Any] = Field(description="JSON Schema, as the model gets it.")
-    tool_source: str = Field(description="`directory`: the folder of tools.")
-    groups: list[str]
+    name: ToolName
+    description: ToolText
+    parameters: JSONSchema
+    tool_source: str = Field(
+        description="`directory`: the folder of tools.", examples=["directory"]
+    )
+    groups: list[str] = Field(examples=[["math"]])
     destructive: bool | None = Field(description="Null: nobody says, which counts as destructive.")
     needs_confirmation: dict[str, bool] = Field(
-        description="By execution policy, whether a person is asked."
+        description="By execution policy, whether a person is asked.",
+        examples=[{"always_confirm": True, "never_confirm": False, "confirm_destructive": False}],
     )
     sequential: bool = Field(description="Runs beside no other call of a reply.")
-    timeout: float | None = Field(description="Seconds; null for no limit.")
+    timeout: float | None = Field(description="Seconds; null for no limit.", examples=[60.0])
     is_async: bool | None
-    source: str | None = Field(description="The text of the function.")
-    source_file: str | None
-    line: int | None
+    source: str | None = Field(
+        description="The text of the function.",
+        examples=['def add_numbers(a: float, b: float) -> str:\n    """Add two numbers. …"""\n'],
+    )
+    source_file: str | None = Field(examples=["/home/me/data/tools/math_tools.py"])
+    line: int | None = Field(examples=[4])
 
 
-class ToolStatistics(BaseModel):
+class ToolStatistics(ResponseModel):
     """The executions of one tool since the start of this process."""
 
     count: int
@@ -151,21 +107,31 @@ class ToolStatistics(BaseModel):
     p95_seconds: float = Field(description="Of the latest thousand.")
 
 
-class ToolExecution(BaseModel):
+class ToolExecution(ResponseModel):
     """One execution."""
 
-    tool_name: str
-    session_id: str
-    started_at: str
-    execution_time: float = Field(description="Seconds.")
-    success: bool
-    error_message: str | None
+    tool_name: ToolName
+    session_id: SessionId
+    started_at: Timestamp
+    execution_time: float = Field(description="Seconds.", examples=[0.001984])
+    success: bool = Field(examples=[True])
+    error_message: str | None = Field(examples=[None])
 
 
-class ToolStats(BaseModel):
+class ToolStats(ResponseModel):
     """How tools have run in this process."""
 
-    model_config = ConfigDict(json_schema_extra={"example": STATS})
-
-    statistics: dict[str, ToolStatistics] = Field(description="By tool.")
+    statistics: dict[str, ToolStatistics] = Field(
+        description="By tool.",
+        examples=[
+            {
+                "add_numbers": {
+                    "count": 12,
+                    "failures": 1,
+                    "mean_seconds": 0.002113,
+                    "p95_seconds": 0.004021,
+                }
+            }
+        ],
+    )
     history: list[ToolExecution] = Field(description="The last hundred, latest first.")

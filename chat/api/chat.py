@@ -1,24 +1,22 @@
-"""``/chat``: one turn of a session, in one piece or as a stream of events."""
+"""``/chat/{session_id}``: one turn of a session, in one piece or as a stream of events."""
 
 from __future__ import annotations
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from ninja import Router
 
-from chat.schemas.chat import ASK, REPLY, ChatReply, ChatRequest
+from chat.schemas.chat import ChatReply, ChatRequest
 from chat.schemas.events import stream
 from chat.streaming import EventStreamResponse
-from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
-from mochi_project.responses import json_response
+from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, ErrorTypes, documented
 from mochi_project.runtime import get_runtime
-from mochi_server.errors import EmptyHistory, MochiError, ThinkingNotSupported, ToolsNotSupported
+from mochi_project.schemas import SessionId
+from mochi_server.errors import EmptyHistory, JSONObject, ThinkingNotSupported, ToolsNotSupported
 
 router = Router()
 
-ONE = {"session_id": "a1b2c3d4e5"}
-
-ERRORS: tuple[type[MochiError], ...] = (
+ERRORS: ErrorTypes = (
     EmptyHistory,
     ThinkingNotSupported,
     ToolsNotSupported,
@@ -29,31 +27,31 @@ ERRORS: tuple[type[MochiError], ...] = (
 @router.post(
     "/{session_id}",
     response=ChatReply,
+    exclude_unset=True,
     summary="Send a message and wait for the whole reply",
-    openapi_extra=documented(*ERRORS, example=REPLY, body=ASK, parameters=ONE),
+    openapi_extra=documented(*ERRORS),
 )
 async def chat(
-    request: HttpRequest, session_id: str, payload: ChatRequest | None = None
-) -> HttpResponse:
+    request: HttpRequest, session_id: SessionId, payload: ChatRequest | None = None
+) -> JSONObject:
     """Without `message`, the last user message is answered again."""
     payload = payload or ChatRequest()
-    reply = await get_runtime().chat.complete(
+    return await get_runtime().chat.complete(
         session_id,
         message=payload.message,
         think=payload.think,
         wait=payload.confirmations == "wait",
     )
-    return json_response(reply)
 
 
 @router.post(
     "/{session_id}/stream",
     response={200: None},
     summary="Send a message and get the reply as server-sent events",
-    openapi_extra=documented(*ERRORS, content=stream, body=ASK, parameters=ONE),
+    openapi_extra=documented(*ERRORS, stream=stream),
 )
 async def stream_chat(
-    request: HttpRequest, session_id: str, payload: ChatRequest | None = None
+    request: HttpRequest, session_id: SessionId, payload: ChatRequest | None = None
 ) -> EventStreamResponse:
     """What can fail before the first byte is answered as JSON with its status.
 

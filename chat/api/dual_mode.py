@@ -1,6 +1,6 @@
-"""``/chat`` and ``/chat/stream``: one message to a session that may not be there yet.
+"""``/chat`` and ``/chat/stream``: one message to a session that may not exist yet.
 
-The session's id is in the body, and the tools are chosen for each message. Both are readers of the
+The session's id is in the body, and the tools are chosen for each message. Both routes read the
 same turns as the routes of ``/chat/{session_id}``.
 """
 
@@ -11,21 +11,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from ninja import Router
 
-from chat.schemas.dual_mode import (
-    ANSWER,
-    ASK,
-    ASK_WITH_TOOLS,
-    SimpleChatReply,
-    SimpleChatRequest,
-    stream,
-)
+from chat.schemas.dual_mode import SimpleChatReply, SimpleChatRequest, stream
 from chat.streaming import EventStreamResponse
-from chat.wires.chunks import Chunks, Iterations, whole_answer
+from chat.wires.chunks import BATCH, Chunks, Iterations
 from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
-from mochi_project.responses import json_response
 from mochi_project.runtime import get_runtime
 from mochi_server.chat import StoredMessages
 from mochi_server.chat.turn import log_failure
@@ -48,40 +40,41 @@ router = Router()
 
 @asynccontextmanager
 async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterator[str]:
-    """The session's id; one made for a turn that is then refused does not stay.
+    """Yield the id of the session, which is created if it does not exist.
 
-    The error of a turn that fails names the session that was made for it: nothing else does.
+    If the turn is then refused, a new session is deleted again. If it cannot be deleted, because
+    somebody uses it already, the error names it: the client has not seen its id yet.
 
     Raises:
-        SessionNotFound: it must be made, and there is no model for it, or the id is none.
+        SessionNotFound: it must be created and there is no model, or no session can have this id.
         ModelNotFound, ProviderNotConfigured, ProviderError: the model is not there.
         SessionUnreadable, StorageError.
     """
     session_id = new_uuid() if payload.session_id is None else payload.session_id
-    made = await _make(runtime, session_id, payload)
+    is_new = await _create_if_absent(runtime, session_id, payload)
     try:
         yield session_id
-    except SessionBusy:  # by another first message: it is that one's session now
+    except SessionBusy:  # another first message uses it
         raise
     except MochiError as error:
-        if made and not await _take_back(runtime, session_id):
+        if is_new and not await _delete_if_empty(runtime, session_id):
             error.details.setdefault("session_id", session_id)
         raise
     except asyncio.CancelledError:  # the client has left
-        if made:
-            await run_to_completion(_take_back(runtime, session_id))
+        if is_new:
+            await run_to_completion(_delete_if_empty(runtime, session_id))
         raise
 
 
-async def _take_back(runtime: Runtime, session_id: str) -> bool:
-    """Delete a session that was made for nothing; whether it was."""
+async def _delete_if_empty(runtime: Runtime, session_id: str) -> bool:
+    """Delete a session without messages, and return whether it was deleted."""
     with suppress(MochiError):  # somebody else uses it already
         return await runtime.sessions.delete(session_id, only_if=lambda one: not one.messages)
     return False
 
 
-async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -> bool:
-    """Create the session if it is not there; whether it was not."""
+async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -> bool:
+    """Create the session if it does not exist, and return whether it was created."""
     if SESSION_ID.fullmatch(session_id) is None:
         raise SessionNotFound(
             "No session can have this id: one is 1 to 64 letters, digits, '_' and '-'.",
@@ -100,19 +93,19 @@ async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -
     except ProviderError as error:
         log_failure(session_id, new_run_id(), payload.model, error)
         raise
-    made = []
+    created = []
 
     async def create(model: str) -> None:
-        made.append(await runtime.sessions.create(model, session_id=session_id))
+        created.append(await runtime.sessions.create(model, session_id=session_id))
 
     try:
         await run_to_completion(create(payload.model))
-    except SessionExists:  # two first messages at once: wait until the other one has made it
+    except SessionExists:  # two first messages at once: wait until the other one has created it
         async with runtime.sessions.edit(session_id):
             return False
     except asyncio.CancelledError:  # the client has left meanwhile
-        if made:
-            await run_to_completion(_take_back(runtime, session_id))
+        if created:
+            await run_to_completion(_delete_if_empty(runtime, session_id))
         raise
     return True
 
@@ -121,9 +114,9 @@ async def _make(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -
     "",
     response=SimpleChatReply,
     summary="Send a message to a session by its id in the body, without tools",
-    openapi_extra=documented(*WHERE_A_MODEL_IS_ASKED, example=ANSWER, body=ASK),
+    openapi_extra=documented(*WHERE_A_MODEL_IS_ASKED),
 )
-async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> HttpResponse:
+async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> SimpleChatReply:
     """The whole reply in one piece. `selected_tools` changes nothing here: there are no tools."""
     runtime = get_runtime()
     async with _session(runtime, payload) as session_id:
@@ -132,7 +125,12 @@ async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> HttpR
         )
     message = reply["message"]
     assert isinstance(message, dict)  # noqa: S101 - of our own making
-    return json_response(whole_answer(str(message["content"]), session_id, str(message["model"])))
+    return SimpleChatReply(
+        response=str(message["content"]),
+        session_id=session_id,
+        model=str(message["model"]),
+        metadata=BATCH,
+    )
 
 
 @router.post(
@@ -140,11 +138,7 @@ async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> HttpR
     response={200: None},
     summary="The same as server-sent events, with tools as well",
     openapi_extra=documented(
-        *WHERE_A_MODEL_IS_ASKED,
-        ToolNotFound,
-        ToolsNotSupported,
-        content=stream,
-        body=ASK_WITH_TOOLS,
+        *WHERE_A_MODEL_IS_ASKED, ToolNotFound, ToolsNotSupported, stream=stream
     ),
 )
 async def stream_simple_chat(

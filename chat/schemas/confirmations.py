@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from mochi_server.errors import JSONObject
+from mochi_project.schemas import ResponseModel, SessionId, Timestamp, ToolName
 
 REASON_CHARACTERS = 10_000
 
-DECISION: JSONObject = {"confirmation_id": "conf_0123456789abcdef", "approved": True}
-DECIDED: JSONObject = {"confirmation_id": "conf_0123456789abcdef", "approved": True}
-OPEN: JSONObject = {
-    "confirmation_id": "conf_0123456789abcdef",
-    "session_id": "a1b2c3d4e5",
-    "tool_name": "add_numbers",
-    "tool_source": "directory",
-    "arguments": {"a": 2, "b": 3},
-    "call_index": 0,
-    "tool_call_id": "call_1",
-    "queue_position": 1,
-    "queue_total": 1,
-    "asked_at": "2026-01-15T10:30:00.000000Z",
-    "expires_at": "2026-01-15T10:35:00.000000Z",
-}
+ConfirmationId = Annotated[str, Field(examples=["conf_0123456789abcdef"])]
 
 
 class ConfirmRequest(BaseModel):
     """A decision about a call."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": DECISION})
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {"confirmation_id": "conf_0123456789abcdef", "approved": True}
+        },
+    )
 
     confirmation_id: str = Field(description="As the event, or the list, has it.")
     approved: StrictBool
@@ -46,31 +37,31 @@ class ConfirmRequest(BaseModel):
     )
 
 
-class Confirmed(BaseModel):
+class Confirmed(ResponseModel):
     """The decision counts."""
 
-    model_config = ConfigDict(json_schema_extra={"example": DECIDED})
-
-    confirmation_id: str
-    approved: bool
+    confirmation_id: ConfirmationId
+    approved: bool = Field(examples=[True])
 
 
-class Confirmation(BaseModel):
+class Confirmation(ResponseModel):
     """A call that waits for a decision."""
 
-    model_config = ConfigDict(json_schema_extra={"example": OPEN})
-
-    confirmation_id: str
-    session_id: str
-    tool_name: str
-    tool_source: str = Field(description="Where the tool comes from: `directory`, `agents`, ….")
-    arguments: dict[str, Any]
-    call_index: int
-    tool_call_id: str
-    queue_position: int = Field(description="From 1, among the calls that are asked about.")
-    queue_total: int
-    asked_at: str
-    expires_at: str
+    confirmation_id: ConfirmationId
+    session_id: SessionId
+    tool_name: ToolName
+    tool_source: str = Field(
+        description="Where the tool comes from: `directory`, `agents`, ….", examples=["directory"]
+    )
+    arguments: dict[str, Any] = Field(examples=[{"a": 2, "b": 3}])
+    call_index: int = Field(examples=[0])
+    tool_call_id: str = Field(examples=["call_1"])
+    queue_position: int = Field(
+        description="From 1, among the calls that are asked about.", examples=[1]
+    )
+    queue_total: int = Field(examples=[1])
+    asked_at: Timestamp
+    expires_at: Timestamp
     agent_name: str | None = Field(
         default=None, description="Whose call it is; absent where the session's own model calls."
     )
@@ -79,9 +70,7 @@ class Confirmation(BaseModel):
     )
 
 
-class ConfirmationList(BaseModel):
+class ConfirmationList(ResponseModel):
     """Every call of the session that waits for a decision, oldest first."""
-
-    model_config = ConfigDict(json_schema_extra={"example": {"confirmations": [OPEN]}})
 
     confirmations: list[Confirmation]

@@ -1,4 +1,4 @@
-"""Streams in the OpenAPI document: what each kind of event carries, and whole streams to see."""
+"""Streams in the OpenAPI document: the data of each kind of event, and whole streams to see."""
 
 from __future__ import annotations
 
@@ -6,33 +6,139 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import orjson
 from pydantic import TypeAdapter
 
 from mochi_project.openapi import reference
 from mochi_server.errors import JSONObject
-from mochi_server.protocol.events import Event
+from mochi_server.protocol.events import (
+    AgentComplete,
+    AgentExecution,
+    AgentPlanning,
+    AgentStart,
+    ConfirmationDecided,
+    ConfirmationRequired,
+    ContentDelta,
+    Done,
+    ErrorEvent,
+    Event,
+    MessageComplete,
+    ThinkingDelta,
+    ToolCallStarted,
+    ToolCallWaiting,
+    ToolContinuationStart,
+    ToolResultReady,
+)
 
-from .chat import EVENTS, EXAMPLES
+from ..wires.events import encode_all
+from ..wires.sse import RETRY
 
+_EXAMPLES: tuple[Event, ...] = (
+    ContentDelta("The capital"),
+    ThinkingDelta("The user asks"),
+    ToolCallStarted(
+        tool_name="add", arguments={"a": 2, "b": 3}, call_index=0, tool_call_id="call_1"
+    ),
+    ToolCallWaiting(tool_name="add", tool_call_id="call_1"),
+    ConfirmationRequired(
+        tool_name="delete_file",
+        arguments={"path": "old.txt"},
+        call_index=0,
+        tool_call_id="call_1",
+        confirmation_id="conf_8f14e45fceea167a",
+        queue_position=1,
+        queue_total=1,
+        timeout_seconds=300,
+    ),
+    ConfirmationDecided(
+        confirmation_id="conf_8f14e45fceea167a",
+        tool_name="delete_file",
+        call_index=0,
+        tool_call_id="call_1",
+        approved=False,
+        arguments={"path": "old.txt"},
+        edited=False,
+        reason="I still need it.",
+    ),
+    ToolResultReady(
+        tool_name="add",
+        success=True,
+        result="5",
+        error_message=None,
+        call_index=0,
+        tool_call_id="call_1",
+    ),
+    AgentStart(
+        agent_name="coder",
+        instruction="Say what main.py does.",
+        session_id="b80fa657b0",
+        model="qwen3:14b",
+        agent_call_id="call_2",
+        parent_call_id=None,
+    ),
+    AgentPlanning("I read the file", "coder", "call_2"),
+    AgentExecution("It prints", "coder", "call_2"),
+    ToolCallStarted(
+        agent_name="coder",
+        tool_name="read_file",
+        arguments={"path": "main.py"},
+        call_index=0,
+        tool_call_id="call_3",
+        agent_call_id="call_2",
+    ),
+    ToolResultReady(
+        agent_name="coder",
+        tool_name="read_file",
+        success=True,
+        result="print(1)",
+        error_message=None,
+        call_index=0,
+        tool_call_id="call_3",
+        agent_call_id="call_2",
+    ),
+    AgentComplete(
+        agent_name="coder",
+        session_id="b80fa657b0",
+        output="Session ID: b80fa657b0\n\nIt prints a 1.",
+        success=True,
+        error_message=None,
+        agent_call_id="call_2",
+    ),
+    ToolContinuationStart(),
+    MessageComplete(
+        message_id="f1e2d3c4b5",
+        model="qwen3:14b",
+        eval_count=45,
+        prompt_eval_count=120,
+        context_window={
+            "current_window": 8192,
+            "usage_tokens": 165,
+            "reason": "initial_setup",
+            "dropped_messages": 0,
+        },
+        finish_reason="stop",
+        message={},
+    ),
+    ErrorEvent(
+        code="OLLAMA_UNREACHABLE",
+        message="Cannot connect to Ollama at http://localhost:11434.",
+        details={"host": "http://localhost:11434"},
+    ),
+    Done(session_id="a1b2c3d4e5"),
+)
 
-def frames(*events: tuple[str, JSONObject]) -> str:
-    """Some events, as they are on the wire."""
-    lines = ["retry: 3000", ""]
-    for number, (name, data) in enumerate(events, start=1):
-        lines += [f"id: {number}", f"event: {name}", f"data: {orjson.dumps(data).decode()}", ""]
-    return "\n".join(lines) + "\n"
+EXAMPLES: dict[str, Event] = {event.type: event for event in _EXAMPLES}
+"""One example of each kind of event."""
 
 
 def event_stream(
-    description: str, events: Mapping[str, Mapping[str, Any]], examples: Mapping[str, str]
+    description: str, events: Mapping[str, Mapping[str, Any]], examples: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """``content`` of an answer that is a stream.
+    """Return the ``content`` of an answer that is a stream.
 
     Args:
-        description: of the stream; that there are comments is told here.
+        description: without the comments, which every stream has.
         events: the JSON Schema of the data of each kind.
-        examples: whole streams by name.
+        examples: the frames of whole streams, by name.
     """
     event = {
         "type": "object",
@@ -47,7 +153,9 @@ def event_stream(
                 "description": f"Server-sent events. {description} Comments (`: ping`) in silence.",
             },
             "x-itemSchema": event,  # OpenAPI 3.2 calls it itemSchema
-            "examples": {name: {"value": text} for name, text in examples.items()},
+            "examples": {
+                name: {"value": (RETRY + frames).decode()} for name, frames in examples.items()
+            },
         }
     }
 
@@ -67,18 +175,18 @@ def _event(name: str, data: Mapping[str, Any]) -> JSONObject:
 
 
 def schema_name(event: str) -> str:
-    """The name of the schema of an event's data: ``ContentDeltaEvent`` of ``content_delta``."""
+    """Name the schema of an event's data: ``ContentDeltaEvent`` of ``content_delta``."""
     return "".join(word.title() for word in event.split("_")) + "Event"
 
 
 def reference_to(event: str) -> dict[str, Any]:
-    """A reference to the schema of an event's data."""
+    """Refer to the schema of an event's data."""
     return reference(schema_name(event))
 
 
 @cache
 def event_schemas() -> dict[str, Any]:
-    """The schema of the data of every event, by name, and ``ChatEvent``: any of them."""
+    """Describe the data of every event, by name, and ``ChatEvent``: any of them."""
     return {
         **{schema_name(name): _data_of(event) for name, event in EXAMPLES.items()},
         "ChatEvent": {
@@ -101,10 +209,10 @@ def _with_data(event: str) -> JSONObject:
 
 
 def _data_of(event: Event) -> dict[str, Any]:
-    """The JSON Schema of an event's data: its fields, and what its payload says beside them."""
+    """Describe an event's data: its fields, and what its payload has beside them."""
     kind = type(event)
     fields = TypeAdapter(kind).json_schema(ref_template=reference("{model}")["$ref"])
-    example = EVENTS[event.type]
+    example = event.payload()
     known = {
         name: field
         for name, field in fields["properties"].items()
@@ -130,8 +238,8 @@ def _data_of(event: Event) -> dict[str, Any]:
     }
 
 
-def _of(*names: str) -> str:
-    return frames(*((name, EVENTS[name]) for name in names))
+def _example(*names: str) -> bytes:
+    return encode_all(list(enumerate([EXAMPLES[name] for name in names], start=1)))
 
 
 _END = ("content_delta", "message_complete", "done")
@@ -140,18 +248,18 @@ _AFTER_TOOLS = ("tool_result", "tool_continuation_start", *_END)
 
 @cache
 def stream() -> dict[str, Any]:
-    """What ``/chat/{session_id}/stream`` answers; made with the document, which few ask for."""
+    """Describe what ``/chat/{session_id}/stream`` answers."""
     return event_stream(
         "Exactly one `done`, always last, also after `error`.",
         {name: reference_to(name) for name in EXAMPLES},
         {
-            "reply": _of(*_END),
-            "thinking": _of("thinking_delta", *_END),
-            "tools": _of("tool_call", *_AFTER_TOOLS),
-            "confirmation": _of(
+            "reply": _example(*_END),
+            "thinking": _example("thinking_delta", *_END),
+            "tools": _example("tool_call", *_AFTER_TOOLS),
+            "confirmation": _example(
                 "tool_call_confirmation_required", "tool_call_confirmation_decided", *_AFTER_TOOLS
             ),
-            "agents": _of(
+            "agents": _example(
                 "tool_call",
                 "agent_start",
                 "agent_planning",
@@ -161,6 +269,6 @@ def stream() -> dict[str, Any]:
                 "agent_complete",
                 *_AFTER_TOOLS,
             ),
-            "failure": _of("content_delta", "error", "done"),
+            "failure": _example("content_delta", "error", "done"),
         },
     )

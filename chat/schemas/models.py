@@ -1,52 +1,54 @@
-"""Answers of ``/models/available`` and ``/models/check``."""
+"""Answers of ``/models``."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated
 
-from mochi_server.errors import JSONObject
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from .chat import MODEL, PROBLEM, Model, ProviderProblem
+from mochi_project.schemas import ResponseModel, SessionModel, Timestamp
 
-CHECKED_AT = "2025-01-15T10:35:00.000000Z"
-AWAY: JSONObject = {**PROBLEM, "provider": "openai", "code": "PROVIDER_UNREACHABLE"}
-AWAY["message"] = "No answer within 3 s."
-AVAILABLE: JSONObject = {
-    "providers": {"ollama": [MODEL], "openai": []},
-    "problems": [AWAY],
-    "checked_at": CHECKED_AT,
-}
-CHECK: JSONObject = {
-    "providers": {
-        "ollama": {
-            "configured": True,
-            "reachable": True,
-            "latency_ms": 3.2,
-            "models": 1,
-            "problem": None,
-            "model_status": {
-                "qwen3:14b": {"available": True, "latency_ms": None, "problem": None},
-            },
-        },
-        "openai": {
-            "configured": True,
-            "reachable": False,
-            "latency_ms": None,
-            "models": None,
-            "problem": AWAY,
-            "model_status": {},
-        },
-        "anthropic": {
-            "configured": False,
-            "reachable": False,
-            "latency_ms": None,
-            "models": None,
-            "problem": None,
-            "model_status": {},
-        },
-    },
-    "checked_at": CHECKED_AT,
-}
+
+def _rounded(size: float | None) -> float | None:
+    return None if size is None else round(size, 1)
+
+
+def _counted(models: object) -> object:
+    return len(models) if isinstance(models, list) else models
+
+
+class ListedModel(ResponseModel):
+    """One model."""
+
+    name: SessionModel = Field(description="What to write as `model` elsewhere.")
+    size_mb: Annotated[float | None, AfterValidator(_rounded)] = Field(
+        description="Size of the weights in 10**6 bytes.", examples=[9048.2]
+    )
+    format: str | None = Field(examples=["gguf"])
+    family: str | None = Field(examples=["qwen3"])
+    parameter_size: str | None = Field(examples=["14.8B"])
+    quantization_level: str | None = Field(examples=["Q4_K_M"])
+    capabilities: list[str] = Field(examples=[["completion", "tools"]])
+    context_length: int | None = Field(description="Longest context in tokens.", examples=[40960])
+    provider: str = Field(examples=["ollama"])
+    remote_host: str | None = Field(
+        description="Where the text goes, if it leaves the machine.", examples=[None]
+    )
+
+
+class ProviderProblem(ResponseModel):
+    """A provider that did not answer."""
+
+    provider: str = Field(examples=["openai"])
+    code: str = Field(examples=["PROVIDER_UNREACHABLE"])
+    message: str = Field(examples=["No answer within 3 s."])
+
+
+class ListedModels(ResponseModel):
+    """Every model of every provider that answers."""
+
+    models: list[ListedModel]
+    problems: list[ProviderProblem]
 
 
 class ModelProblem(ProviderProblem):
@@ -55,17 +57,17 @@ class ModelProblem(ProviderProblem):
     model: str | None = Field(default=None, description="Only where one model is meant.")
 
 
-class AvailableModels(BaseModel):
+class AvailableModels(ResponseModel):
     """The models of the configured providers."""
 
-    model_config = ConfigDict(json_schema_extra={"example": AVAILABLE})
-
-    providers: dict[str, list[Model]] = Field(description="By alias, the default one first.")
+    providers: dict[str, list[ListedModel]] = Field(
+        description="By alias, the default one first.", examples=[{"openai": []}]
+    )
     problems: list[ModelProblem]
-    checked_at: str = Field(description="When the providers were asked.")
+    checked_at: Timestamp = Field(description="When the providers were asked.")
 
 
-class ModelStatus(BaseModel):
+class CheckedModel(ResponseModel):
     """One model that a provider lists."""
 
     available: bool = Field(description="False where it was asked and did not answer.")
@@ -73,21 +75,45 @@ class ModelStatus(BaseModel):
     problem: ModelProblem | None
 
 
-class ProviderCheck(BaseModel):
+class CheckedProvider(ResponseModel):
     """One provider."""
 
     configured: bool = Field(description="Whether it has what it needs, such as a key.")
     reachable: bool
     latency_ms: float | None = Field(description="Until it said that it is there.")
-    models: int | None = Field(description="How many; null where it did not tell.")
+    models: Annotated[int | None, BeforeValidator(_counted)] = Field(
+        description="How many; null where it did not tell."
+    )
     problem: ProviderProblem | None
-    model_status: dict[str, ModelStatus] = Field(description="By name, as in `/models`.")
+    model_status: dict[str, CheckedModel] = Field(description="By name, as in `/models`.")
 
 
-class ModelCheck(BaseModel):
+class ModelCheck(ResponseModel):
     """Every provider, also those that are not configured."""
 
-    model_config = ConfigDict(json_schema_extra={"example": CHECK})
-
-    providers: dict[str, ProviderCheck] = Field(description="By alias, the default one first.")
-    checked_at: str = Field(description="When the providers were asked.")
+    providers: dict[str, CheckedProvider] = Field(
+        description="By alias, the default one first.",
+        examples=[
+            {
+                "ollama": {
+                    "configured": True,
+                    "reachable": True,
+                    "latency_ms": 3.2,
+                    "models": 1,
+                    "problem": None,
+                    "model_status": {
+                        "qwen3:14b": {"available": True, "latency_ms": None, "problem": None},
+                    },
+                },
+                "anthropic": {
+                    "configured": False,
+                    "reachable": False,
+                    "latency_ms": None,
+                    "models": None,
+                    "problem": None,
+                    "model_status": {},
+                },
+            }
+        ],
+    )
+    checked_at: Timestamp = Field(description="When the providers were asked.")

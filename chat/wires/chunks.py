@@ -1,12 +1,15 @@
-"""Frames of the simple routes: pieces of text, or whole messages (docs/reference/http-api.md).
+"""The stream of the simple routes: pieces of text, or whole messages (docs/reference/http-api.md).
 
-Both are encoders of the same events as every other wire. Each object serves one stream. What is
-finished waits for ``done``: only then is the session free for the next message.
+Both are encoders of the same events as every other wire; each object serves one stream. The
+finished event waits for ``done``: only then is the session free for the next message.
 """
 
 from __future__ import annotations
 
-import orjson
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from typing_extensions import NotRequired, TypedDict
 
 from mochi_server.chat import StoredMessages
 from mochi_server.errors import JSONObject
@@ -21,37 +24,85 @@ from mochi_server.protocol.events import (
     ToolCallStarted,
     ToolContinuationStart,
 )
-from mochi_server.protocol.llm_response import LlmResponse, tool_message
+from mochi_server.protocol.llm_response import GenericToolCall, LlmResponse, TokenUsage
 from mochi_server.protocol.messages import AssistantMessage, ToolMessage
 
-BATCH: JSONObject = {
+from .sse import frame
+
+CONFIRMATIONS = (ConfirmationRequired, ConfirmationDecided)
+"""Events that are sent as on the other stream."""
+
+
+class BatchMetadata(TypedDict):
+    """How the answer came, and what a client may make of it."""
+
+    batch_mode: Literal[True]
+    fake_streaming_note: str
+
+
+BATCH: BatchMetadata = {
     "batch_mode": True,
     "fake_streaming_note": "Client should simulate word-by-word display",
 }
-"""``metadata`` of an answer that comes in one piece."""
-
-PASSED_ON = (ConfirmationRequired, ConfirmationDecided)
-"""As on the other stream."""
 
 
-def frame(number: int, event: str, data: JSONObject) -> bytes:
-    """One server-sent event."""
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, event.encode(), orjson.dumps(data))
+class ChunkEvent(TypedDict):
+    """A piece of the answer's text; the last one is finished and empty."""
+
+    content: str
+    session_id: str
+    finished: bool
+
+
+class MessageSource(TypedDict):
+    """Where a message comes from: the same in every message of a stream."""
+
+    session_id: str
+    model: str
+    metadata: BatchMetadata
+
+
+class ModelReply(TypedDict):
+    """A reply of the model, in the generic format."""
+
+    role: Literal["assistant"]
+    content: str | None
+    tool_calls: tuple[GenericToolCall, ...] | None
+    finish_reason: str | None
+    usage: TokenUsage | None
+
+
+class CallingMessage(ModelReply, MessageSource):
+    """A reply that calls tools, or what was said before an error."""
+
+    status: str | None
+    response: str
+    finished: Literal[False]
+    interrupted: NotRequired[bool]
+
+
+class ResultMessage(MessageSource):
+    """The result of a call."""
+
+    role: Literal["tool"]
+    content: str
+    tool_call_id: str | None
+    name: str | None
+    response: str
+    finished: Literal[False]
+
+
+class FinalMessage(ModelReply, MessageSource):
+    """The last message."""
+
+    response: str
+    finished: Literal[True]
+    tool_rounds_exhausted: NotRequired[bool]
 
 
 def failure(event: ErrorEvent, session_id: str) -> JSONObject:
-    """Data of an ``error``, which may be the first event that tells a new session's id."""
+    """Return the data of an ``error``, which may be the first event that names a new session."""
     return {**event.payload(), "details": {**event.details, "session_id": session_id}}
-
-
-def whole_answer(content: str, session_id: str, model: str) -> JSONObject:
-    """The answer in one piece."""
-    return {
-        "response": content,
-        "session_id": session_id,
-        "model": model,
-        "metadata": dict(BATCH),
-    }
 
 
 class Chunks:
@@ -62,7 +113,7 @@ class Chunks:
         self._complete = False
 
     def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
-        """The frames of a batch; nothing for what is no text."""
+        """Encode a batch; what is no text is left out."""
         return b"".join([self._encode(number, event) for number, event in batch])
 
     def _encode(self, number: int, event: Event) -> bytes:
@@ -80,29 +131,29 @@ class Chunks:
         return b""
 
     def _chunk(self, number: int, content: str, *, finished: bool) -> bytes:
-        data: JSONObject = {
+        chunk: ChunkEvent = {
             "content": content,
             "session_id": self._session_id,
             "finished": finished,
         }
-        return frame(number, "chunk", data)
+        return frame(number, "chunk", chunk)
 
 
 class Iterations:
     """Each message whole, in the order of the session: a reply with calls before they run.
 
-    The messages are what was stored; the events say when. Questions to a person are passed on.
+    The messages are those that were stored; the events say when. Confirmations are passed on.
     """
 
     def __init__(self, session_id: str, model: str, stored_messages: StoredMessages) -> None:
         self._session_id = session_id
-        self._of: JSONObject = {"session_id": session_id, "model": model, "metadata": dict(BATCH)}
+        self._source: MessageSource = {"session_id": session_id, "model": model, "metadata": BATCH}
         self._stored_messages = stored_messages
-        self._final: JSONObject | None = None
+        self._final: FinalMessage | None = None
         self._number = 0
 
     def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
-        """The frames of a batch; nothing for deltas and the work of agents."""
+        """Encode a batch; deltas and the work of agents are left out."""
         return b"".join([part for _, event in batch for part in self._encode(event)])
 
     def _encode(self, event: Event) -> list[bytes]:
@@ -113,7 +164,7 @@ class Iterations:
             case ToolContinuationStart():
                 parts = self._take(ToolMessage)
             case MessageComplete():
-                self._final = self._answer(event)
+                self._final = self._final_message(event)
             case Done() if self._final is not None:
                 parts = [self._frame("message", self._final)]
             case ErrorEvent():
@@ -121,44 +172,72 @@ class Iterations:
                 parts.append(self._frame(event.type, failure(event, self._session_id)))
             case _:
                 pass
-        if isinstance(event, PASSED_ON):
+        if isinstance(event, CONFIRMATIONS):
             parts.append(self._frame(event.type, event.payload()))
         return parts
 
     def _take(self, *roles: type[AssistantMessage] | type[ToolMessage]) -> list[bytes]:
-        """What was stored and is of these roles, up to the first that is not."""
+        """Encode the stored messages of these roles, up to the first of another role."""
         parts = []
         while self._stored_messages and isinstance(self._stored_messages[0], roles):
-            parts.append(self._message(self._stored_messages.popleft()))
+            message = self._stored_messages.popleft()
+            data: CallingMessage | ResultMessage = (
+                self._result(message)
+                if isinstance(message, ToolMessage)
+                else self._calling_message(message)
+            )
+            parts.append(self._frame("message", data))
         return parts
 
-    def _message(self, message: AssistantMessage | ToolMessage) -> bytes:
-        if isinstance(message, ToolMessage):
-            data = {**tool_message(message), "response": message.text}
-        else:
-            reply = LlmResponse.of(message)
-            status = reply.get_status_text()
-            data = {"role": "assistant", **reply.as_json(), "status": status}
-            data["response"] = status or ""
-            if message.interrupted:
-                data["interrupted"] = True
-        return self._frame("message", {**data, **self._of, "finished": False})
+    def _result(self, message: ToolMessage) -> ResultMessage:
+        return {
+            "role": "tool",
+            "content": message.text,
+            "tool_call_id": message.tool_call_id,
+            "name": message.tool_name,
+            "response": message.text,
+            **self._source,
+            "finished": False,
+        }
 
-    def _answer(self, event: MessageComplete) -> JSONObject:
-        """The last reply, both as a message and as the answer in one piece."""
+    def _calling_message(self, message: AssistantMessage) -> CallingMessage:
+        reply = LlmResponse.of(message)
+        status = reply.get_status_text()
+        data: CallingMessage = {
+            **_reply(reply),
+            "status": status,
+            "response": status or "",
+            **self._source,  # type: ignore[typeddict-item] # the key that is set below
+            "finished": False,
+        }
+        if message.interrupted:
+            data["interrupted"] = True
+        return data
+
+    def _final_message(self, event: MessageComplete) -> FinalMessage:
         self._stored_messages.clear()
         reply = LlmResponse.of(AssistantMessage.model_validate(event.message), event.finish_reason)
-        data: JSONObject = {
-            "role": "assistant",
-            **reply.as_json(),
+        data: FinalMessage = {
+            **_reply(reply),
             "response": reply.content or "",
-            **self._of,
+            **self._source,  # type: ignore[typeddict-item] # the key that is set below
             "finished": True,
         }
         if event.tool_rounds_exhausted:
             data["tool_rounds_exhausted"] = True
         return data
 
-    def _frame(self, event: str, data: JSONObject) -> bytes:
+    def _frame(self, event: str, data: Mapping[str, Any]) -> bytes:
         self._number += 1
         return frame(self._number, event, data)
+
+
+def _reply(reply: LlmResponse) -> ModelReply:
+    calls: Any = reply.to_chat_message_dict()
+    return {
+        "role": "assistant",
+        "content": reply.content,
+        "tool_calls": calls,
+        "finish_reason": reply.finish_reason,
+        "usage": reply.usage,
+    }

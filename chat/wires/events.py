@@ -1,7 +1,4 @@
-"""Server-sent events: one frame for each event of a turn (docs/reference/events.md).
-
-A frame is ``id:`` (grows within the stream), ``event:`` and one ``data:`` line of JSON.
-"""
+"""The events of a turn as they are, one frame each (docs/reference/events.md)."""
 
 from __future__ import annotations
 
@@ -9,15 +6,11 @@ import orjson
 
 from mochi_server.protocol.events import ContentDelta, Event, ThinkingDelta
 
-RETRY = b"retry: 3000\n\n"
-"""First thing on a stream: milliseconds after which a browser reconnects."""
-
-PING = b": ping\n\n"
-"""A comment, so that proxies and clients see that the stream lives."""
+from .sse import frame
 
 
 def encode(number: int, event: Event) -> bytes:
-    """One frame."""
+    """Encode one event; deltas, one for each token, without building their data first."""
     kind = type(event)
     if kind is ContentDelta:
         return b'id: %d\nevent: content_delta\ndata: {"content":%b,"role":"assistant"}\n\n' % (
@@ -29,15 +22,11 @@ def encode(number: int, event: Event) -> bytes:
             number,
             orjson.dumps(event.content),  # type: ignore[union-attr] # kind says so
         )
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (
-        number,
-        event.type.encode(),
-        orjson.dumps(event.payload()),
-    )
+    return frame(number, event.type, event.payload())
 
 
 def encode_all(batch: list[tuple[int, Event]]) -> bytes:
-    """The frames of a batch, in one piece."""
+    """Encode a batch in one piece."""
     if len(batch) == 1:
         return encode(*batch[0])
     return b"".join([encode(number, event) for number, event in batch])

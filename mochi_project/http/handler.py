@@ -27,7 +27,6 @@ from mochi_server.core.logs import request_id
 from mochi_server.errors import MochiError, RequestTimeout
 
 from ..django_private import run_middleware
-from ..responses import no_content
 from .bodies import RequestBodies, RequestBody
 from .errors import error_response, method_not_allowed
 from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send
@@ -189,8 +188,11 @@ def plain_http(get_response: GetResponse) -> GetResponse:
         request.method = method
         if isinstance(response, HttpResponseNotAllowed):
             response = _not_allowed(method, response)
-        if isinstance(response, HttpResponse) and response.status_code != HTTPStatus.NO_CONTENT:
-            response["Content-Length"] = str(len(response.content))
+        if isinstance(response, HttpResponse):
+            if response.status_code == HTTPStatus.NO_CONTENT:
+                del response["Content-Type"]
+            else:
+                response["Content-Length"] = str(len(response.content))
         return response
 
     return middleware
@@ -201,7 +203,7 @@ def _not_allowed(method: str, response: HttpResponseNotAllowed) -> HttpResponse:
     if "GET" in allowed:
         allowed.add("HEAD")
     if method == "OPTIONS":
-        answer = no_content()
-        answer["Allow"] = ", ".join(sorted(allowed))
-        return answer
+        return HttpResponse(
+            status=HTTPStatus.NO_CONTENT, headers={"Allow": ", ".join(sorted(allowed))}
+        )
     return method_not_allowed(method, allowed)

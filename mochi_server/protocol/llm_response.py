@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import orjson
+from typing_extensions import TypedDict
 
 from ..errors import JSONObject
 from .messages import AssistantMessage, ToolMessage
@@ -32,13 +33,20 @@ class GenericToolCall:
     id: str | None
     """Null in messages of old files."""
     function: GenericFunction
-    type: str = "function"
-    """Always this."""
+    type: Literal["function"] = "function"
 
     def as_json(self) -> JSONObject:
         """``{"id", "type", "function": {"name", "arguments"}}``."""
         function: JSONObject = {"name": self.function.name, "arguments": self.function.arguments}
         return {"id": self.id, "type": self.type, "function": function}
+
+
+class TokenUsage(TypedDict):
+    """Tokens of a reply; a count is null if nobody has counted."""
+
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    total_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +59,8 @@ class LlmResponse:
     """Null where it calls none."""
     finish_reason: str | None = None
     """``tool_calls``, ``stop``, …; null when unknown."""
-    usage: JSONObject | None = None
-    """``prompt_tokens``, ``completion_tokens``, ``total_tokens``; null if nobody has counted."""
+    usage: TokenUsage | None = None
+    """Null if nobody has counted."""
 
     @classmethod
     def of(cls, message: AssistantMessage, finish_reason: str | None = None) -> LlmResponse:
@@ -98,13 +106,13 @@ class LlmResponse:
 
     def as_json(self) -> JSONObject:
         """``{"content", "tool_calls", "finish_reason", "usage"}``."""
-        calls: Any = self.to_chat_message_dict()
-        return {
+        data: dict[str, Any] = {
             "content": self.content,
-            "tool_calls": calls,
+            "tool_calls": self.to_chat_message_dict(),
             "finish_reason": self.finish_reason,
             "usage": self.usage,
         }
+        return data
 
 
 def tool_message(message: ToolMessage) -> JSONObject:
@@ -131,7 +139,7 @@ def _object(arguments: object) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def _usage(message: AssistantMessage) -> JSONObject | None:
+def _usage(message: AssistantMessage) -> TokenUsage | None:
     prompt, generated = message.prompt_eval_count, message.eval_count
     if prompt is None and generated is None:
         return None

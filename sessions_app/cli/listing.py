@@ -13,7 +13,7 @@ from mochi_server.errors import JSONObject
 from mochi_server.sessions import JSONFileStorage, SessionFilter
 from mochi_server.sessions.manager import SessionManager
 
-from ..labels import ARCHIVED
+from ..schemas import ARCHIVED
 from .action import Action, Console, Options, add_json
 
 COLUMNS = ("ID", "CHANGED", "MESSAGES", "MODEL", "TITLE", "TAGS", "FLAGS")

@@ -144,6 +144,16 @@ async def test_every_answer_has_an_example_and_every_error_its_body(document):
                     assert example["summary"]
 
 
+async def test_every_example_fits_its_schema(document):
+    parts = {"components": document["components"]}
+    for _, operation in operations(document):
+        for answer in (operation.get("requestBody", {}), *operation["responses"].values()):
+            media = answer.get("content", {}).get("application/json", {})
+            values = [example["value"] for example in media.get("examples", {}).values()]
+            for value in [*values, *([media["example"]] if "example" in media else [])]:
+                jsonschema_rs.validator_for(media["schema"] | parts).validate(value)
+
+
 async def test_every_route_names_its_errors(document):
     for name, operation in operations(document):
         assert {"401", "403", "500"} <= set(operation["responses"]), name

@@ -6,8 +6,6 @@ import json
 
 import pytest
 
-from chat.schemas.dual_mode import CALL as SAID
-from chat.schemas.dual_mode import FINAL, RESULT
 from tests.docs.pages import REFERENCE, blocks
 from tests.support.sse import events, parse
 from tests.support.tools import write_tools
@@ -110,7 +108,8 @@ async def test_what_is_sent_has_the_shapes_that_are_told(service, route, error, 
         assert fits(event.data, schemas[event.event], document), json.dumps(event.data)
 
 
-def test_the_messages_of_the_reference_are_those_of_the_document():
+async def test_the_messages_of_the_reference_are_those_of_the_document(api):
+    _, examples = described(await read_document(api), "/chat/stream")
     shown = [block.text for block in blocks(REFERENCE / "http-api.md") if block.language == "json"]
     messages = [json.loads(text) for text in shown if '"finished"' in text]
-    assert messages == [SAID, RESULT, FINAL]
+    assert messages == [event.data for event in examples if event.event == "message"]
