@@ -1,4 +1,4 @@
-"""What is known about an agent."""
+"""The definition of an agent, made of what its folder has."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import JsonValue
 
 from ..tools.base import LoadedFolder, Problem, Tool
 from ..tools.folder.source import FunctionTool
+from .file_tools import make_file_tools
 from .folder import AgentFolder
-from .own_files import own_file_tools
 from .skill_file import SkillFile, SkillFileError
 
 AGENT_TOOL = "agent"
@@ -23,38 +23,38 @@ SOURCE_PREFIX = "agent:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDefinition:
-    """An agent as its folder has it now, usable or not."""
+    """An agent, usable or not."""
 
     name: str
-    """The folder's name."""
+    """Name of its folder."""
     path: Path
-    """The folder."""
+    """Its folder."""
     description: str = ""
-    """In one line; empty where ``SKILL.md`` cannot be read."""
+    """One line; empty if ``SKILL.md`` cannot be read."""
     system_prompt: str = ""
     model: str | None = None
-    """Null: that of the conversation which calls it."""
+    """Null for the model of the calling conversation."""
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    """Its own tools by name. Whoever holds them keeps them as they are, also over a reload."""
+    """Its own tools by name; they stay as they are after a reload, for calls that run."""
     agents: Sequence[str] = ()
     """Names of agents that it may call."""
     license: str | None = None
     compatibility: str | None = None
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
     allowed_tools: Sequence[str] | None = None
-    """As ``SKILL.md`` has them; null where it does not say."""
+    """Names of tools in ``SKILL.md``; null without the key."""
     error_message: str | None = None
     """Why it cannot be used: ``coder/SKILL.md:3: …``."""
     problems: Sequence[Problem] = ()
-    """All that is wrong, also what leaves it usable."""
+    """All problems, also those with which it can be used."""
 
     @property
     def valid(self) -> bool:
-        """Whether it can be used."""
+        """Whether the agent can be used."""
         return self.error_message is None
 
 
-def assemble(
+def define_agent(
     folder: AgentFolder,
     skill: SkillFile | SkillFileError | None,
     loaded: LoadedFolder | None,
@@ -63,23 +63,23 @@ def assemble(
     names: Collection[str],
     default_timeout: float | None,
 ) -> AgentDefinition:
-    """The agent as it is now, with everything that is wrong about it.
+    """Make the definition of an agent, with all its problems.
 
     Args:
         folder: Its folder.
         skill: Its ``SKILL.md``, or why that cannot be read.
-        loaded: Its tools, where it has Python files that could be loaded.
+        loaded: Its tools, if it has Python files that could be loaded.
         scripts: Its programs that none of its tools can run.
-        names: Of all agents.
+        names: Names of all agents.
         default_timeout: Seconds for a tool that names no time of its own.
     """
     if not isinstance(skill, SkillFile):
         return _broken(folder, skill)
-    draft = _Draft(folder, skill)
-    draft.check_skill_file()
-    tools = draft.tools(loaded, default_timeout)
-    draft.check_scripts(scripts)
-    draft.check_agents(names)
+    builder = _AgentBuilder(folder, skill)
+    builder.check_skill_file()
+    tools = builder.tools(loaded, default_timeout)
+    builder.check_scripts(scripts)
+    builder.check_agents(names)
     return AgentDefinition(
         name=folder.name,
         path=folder.path,
@@ -92,13 +92,13 @@ def assemble(
         compatibility=skill.compatibility,
         metadata=skill.metadata,
         allowed_tools=skill.allowed_tools,
-        error_message=_message(folder, draft.fatal),
-        problems=[*draft.fatal, *draft.others],
+        error_message=_message(folder, builder.fatal),
+        problems=[*builder.fatal, *builder.others],
     )
 
 
 def _broken(folder: AgentFolder, error: SkillFileError | None) -> AgentDefinition:
-    """An agent without a ``SKILL.md`` that can be read."""
+    """Define an agent whose ``SKILL.md`` cannot be read."""
     if error is None:
         reason = "SKILL.md is missing, which says what the agent is for"
         problem = Problem(file=str(folder.path), line=None, reason=reason)
@@ -113,38 +113,38 @@ def _broken(folder: AgentFolder, error: SkillFileError | None) -> AgentDefinitio
     )
 
 
-class _Draft:
-    """An agent whose ``SKILL.md`` is read, while its tools are looked at."""
+class _AgentBuilder:
+    """Collects the tools and the problems of an agent whose ``SKILL.md`` was read."""
 
     def __init__(self, folder: AgentFolder, skill: SkillFile) -> None:
         self.folder = folder
         self.skill = skill
         self.source = SOURCE_PREFIX + folder.name
         self.fatal: list[Problem] = []
-        """Why it cannot be used."""
+        """Problems with which the agent cannot be used."""
         self.others: list[Problem] = []
 
     def check_skill_file(self) -> None:
-        """Note what the public format forbids and nothing here depends on."""
+        """Note what the public format forbids and this server allows."""
         for line, reason in self.skill.warnings:
             self._problem(reason, line)
 
     def check_scripts(self, scripts: Sequence[str]) -> None:
-        """Note programs that nothing here can run."""
+        """Note programs that the agent cannot run."""
         if scripts:
-            shown = ", ".join(scripts[:MOST_REASONS])
-            more = len(scripts) - MOST_REASONS
+            shown = ", ".join(scripts[:MAX_REASONS])
+            more = len(scripts) - MAX_REASONS
             names = f"{shown} and {more} more" if more > 0 else shown
             reason = f"nothing here can run its scripts ({names}); the agent can only read them"
             self.others.append(Problem(file=str(self.folder.path), line=None, reason=reason))
 
     def tools(self, loaded: LoadedFolder | None, default_timeout: float | None) -> dict[str, Tool]:
-        """What it may call, by name."""
+        """Return the agent's own tools by name."""
         own: dict[str, Tool] = {}
         if self.folder.code is not None:
             own = self._allowed(self._functions(loaded, default_timeout))
         if self.folder.code is None or self.folder.has_files:
-            for tool in own_file_tools(self.folder.path, source=self.source):
+            for tool in make_file_tools(self.folder.path, source=self.source):
                 own.setdefault(tool.name, tool)
         return own
 
@@ -155,36 +155,36 @@ class _Draft:
             reason = self.folder.missing_file() or "its tools were not loaded"
             self.fatal.append(Problem(file=str(self.folder.path), line=None, reason=reason))
             return {}
-        found = loaded.description
-        if not found.tools:
-            self.fatal += [replace(each, severity="warning") for each in found.problems] or [
-                Problem(file=found.folder, line=None, reason="no tool is exported in __all__")
+        description = loaded.description
+        if not description.tools:
+            self.fatal += [replace(each, severity="warning") for each in description.problems] or [
+                Problem(file=description.folder, line=None, reason="no tool is exported in __all__")
             ]
             return {}
-        self.others += found.problems
+        self.others += description.problems
         return {
             each.name: FunctionTool(
                 each, loaded, source=self.source, default_timeout=default_timeout
             )
-            for each in found.tools
+            for each in description.tools
         }
 
     def _allowed(self, tools: dict[str, Tool]) -> dict[str, Tool]:
-        """Those that ``allowed-tools`` names, where it is there."""
-        wanted = self.skill.allowed_tools
-        if wanted is None or not tools:
+        """Keep the tools that ``allowed-tools`` names, if the key is there."""
+        allowed = self.skill.allowed_tools
+        if allowed is None or not tools:
             return tools
-        kept = {name: tool for name, tool in tools.items() if name in wanted}
+        kept = {name: tool for name, tool in tools.items() if name in allowed}
         line = self.skill.allowed_tools_line
         if not kept:
             self._problem("allowed-tools names none of the agent's tools", line, fatal=True)
-        for name in wanted:
+        for name in allowed:
             if name not in tools:
                 self._problem(f"allowed-tools names {name!r}, which is no tool of it", line)
         return kept
 
     def check_agents(self, names: Collection[str]) -> None:
-        """Note agents that are not there."""
+        """Note agents that do not exist."""
         line = self.skill.agents_line
         for name in self.skill.agents:
             if name not in names:
@@ -195,21 +195,21 @@ class _Draft:
         (self.fatal if fatal else self.others).append(problem)
 
 
-MOST_REASONS = 3
+MAX_REASONS = 3
 
 
 def _message(folder: AgentFolder, fatal: list[Problem]) -> str | None:
-    """``coder/coder.py:3: …; …``; null where nothing is fatal."""
+    """Return ``coder/coder.py:3: …; …``; None if nothing is fatal."""
     if not fatal:
         return None
-    reasons = list(_reasons(folder, fatal[:MOST_REASONS]))
-    if len(fatal) > MOST_REASONS:
-        reasons.append(f"and {len(fatal) - MOST_REASONS} more")
+    reasons = list(_reasons(folder, fatal[:MAX_REASONS]))
+    if len(fatal) > MAX_REASONS:
+        reasons.append(f"and {len(fatal) - MAX_REASONS} more")
     return "; ".join(reasons)
 
 
 def _reasons(folder: AgentFolder, problems: list[Problem]) -> Iterator[str]:
-    """With paths relative to the folder of all agents."""
+    """Yield the reasons, with paths relative to the folder of all agents."""
     for problem in problems:
         place = problem.file
         for root in (folder.path, folder.path.resolve()):

@@ -1,4 +1,4 @@
-"""Finds the agents in a folder, and notices what changes there."""
+"""Finds the agents in a folder, and loads again what has changed there."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, ToolLoader
 from ..tools.folder.keeper import FolderKeeper
 from ..tools.folder.snapshot import Look
-from .definition import AgentDefinition, assemble
-from .folder import TAKEN, AgentFolder, AgentsLook, Facts, look_at_agents
-from .own_files import scripts_of
+from .definition import AgentDefinition, define_agent
+from .file_tools import find_scripts
+from .folder import RESERVED_NAMES, AgentFolder, AgentsSnapshot, FileVersion, take_snapshot
 from .skill_file import SkillFile, SkillFileError, read_skill_file
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Agent:
-    """What is known about one agent, and what that was read from."""
+    """One agent, as far as its files were read."""
 
     folder: AgentFolder
     skill: SkillFile | SkillFileError | None
@@ -33,16 +33,16 @@ class _Agent:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
-    """What one load found."""
+class _LoadedAgents:
+    """The result of one load."""
 
-    look: AgentsLook | None = None
+    snapshot: AgentsSnapshot | None = None
     agents: Mapping[str, _Agent] = field(default_factory=dict)
     definitions: Mapping[str, AgentDefinition] = field(default_factory=dict)
 
     @property
     def passing(self) -> bool:
-        """Whether tools could not be loaded for a reason that is none of theirs."""
+        """Whether tools could not be loaded for a reason that may pass."""
         return any(
             agent.loaded is not None and agent.loaded.description.passing
             for agent in self.agents.values()
@@ -50,10 +50,10 @@ class _State:
 
 
 class AgentDiscoveryService:
-    """The agents of one folder, usable or not; docs/reference/agents.md says what they may be.
+    """The agents of one folder, usable or not (docs/reference/agents.md).
 
-    Nothing is read before the first question. Each question looks at the files first; only what has
-    changed since is read and loaded again, and all of it by one call of the loader.
+    Nothing is read before the first question. Each question checks the files first; only what has
+    changed is read and loaded again, and all of it by one call of the loader.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class AgentDiscoveryService:
         stamp: Path | None = None,
         quiet: bool = False,
     ) -> None:
-        """Say where the agents are.
+        """Keep the parts.
 
         Args:
-            agents_path: Their folder; it need not be there.
+            agents_path: Folder of the agents; it need not exist.
             loader: Loads their tools.
             default_timeout: Seconds for a tool that names no time of its own.
-            agent_chats_path: A folder that is no agent, wherever it lies.
+            agent_chats_path: A folder that is no agent, even among them.
             stamp: A file whose change means: load everything again.
-            quiet: Log neither agents nor problems, for callers who show them.
+            quiet: Whether to log neither agents nor problems, for callers who show them.
         """
         self.path = agents_path
         self._loader = loader
@@ -84,23 +84,26 @@ class AgentDiscoveryService:
         self._quiet = quiet
         self._keeper = FolderKeeper()
         self._loads = ReloadOnChange(
-            str(agents_path), snapshot=self._look, load=self._load, is_current=self._is_current
+            str(agents_path),
+            snapshot=self._take_snapshot,
+            load=self._load,
+            is_current=self._is_current,
         )
-        self._now = _State()
+        self._loaded = _LoadedAgents()
 
     async def agents(self) -> Mapping[str, AgentDefinition]:
-        """All of them by name, as they are now, invalid ones too.
+        """Return all agents by name, invalid ones too.
 
-        Where a change takes long to load, as they were before; then a problem says so.
+        While a change takes long to load, these are the agents before it, and a problem says so.
         """
         await self._loads.refresh()
-        return self._now.definitions
+        return self._loaded.definitions
 
     async def get(self, name: str) -> AgentDefinition:
-        """One of them, which can be used.
+        """Return an agent that can be used.
 
         Raises:
-            AgentNotFound: there is none of this name.
+            AgentNotFound: there is no agent of this name.
             AgentInvalid: it cannot be used.
         """
         definition = (await self.agents()).get(name)
@@ -114,70 +117,72 @@ class AgentDiscoveryService:
         return definition
 
     def problems(self) -> Sequence[Problem]:
-        """All that is wrong with agents, as ``agents()`` found it last."""
-        problems = [problem for each in self._now.definitions.values() for problem in each.problems]
+        """Return all that was wrong with agents in the last call of ``agents()``."""
+        problems = [
+            problem for each in self._loaded.definitions.values() for problem in each.problems
+        ]
         if self._loads.late:
             problems.insert(0, self._problem(LATE))
-        if self._now.look is not None and self._now.look.error is not None:
-            problems.insert(0, self._problem(self._now.look.error))
+        if self._loaded.snapshot is not None and self._loaded.snapshot.error is not None:
+            problems.insert(0, self._problem(self._loaded.snapshot.error))
         return problems
 
     def _problem(self, reason: str) -> Problem:
         return Problem(file=str(self.path), line=None, reason=reason)
 
     async def reload(self) -> None:
-        """Load everything again, changed or not; whatever runs goes on with what it has."""
+        """Load everything again, changed or not; running calls keep the tools that they have."""
         await self._loads.refresh(anew=True)
 
     async def aclose(self) -> None:
-        """Close the tools of all agents, held or not; may be called again."""
+        """Close the tools of all agents, in use or not; may be called again."""
         await self._loads.aclose()
         await self._keeper.aclose()
 
-    def _look(self) -> AgentsLook:
-        return look_at_agents(self.path, agent_chats=self._chats, stamp=self._stamp)
+    def _take_snapshot(self) -> AgentsSnapshot:
+        return take_snapshot(self.path, agent_chats=self._chats, stamp=self._stamp)
 
-    def _is_current(self, look: AgentsLook) -> bool:
-        return self._now.look == look and not self._now.passing
+    def _is_current(self, snapshot: AgentsSnapshot) -> bool:
+        return self._loaded.snapshot == snapshot and not self._loaded.passing
 
-    async def _load(self, look: AgentsLook, anew: bool) -> bool:  # noqa: FBT001 - a callback
-        before = self._now
-        anew = anew or before.look is None or before.look.stamp != look.stamp
+    async def _load(self, snapshot: AgentsSnapshot, anew: bool) -> bool:  # noqa: FBT001 - a callback
+        before = self._loaded
+        anew = anew or before.snapshot is None or before.snapshot.stamp != snapshot.stamp
         known = {} if anew else before.agents
-        skills = await in_thread(_skills, look.agents, known)
-        scripts = await in_thread(_scripts, look.agents)
-        loaded = await self._code(look.agents, known)
+        skills = await in_thread(_skills, snapshot.agents, known)
+        scripts = await in_thread(_scripts, snapshot.agents)
+        loaded = await self._code(snapshot.agents, known)
         agents = {
             each.name: _Agent(each, skills[each.name], loaded.get(each.name), scripts[each.name])
-            for each in look.agents
+            for each in snapshot.agents
         }
         definitions = self._define(agents)
-        self._now = _State(look, agents, definitions)
+        self._loaded = _LoadedAgents(snapshot, agents, definitions)
         if not self._quiet:
-            _tell(definitions, before.definitions)
+            _log_changes(definitions, before.definitions)
         return anew
 
     async def _code(
         self, folders: Sequence[AgentFolder], known: Mapping[str, _Agent]
     ) -> dict[str, LoadedFolder]:
-        """The tools of each agent that has Python files, old ones where nothing has changed."""
+        """Return the tools of each agent with Python files; keep those that have not changed."""
         kept: dict[str, LoadedFolder] = {}
-        wanted: list[AgentFolder] = []
+        changed: list[AgentFolder] = []
         for folder in folders:
             loaded = _unchanged_code(folder, known.get(folder.name))
             if loaded is not None:
                 kept[folder.name] = loaded
             elif folder.code is not None and folder.missing_file() is None:
-                wanted.append(folder)
-        if wanted:
-            found = await self._loader.load([folder.spec for folder in wanted])
-            for folder, loaded in zip(wanted, found, strict=True):
+                changed.append(folder)
+        if changed:
+            reloaded = await self._loader.load([folder.spec for folder in changed])
+            for folder, loaded in zip(changed, reloaded, strict=True):
                 kept[folder.name] = self._keeper.keep(loaded)
         return kept
 
     def _define(self, agents: Mapping[str, _Agent]) -> dict[str, AgentDefinition]:
         return {
-            name: assemble(
+            name: define_agent(
                 agent.folder,
                 agent.skill,
                 agent.loaded,
@@ -192,14 +197,14 @@ class AgentDiscoveryService:
 def _skills(
     folders: Sequence[AgentFolder], known: Mapping[str, _Agent]
 ) -> dict[str, SkillFile | SkillFileError | None]:
-    """What each ``SKILL.md`` says, or why it cannot be read; blocks."""
+    """Read each ``SKILL.md`` that has changed, or why it cannot be read; blocks."""
     return {folder.name: _skill(folder, known.get(folder.name)) for folder in folders}
 
 
 def _skill(folder: AgentFolder, known: _Agent | None) -> SkillFile | SkillFileError | None:
     if folder.skill_file is None:
         return None
-    if folder.name in TAKEN:
+    if folder.name in RESERVED_NAMES:
         reason = f"{folder.name!r} is a name that the server uses itself; rename the folder"
         return SkillFileError(reason, 1)
     if known is not None and _skill_key(known.folder) == _skill_key(folder):
@@ -211,14 +216,14 @@ def _skill(folder: AgentFolder, known: _Agent | None) -> SkillFile | SkillFileEr
 
 
 def _scripts(folders: Sequence[AgentFolder]) -> dict[str, tuple[str, ...]]:
-    """The scripts of each agent that has no Python of its own to run them; blocks."""
+    """Find the scripts of each agent without Python files of its own; blocks."""
     return {
-        folder.name: scripts_of(folder.path) if folder.code is None else () for folder in folders
+        folder.name: find_scripts(folder.path) if folder.code is None else () for folder in folders
     }
 
 
-def _skill_key(folder: AgentFolder) -> tuple[Path | None, Facts | None]:
-    return folder.skill_file, folder.skill_facts
+def _skill_key(folder: AgentFolder) -> tuple[Path | None, FileVersion | None]:
+    return folder.skill_file, folder.skill_version
 
 
 def _unchanged_code(folder: AgentFolder, known: _Agent | None) -> LoadedFolder | None:
@@ -232,10 +237,10 @@ def _code_key(folder: AgentFolder) -> tuple[Path, bool, Look | None]:
     return folder.path, folder.has_tools, folder.code
 
 
-def _tell(new: Mapping[str, AgentDefinition], old: Mapping[str, AgentDefinition]) -> None:
-    told = {problem for each in old.values() for problem in each.problems}
+def _log_changes(new: Mapping[str, AgentDefinition], old: Mapping[str, AgentDefinition]) -> None:
+    logged = {problem for each in old.values() for problem in each.problems}
     for problem in (problem for each in new.values() for problem in each.problems):
-        if problem not in told:
+        if problem not in logged:
             logger.log(logging.INFO if problem.is_hint else logging.WARNING, "%s", problem)
     usable = sum(each.valid for each in new.values())
     logger.info("Found %d agents, %d of them usable", len(new), usable)

@@ -1,6 +1,6 @@
-"""What an agent does when it is called: plan without tools, then work with them.
+"""Runs agents: each plans without tools, then works with them (docs/explanation/agents.md).
 
-Docs: docs/explanation/agents.md. It is the same engine as the chat's, over the agent's own session.
+It is the engine of the chat, over the agent's own session.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .definition import AGENT_TOOL, AgentDefinition
 from .prompt_loader import PromptLoader
 
 AGENT_KEY = "agent_name"
-"""In an agent session's metadata: whose it is."""
+"""Key in the metadata of an agent's session: the agent's name."""
 
 
 class AgentExecutionService:
@@ -160,10 +160,10 @@ class AgentExecutionService:
 
 
 def check_owner(session: ChatSession, definition: AgentDefinition) -> None:
-    """Refuse another agent's session.
+    """Refuse the session of another agent.
 
     Raises:
-        ToolFailed: it is one.
+        ToolFailed: it belongs to another one.
     """
     owner = (session.metadata.model_extra or {}).get(AGENT_KEY)
     if owner is not None and owner != definition.name:
@@ -172,19 +172,19 @@ def check_owner(session: ChatSession, definition: AgentDefinition) -> None:
 
 SILENT = "(The agent said nothing.)"
 SHORTEST_PART = 100
-"""Characters of a message that are always kept."""
+"""Characters of a part that are always kept."""
 
 
-def transcript(session_id: str, messages: Iterable[JSONObject], most: int) -> str:
-    """``Session ID: …``, then messages, calls and results.
+def _transcript(session_id: str, messages: Iterable[JSONObject], most: int) -> str:
+    """Return ``Session ID: …``, then messages, calls and results, for the calling model.
 
-    Where that is too long, the longest parts are shortened; the last one, which is the answer, has
-    half of the room if it needs it.
+    If that is too long, the longest parts are shortened; the last one, the answer, may have half of
+    the room.
 
     Args:
-        session_id: Of the agent's session.
-        messages: As they are stored.
-        most: Characters that it should have at most.
+        session_id: Id of the agent's session.
+        messages: Stored messages.
+        most: Most characters of the text.
     """
     head = f"Session ID: {session_id}"
     parts = [part for message in messages for part in _lines(message)] or [SILENT]
@@ -213,7 +213,7 @@ def _lines(message: JSONObject) -> Iterator[str]:
 
 @dataclass(slots=True, kw_only=True)
 class AgentRun:
-    """An agent that is allowed to work: its session is claimed, its instruction stored."""
+    """An agent at work: its session is claimed, its instruction stored."""
 
     name: str
     call_id: str
@@ -224,15 +224,15 @@ class AgentRun:
     execution: str
     max_rounds: int
     begin: int
-    """Messages in the session before the agent says anything."""
+    """Number of messages in the session before the agent's first."""
     longest_output: int
-    """Characters that a calling model is given at most."""
+    """Most characters of the output for the calling model."""
 
     async def events(self, instruction: str) -> AsyncGenerator[Event | ToolOutput, None]:
-        """Start, plan, work, complete; the output for the calling model last.
+        """Yield the events of the agent and, last, its output for the calling model.
 
         Raises:
-            ToolFailed: it could not go on; told by ``agent_complete`` as well.
+            ToolFailed: it could not go on; ``agent_complete`` says so too.
         """
         yield AgentStart(
             agent_name=self.name,
@@ -276,7 +276,7 @@ class AgentRun:
                 async for delta in deltas:
                     yield delta
             if reply.calls and not last:
-                _identify(reply)
+                _renew_agent_call_ids(reply)
                 async with aclosing(self.conversation.run_calls(reply, self.calls)) as batches:
                     async for events in batches:
                         for event in events:
@@ -287,7 +287,7 @@ class AgentRun:
                 return
 
     def _extras(self, prompt: str, *, tools: bool = False) -> RequestExtras:
-        """What is sent and never stored; as the user's, since templates know that everywhere."""
+        """Return the phase's prompt, as a user's message: every chat template knows that role."""
         schemas = self.calls.schemas() if tools else ()
         return RequestExtras(tools=schemas, messages=[{"role": "user", "content": prompt}])
 
@@ -301,12 +301,12 @@ class AgentRun:
                         yield kind(delta.content, self.name, self.call_id)
 
     async def _keep(self, reply: Reply) -> None:
-        """Store a reply without its calls: none were offered, or there is no round left."""
+        """Store a reply without its calls: no tools were offered, or no round is left."""
         reply.calls.clear()
         if not reply.is_empty:
             await self.conversation.finish(reply)
 
-    async def _output(self, extras: str = "") -> str:
+    async def _output(self, text_before: str = "") -> str:
         """What is handed back, with room for something that is said before it."""
         conversation = self.conversation
         since: list[JSONObject] = []
@@ -314,14 +314,14 @@ class AgentRun:
             session = await conversation.sessions.get(conversation.session_id)
             count = max(len(session.messages) - self.begin, 0)
             since = list(objects(islice(session.tail(), count)))
-        most = self.longest_output - len(extras) - 1
-        return transcript(conversation.session_id, reversed(since), most)
+        most = self.longest_output - len(text_before) - 1
+        return _transcript(conversation.session_id, reversed(since), most)
 
 
-def _identify(reply: Reply) -> None:
-    """Give the calls of further agents ids of ours, which name their runs in the whole turn.
+def _renew_agent_call_ids(reply: Reply) -> None:
+    """Give calls of further agents new ids, which identify their runs in the whole turn.
 
-    Some models count their calls, so the calls of agents that work side by side have the same ids.
+    Some models count their calls, so agents that work side by side would have the same ids.
     """
     reply.calls = [
         call.model_copy(update={"id": new_call_id()}) if call.name == AGENT_TOOL else call

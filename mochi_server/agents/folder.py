@@ -1,4 +1,4 @@
-"""What lies in the folder of the agents, without running or reading any of it."""
+"""Snapshots of the folder of agents, taken without reading or running its files."""
 
 from __future__ import annotations
 
@@ -6,68 +6,67 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ..tools.base import TAKEN_IN_TURNS, FolderSpec
 from ..tools.folder.snapshot import Look, look_at
-from .own_files import is_hidden
+from .file_tools import is_hidden
 from .skill_file import SKILL_FILES
 
 RELOAD_STAMP = "reload-agents"
 """The stamp's name below ``MochiServerSettings.state_path``."""
 
 AGENT_CHATS = "agent_chats"
-TAKEN = frozenset({"chats", "reload"})
-"""``/agents/chats`` and ``/agents/reload`` are no agents."""
+RESERVED_NAMES = frozenset({"chats", "reload"})
+"""Names of agents that would hide ``/agents/chats`` and ``/agents/reload``."""
 TOOLS = "tools"
 INIT = "__init__.py"
 README = "readme.md"
-"""In small letters; it is for people, and gives an agent with tools no more of them."""
+"""In small letters. It is for people: an agent with tools gets no file tools for it."""
 
-MOST_AGENTS = 1_000
-MOST_ENTRIES = 10_000
-"""Entries directly below one agent's folder that are looked at."""
+MAX_AGENTS = 1_000
+MAX_ENTRIES = 10_000
+"""Entries of one agent's folder that are read."""
 
-Facts = tuple[int, int, int]
-"""Time, size and inode; a file has changed when one of them has."""
+FileVersion = tuple[int, int, int]
+"""Time, size and inode; a changed file differs in one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFolder:
-    """An agent's folder at one moment; two are equal when nothing has changed that matters."""
+    """An agent's folder at one moment; equal to a later one if nothing has changed that matters."""
 
     path: Path
     skill_file: Path | None
-    """Null: there is none."""
-    skill_facts: Facts | None
+    skill_version: FileVersion | None
     modules: tuple[str, ...]
     """Python files directly in the folder."""
     has_tools: bool
-    """Whether a ``tools`` folder with Python files is there, which then counts alone."""
+    """Whether there is a ``tools`` folder with Python files, which then is the only code."""
     has_files: bool
-    """Whether other files are there, for the agent to read."""
+    """Whether there are other files for the agent to read."""
     code: Look | None
-    """Of the Python files that are imported; null where there are none."""
+    """Snapshot of the Python files that are imported; null if there are none."""
 
     @property
     def name(self) -> str:
-        """The agent's name."""
         return self.path.name
 
     @property
     def is_agent(self) -> bool:
-        """Whether this is meant as an agent: other folders may lie beside them."""
+        """Whether this is an agent; other folders may lie beside agents."""
         return self.skill_file is not None or self.code is not None
 
     @property
     def spec(self) -> FolderSpec:
-        """What is loaded for its tools."""
+        """The folder to load for its tools."""
         if self.has_tools:
             return FolderSpec(path=self.path / TOOLS, taken=TAKEN_IN_TURNS)
         return FolderSpec(path=self.path, subfolders=False, taken=TAKEN_IN_TURNS)
 
     def missing_file(self) -> str | None:
-        """Why its Python files cannot be its tools; null where all are there that must be."""
+        """Return why its Python files cannot be its tools; None if no file is missing."""
         if self.code is None or self.has_tools:
             return None
         names = dict.fromkeys([f"{self.name}.py", f"{self.name.replace('-', '_')}.py"])
@@ -79,36 +78,35 @@ class AgentFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentsLook:
+class AgentsSnapshot:
     """The folder of all agents at one moment."""
 
     agents: tuple[AgentFolder, ...]
-    """By name."""
-    stamp: Facts | None
+    stamp: FileVersion | None
     error: str | None = None
-    """Why the folder cannot be looked at, though it is there, or not at all of it."""
+    """Why the folder, or a part of it, cannot be read."""
 
 
-def look_at_agents(
+def take_snapshot(
     folder: Path, *, agent_chats: Path | None = None, stamp: Path | None = None
-) -> AgentsLook:
-    """Look at every agent's folder, and at the stamp; blocks.
+) -> AgentsSnapshot:
+    """Take a snapshot of every agent's folder and of the reload stamp; blocks.
 
-    Folders whose name begins with ``_`` or ``.`` are skipped, as is the one of the agents' chats.
+    Folders whose name begins with ``_`` or ``.`` are skipped, and that of the agents' chats.
     """
-    facts = _facts(stamp) if stamp is not None else None
+    facts = _version(stamp) if stamp is not None else None
     try:
         names = sorted(_names(folder))
     except FileNotFoundError:
-        return AgentsLook((), facts)
+        return AgentsSnapshot((), facts)
     except OSError as error:
-        return AgentsLook((), facts, f"cannot be read: {error.strerror}")
+        return AgentsSnapshot((), facts, f"cannot be read: {error.strerror}")
     left_out = None
-    if len(names) > MOST_AGENTS:
-        names = names[:MOST_AGENTS]
-        left_out = f"has more than {MOST_AGENTS:,} folders; those after {names[-1]!r} are left out"
-    found = (look_at_agent(folder / name) for name in names if folder / name != agent_chats)
-    return AgentsLook(tuple(each for each in found if each.is_agent), facts, left_out)
+    if len(names) > MAX_AGENTS:
+        names = names[:MAX_AGENTS]
+        left_out = f"has more than {MAX_AGENTS:,} folders; those after {names[-1]!r} are left out"
+    folders = (_agent_folder(folder / name) for name in names if folder / name != agent_chats)
+    return AgentsSnapshot(tuple(each for each in folders if each.is_agent), facts, left_out)
 
 
 def _names(folder: Path) -> Iterator[str]:
@@ -122,8 +120,7 @@ def _names(folder: Path) -> Iterator[str]:
                         yield entry.name
 
 
-def look_at_agent(path: Path) -> AgentFolder:
-    """Look at one; blocks."""
+def _agent_folder(path: Path) -> AgentFolder:
     entries = _entries(path)
     modules = tuple(sorted(name for name in entries if name.endswith(".py")))
     skill_file = next((path / name for name in SKILL_FILES if name in entries), None)
@@ -133,7 +130,7 @@ def look_at_agent(path: Path) -> AgentFolder:
     return AgentFolder(
         path=path,
         skill_file=skill_file,
-        skill_facts=_facts(skill_file) if skill_file else None,
+        skill_version=_version(skill_file) if skill_file else None,
         modules=modules,
         has_tools=has_tools,
         has_files=any(_is_own_file(path, entry, has_tools=has_tools) for entry in entries.values()),
@@ -142,7 +139,7 @@ def look_at_agent(path: Path) -> AgentFolder:
 
 
 def _is_own_file(path: Path, entry: os.DirEntry[str], *, has_tools: bool) -> bool:
-    """Whether it is something for the agent to read: neither its prompt, its code nor a README."""
+    """Return whether the agent may want to read it: no prompt, no code, no README."""
     name = entry.name
     if is_hidden(name) or name in SKILL_FILES or name.endswith(".py"):
         return False
@@ -156,16 +153,14 @@ def _is_own_file(path: Path, entry: os.DirEntry[str], *, has_tools: bool) -> boo
 
 
 def _entries(path: Path) -> dict[str, os.DirEntry[str]]:
-    found: dict[str, os.DirEntry[str]] = {}
+    by_name: dict[str, os.DirEntry[str]] = {}
     with contextlib.suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
-            found[entry.name] = entry
-            if len(found) == MOST_ENTRIES:
-                break
-    return found
+        for entry in islice(entries, MAX_ENTRIES):
+            by_name[entry.name] = entry
+    return by_name
 
 
-def _facts(path: Path) -> Facts | None:
+def _version(path: Path) -> FileVersion | None:
     with contextlib.suppress(OSError):
         status = path.lstat()
         return (status.st_mtime_ns, status.st_size, status.st_ino)

@@ -12,33 +12,33 @@ from ..tools.base import Tool
 
 logger = logging.getLogger(__name__)
 
-LARGEST_FILE = 100_000
+MAX_FILE_BYTES = 100_000
 """Bytes of a prompt."""
 
 TOOLS = "{tools}"
-"""Stands in a prompt for the list of the agent's tools."""
+"""Placeholder in a prompt for the list of the agent's tools."""
 
 _BUILT_IN = Path(__file__).parent / "prompts"
 _Facts = tuple[int, int, int]
 
 
 class PromptLoader:
-    """The two prompts: of files in the data folder, ours where there are none.
+    """The two prompts, from files in the data folder, or the built-in ones.
 
-    A file is read again when it has changed. One that cannot be used is told in the log once.
+    A file is read again when it has changed. One that cannot be used is logged once.
     """
 
     def __init__(self, planning: Path, execution: Path) -> None:
-        """The paths are absolute; neither file need be there."""
+        """Keep two absolute paths; neither file need exist."""
         self._planning = _PromptFile(planning, "planning.md")
         self._execution = _PromptFile(execution, "execution.md")
 
     def planning(self, tools: Sequence[Tool] = ()) -> str:
-        """What an agent is told when it is to plan; ``tools`` are those that it will have."""
+        """Return the prompt for planning; ``tools`` are those that the agent will have."""
         return self._planning.text().replace(TOOLS, listed(tools))
 
     def execution(self, tools: Sequence[Tool] = ()) -> str:
-        """What it is told in each round of its work."""
+        """Return the prompt for each round of work."""
         return self._execution.text().replace(TOOLS, listed(tools))
 
 
@@ -50,7 +50,7 @@ class _PromptFile:
         self._text = ""
 
     def text(self) -> str:
-        """As the file is now. One look at a small file: not worth a thread."""
+        """Return the text of the file as it is now; reading a small file is not worth a thread."""
         facts = _facts(self._path)
         if facts is None:
             self._facts = None
@@ -61,16 +61,16 @@ class _PromptFile:
         return self._text
 
     def _read(self) -> str:
-        """Its text; empty, and told, where it cannot be used."""
+        """Read the text; log why and return none if it cannot be used."""
         try:
-            content, _ = read_plain(self._path, LARGEST_FILE + 1)
+            content, _ = read_plain(self._path, MAX_FILE_BYTES + 1)
             text = content.decode("utf-8-sig").strip()
         except OSError as error:
             return self._refuse(error.strerror or str(error))
         except UnicodeDecodeError:
             return self._refuse("it is not UTF-8 text")
-        if len(content) > LARGEST_FILE:
-            return self._refuse(f"it is larger than {LARGEST_FILE:,} bytes")
+        if len(content) > MAX_FILE_BYTES:
+            return self._refuse(f"it is larger than {MAX_FILE_BYTES:,} bytes")
         return text or self._refuse("it is empty")
 
     def _refuse(self, reason: str) -> str:
@@ -80,7 +80,6 @@ class _PromptFile:
 
 
 def _facts(path: Path) -> _Facts | None:
-    """Null where nothing is, or nothing that we may look at."""
     try:
         status = path.lstat()
     except OSError:
@@ -90,12 +89,12 @@ def _facts(path: Path) -> _Facts | None:
 
 @cache
 def built_in(name: str) -> str:
-    """A prompt of this package."""
+    """Return a prompt of this package."""
     return (_BUILT_IN / name).read_text("utf-8").strip()
 
 
 def listed(tools: Sequence[Tool]) -> str:
-    """``- name: what it does``, one line each."""
+    """Return a line ``- name: what it does`` for each tool."""
     lines = (f"- {tool.name}: {_first_line(tool.description)}" for tool in tools)
     return "\n".join(lines) or "(They are told in the next step.)"
 

@@ -1,6 +1,7 @@
-"""``SKILL.md``: who an agent is, in the public Agent Skills format with a little of ours.
+"""Reads ``SKILL.md``: the public Agent Skills format with a few keys of our own.
 
-docs/reference/agents.md has the table of its keys.
+Its front matter is the YAML between two ``---`` lines, kept as text with line numbers. The keys are
+in docs/reference/agents.md.
 """
 
 from __future__ import annotations
@@ -10,19 +11,189 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
+import yaml
 from pydantic import JsonValue
 
 from ..core.files import NOT_PLAIN, read_plain
 from ..errors import JSONObject
-from . import front_matter
-from .front_matter import FrontMatterError, Items, Text, Value
+
+MAX_CHARACTERS = 32_000
+"""Characters of a front matter."""
+
+MAX_DEPTH = 16
+"""Most levels of lists and mappings."""
+
+_BREAKS = re.compile("[\x85\u2028\u2029]")
+"""Ends of lines for YAML 1.1, and for no editor."""
+
+_COLON = "mapping values are not allowed here"
+"""The YAML library's words for ``description: Use it for: this``."""
+
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+class FrontMatterError(ValueError):
+    """The front matter cannot be read; the text says why."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+        """From 1, in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class YamlText:
+    """A value as it is written: ``1.0`` is "1.0", ``yes`` is "yes"; null for nothing."""
+
+    value: str | None
+    line: int
+
+
+@dataclass(slots=True)
+class YamlList:
+    """A list."""
+
+    line: int
+    items: list[YamlValue] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class YamlMapping:
+    """Keys with values, in their order."""
+
+    line: int
+    values: dict[str, YamlValue] = field(default_factory=dict)
+    open_key: str | None = None
+    """Key whose value is read next."""
+
+
+YamlValue: TypeAlias = YamlText | YamlList | YamlMapping
+
+
+def split_front_matter(text: str) -> tuple[YamlMapping, str]:
+    """Split a file into its front matter and the Markdown after it.
+
+    Aliases, tags and several documents are refused, as the public format's own library does.
+
+    Raises:
+        FrontMatterError: there is none, or it cannot be read.
+    """
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if lines[0].rstrip() != "---":
+        raise FrontMatterError("the file must begin with front matter, a line with ---", 1)
+    end = next((i for i, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if end is None:
+        raise FrontMatterError("the front matter is not closed by a line with ---", 1)
+    front = _BREAKS.sub(" ", "\n".join(lines[1:end]))
+    if len(front) > MAX_CHARACTERS:
+        raise FrontMatterError(f"the front matter is longer than {MAX_CHARACTERS:,} characters", 1)
+    return _read(front), "\n".join(lines[end + 1 :])
+
+
+def _read(front: str) -> YamlMapping:
+    try:
+        return _build(front)
+    except yaml.reader.ReaderError as error:
+        line = front.count("\n", 0, error.position) + 2
+        raise FrontMatterError("the front matter has a control character", line) from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 2 if mark is not None else 1
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        if error.problem == _COLON:
+            reason += "; quote a text that has a colon in it"
+        raise FrontMatterError(f"not valid YAML: {reason}", line) from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        if isinstance(error, FrontMatterError):
+            raise
+        # An escape such as \UFFFFFFFF, which no character has.
+        raise FrontMatterError(f"not valid YAML: {error}", 1) from error
+
+
+def _build(front: str) -> YamlMapping:
+    """Build from events, not by a loader: so the depth is limited, and no object is made."""
+    open_: list[YamlList | YamlMapping] = []
+    root: YamlValue | None = None
+    for event in _events(front):
+        line = _line(event)
+        if isinstance(event, yaml.CollectionEndEvent):
+            open_.pop()
+            continue
+        value = _value(event, line)
+        if value is None:
+            continue
+        if not open_:
+            root = value
+        else:
+            _add(open_[-1], value)
+        if not isinstance(value, YamlText):
+            open_.append(value)
+        if len(open_) > MAX_DEPTH:
+            raise FrontMatterError(f"nested more than {MAX_DEPTH} levels deep", line)
+    if not isinstance(root, YamlMapping):
+        raise FrontMatterError("the front matter must be keys with values, such as name: …", 2)
+    return root
+
+
+def _events(front: str) -> Iterator[yaml.Event]:
+    documents = 0
+    for event in yaml.parse(front, Loader=yaml.SafeLoader):
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise FrontMatterError("more than one YAML document", _line(event))
+        yield event
+
+
+def _line(event: yaml.Event) -> int:
+    """Return the line in the file, where the front matter begins in the second line."""
+    return event.start_mark.line + 2 if event.start_mark is not None else 1
+
+
+def _value(event: yaml.Event, line: int) -> YamlValue | None:
+    """Return the value that an event begins; None for other events."""
+    if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+        raise FrontMatterError("aliases and anchors (* and &) are not allowed", line)
+    if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
+        raise FrontMatterError("tags (!) are not allowed; quote a text that begins with !", line)
+    if isinstance(event, yaml.ScalarEvent):
+        return YamlText(_text(event, line), line)
+    if isinstance(event, yaml.SequenceStartEvent):
+        return YamlList(line)
+    return YamlMapping(line) if isinstance(event, yaml.MappingStartEvent) else None
+
+
+def _text(event: yaml.ScalarEvent, line: int) -> str | None:
+    if event.style is None and event.value in _NULLS:
+        return None
+    try:
+        event.value.encode()
+    except UnicodeEncodeError:
+        raise FrontMatterError("a text has half of a surrogate pair", line) from None
+    return event.value
+
+
+def _add(parent: YamlList | YamlMapping, value: YamlValue) -> None:
+    if isinstance(parent, YamlList):
+        parent.items.append(value)
+    elif parent.open_key is not None:
+        parent.values[parent.open_key] = value
+        parent.open_key = None
+    elif not isinstance(value, YamlText) or value.value is None:
+        raise FrontMatterError("a key must be a text", value.line)
+    elif value.value in parent.values:
+        raise FrontMatterError(f"the key {value.value!r} stands here twice", value.line)
+    else:
+        parent.open_key = value.value
+
 
 SKILL_FILES = ("SKILL.md", "skill.md")
 """Names of the file; the first that is there counts."""
 
-LARGEST_FILE = 200_000
-"""Bytes; what is larger is no prompt."""
+MAX_FILE_BYTES = 200_000
+"""Bytes; a larger file is no prompt."""
 
 DESCRIPTION_CHARACTERS = 1024
 COMPATIBILITY_CHARACTERS = 500
@@ -32,41 +203,40 @@ _NAMES = re.compile(r"[\s,]+")
 
 
 class SkillFileError(FrontMatterError):
-    """The file makes no agent; the text says why."""
+    """The file describes no agent; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillFile:
-    """What the file says."""
+    """The content of the file."""
 
     name: str
-    """The folder's name, which it may repeat."""
     description: str
-    """In one line."""
+    """One line."""
     system_prompt: str
     """The body; the description where it is empty."""
     model: str | None = None
     agents: tuple[str, ...] = ()
-    """Agents that this one may call."""
+    """Names of agents that this one may call."""
     agents_line: int | None = None
     license: str | None = None
     compatibility: str | None = None
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
     allowed_tools: tuple[str, ...] | None = None
-    """Null where the file does not say; an empty list allows none."""
+    """Null without the key; an empty list allows no tool."""
     allowed_tools_line: int | None = None
     warnings: tuple[tuple[int, str], ...] = ()
-    """Line and reason of what the public format forbids, and leaves the agent usable."""
+    """Line and reason of what the public format forbids; the agent can be used all the same."""
 
 
 def read_skill_file(path: Path, name: str) -> SkillFile:
-    """Read the file of the agent of this name; blocks.
+    """Read the file of the agent with this name; blocks.
 
     Raises:
         SkillFileError: it cannot be read, or is not as the format wants it.
     """
     try:
-        content, _ = read_plain(path, LARGEST_FILE + 1)
+        content, _ = read_plain(path, MAX_FILE_BYTES + 1)
     except OSError as error:
         reason = "not a plain file" if error.errno in NOT_PLAIN else f"{error.strerror}"
         raise SkillFileError(f"cannot be read: {reason}", 1) from error
@@ -74,15 +244,15 @@ def read_skill_file(path: Path, name: str) -> SkillFile:
 
 
 def parse_skill_file(content: bytes, name: str) -> SkillFile:
-    """The same, of what the file has.
+    """Parse the content of the file.
 
     Raises:
         SkillFileError: it is not as the format wants it.
     """
-    if len(content) > LARGEST_FILE:
-        raise SkillFileError(f"the file is larger than {LARGEST_FILE:,} bytes", 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise SkillFileError(f"the file is larger than {MAX_FILE_BYTES:,} bytes", 1)
     try:
-        front, body = front_matter.split(content.decode())
+        front, body = split_front_matter(content.decode())
         return _skill(_Keys(front), body, name)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
@@ -103,8 +273,8 @@ def _skill(keys: _Keys, body: str, name: str) -> SkillFile:
         name=name,
         description=description,
         system_prompt=body.strip() or description,
-        model=keys.text("model") or _own(metadata, "mochi-model"),
-        agents=keys.names("agents") or _split(_own(metadata, "mochi-agents")),
+        model=keys.text("model") or _text_in(metadata, "mochi-model"),
+        agents=keys.names("agents") or _split(_text_in(metadata, "mochi-agents")),
         agents_line=keys.line("agents") if "agents" in keys else keys.line("metadata"),
         license=keys.text("license"),
         compatibility=keys.text("compatibility", COMPATIBILITY_CHARACTERS),
@@ -130,9 +300,9 @@ def _normal(name: str) -> str:
 
 
 class _Keys:
-    """The front matter's keys, each read as what it must be."""
+    """The keys of a front matter, with checks of their types."""
 
-    def __init__(self, front: front_matter.Mapping) -> None:
+    def __init__(self, front: YamlMapping) -> None:
         self._values = front.values
 
     def __contains__(self, key: str) -> bool:
@@ -142,11 +312,11 @@ class _Keys:
         return self._values[key].line if key in self._values else 1
 
     def text(self, key: str, most: int | None = None) -> str | None:
-        """A text without the white space around it; null where it is absent or empty."""
+        """Return a text without the white space around it; None if it is absent or empty."""
         value = self._values.get(key)
         if value is None:
             return None
-        if not isinstance(value, Text):
+        if not isinstance(value, YamlText):
             raise SkillFileError(f"{key} must be a text", value.line)
         text = (value.value or "").strip()
         if most is not None and len(text) > most:
@@ -161,12 +331,12 @@ class _Keys:
         return text
 
     def names(self, key: str) -> tuple[str, ...]:
-        """A list of names, or a text with white space or commas between them."""
+        """Read a list of names, or a text with white space or commas between them."""
         value = self._values.get(key)
-        if not isinstance(value, Items):
+        if not isinstance(value, YamlList):
             return _split(self.text(key))
         names = [
-            each.value.strip() for each in value.items if isinstance(each, Text) and each.value
+            each.value.strip() for each in value.items if isinstance(each, YamlText) and each.value
         ]
         if len(names) < len(value.items) or not all(names):
             raise SkillFileError(f"{key} must be a list of names", value.line)
@@ -174,22 +344,22 @@ class _Keys:
 
     def metadata(self) -> JSONObject:
         value = self._values.get("metadata")
-        if value is None or (isinstance(value, Text) and value.value is None):
+        if value is None or (isinstance(value, YamlText) and value.value is None):
             return {}
-        if not isinstance(value, front_matter.Mapping):
+        if not isinstance(value, YamlMapping):
             raise SkillFileError("metadata must be keys with values", value.line)
         return {key: _plain(each) for key, each in value.values.items()}
 
 
-def _plain(value: Value) -> JsonValue:
-    if isinstance(value, Text):
+def _plain(value: YamlValue) -> JsonValue:
+    if isinstance(value, YamlText):
         return value.value
-    if isinstance(value, Items):
+    if isinstance(value, YamlList):
         return [_plain(each) for each in value.items]
     return {key: _plain(each) for key, each in value.values.items()}
 
 
-def _own(metadata: JSONObject, key: str) -> str | None:
+def _text_in(metadata: JSONObject, key: str) -> str | None:
     value = metadata.get(key)
     return value.strip() or None if isinstance(value, str) else None
 

@@ -1,4 +1,4 @@
-"""The one tool that calls agents."""
+"""The tool that calls agents, and how a session comes by it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .discovery import AgentDiscoveryService
 AGENT_TOOL_SOURCE = "agents"
 """The ``Tool.source`` of the tool."""
 
-DEEPEST = 3
-"""Agents within each other: the conversation calls one, which calls one, which calls one."""
+MAX_DEPTH = 3
+"""Levels of agents: the conversation calls one, which calls one, which calls one."""
 
 PARAMETERS = {
     "agent": "The name of the agent to invoke.",
@@ -27,11 +27,11 @@ PARAMETERS = {
     "session_id": "Optional session ID to continue a previous agent conversation.",
 }
 _NONE = frozenset({"", "none", "null"})
-"""What models write for a session ID that they do not have."""
+"""Words that models write if they have no session ID."""
 
 
 class AgentRunner(Protocol):
-    """Runs an agent; :class:`.execution.AgentExecutionService` does."""
+    """Runs agents, as :class:`.execution.AgentExecutionService` does."""
 
     def run(
         self,
@@ -41,7 +41,7 @@ class AgentRunner(Protocol):
         session_id: str | None,
         context: CallContext,
     ) -> AsyncGenerator[Event | ToolOutput, None]:
-        """Events while it works, and one output, last.
+        """Yield events while the agent works, and one output, last.
 
         Raises (while it is iterated):
             ToolFailed: it could not begin, or not go on.
@@ -49,7 +49,7 @@ class AgentRunner(Protocol):
 
 
 class AgentTool(Tool):
-    """Calls one of some agents. Who is there, and what it can do, is seen anew at each call."""
+    """Calls one of several agents. Each call uses the agent as it is then."""
 
     name = AGENT_TOOL
     source = AGENT_TOOL_SOURCE
@@ -72,7 +72,7 @@ class AgentTool(Tool):
         self.parameters = parameters_of(self._names)
 
     async def validate(self, arguments: JSONObject) -> JSONObject:
-        """See the base class. Gives all three arguments; the last is null for a new session."""
+        """Return all three arguments; ``session_id`` is null for a new session."""
         unknown = [name for name in arguments if name not in PARAMETERS]
         if unknown:
             raise InvalidArguments(f"there is no argument {unknown[0]!r}.")
@@ -82,8 +82,8 @@ class AgentTool(Tool):
             "session_id": _session_id(arguments.get("session_id")),
         }
 
-    def _agent(self, given: object) -> str:
-        name = given.strip() if isinstance(given, str) else given
+    def _agent(self, value: object) -> str:
+        name = value.strip() if isinstance(value, str) else value
         if not name and len(self._names) == 1:  # small models leave it out: which one is clear
             return self._names[0]
         if not isinstance(name, str) or name not in self._names:
@@ -93,43 +93,45 @@ class AgentTool(Tool):
     async def run(
         self, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolOutput, None]:
-        """See the base class. Closing it ends the agent."""
+        """Run the agent; closing the generator ends it."""
         if not isinstance(context, CallContext):
             raise ToolFailed("an agent can only be called within a conversation.")
-        if context.depth >= DEEPEST:
-            raise ToolFailed(f"no more than {DEEPEST} agents can call each other; do it yourself.")
-        given = await self.validate(arguments)
-        definition = await self._now(str(given["agent"]))
-        tools = [*definition.tools.values(), *await self._within(definition, context.depth + 1)]
-        session_id = given["session_id"]
+        if context.depth >= MAX_DEPTH:
+            raise ToolFailed(
+                f"no more than {MAX_DEPTH} agents can call each other; do it yourself."
+            )
+        arguments = await self.validate(arguments)
+        definition = await self._definition(str(arguments["agent"]))
+        tools = [*definition.tools.values(), *await self._inner_tool(definition, context.depth + 1)]
+        session_id = arguments["session_id"]
         running = self._runner.run(
             definition,
             tools,
-            str(given["instruction"]),
+            str(arguments["instruction"]),
             session_id if isinstance(session_id, str) else None,
             context,
         )
-        async with aclosing(running) as steps:
-            async for step in steps:
-                yield step
+        async with aclosing(running) as events:
+            async for event in events:
+                yield event
 
-    async def _now(self, name: str) -> AgentDefinition:
-        """The agent as its folder has it now.
+    async def _definition(self, name: str) -> AgentDefinition:
+        """Return the agent as it is now.
 
         Raises:
-            ToolFailed: it is gone, or cannot be used any more.
+            ToolFailed: it does not exist, or cannot be used any more.
         """
         try:
             return await self._discovery.get(name)
         except MochiError as error:
             raise ToolFailed(error.message) from error
 
-    async def _within(self, definition: AgentDefinition, depth: int) -> list[Tool]:
-        """The same tool for the agents that this one may call, where they may call any."""
-        if depth >= DEEPEST or not definition.agents:
+    async def _inner_tool(self, definition: AgentDefinition, depth: int) -> list[Tool]:
+        """Return this tool for the agents that the agent may call, if it may call any."""
+        if depth >= MAX_DEPTH or not definition.agents:
             return []
-        found = await self._discovery.agents()
-        agents = [found[name] for name in definition.agents if name in found]
+        known = await self._discovery.agents()
+        agents = [known[name] for name in definition.agents if name in known]
         tool = agent_tool(agents, discovery=self._discovery, runner=self._runner)
         return [tool] if tool is not None else []
 
@@ -137,13 +139,13 @@ class AgentTool(Tool):
 def agent_tool(
     agents: Sequence[AgentDefinition], *, discovery: AgentDiscoveryService, runner: AgentRunner
 ) -> AgentTool | None:
-    """The tool for those that can be used; null where none can."""
+    """Return the tool for the agents that can be used; None if none can."""
     valid = [agent for agent in agents if agent.valid]
     return AgentTool(valid, discovery=discovery, runner=runner) if valid else None
 
 
 def describe(agents: Sequence[AgentDefinition]) -> str:
-    """What the model is told: who is there, and how to call them."""
+    """Return the tool's description for the model."""
     lines = [f"  - {agent.name}: {agent.description}" for agent in agents]
     arguments = [f"    {name} (str): {text}" for name, text in PARAMETERS.items()]
     return "\n".join(
@@ -163,7 +165,7 @@ def describe(agents: Sequence[AgentDefinition]) -> str:
 
 
 def parameters_of(names: Sequence[str]) -> JSONObject:
-    """JSON Schema of the arguments."""
+    """Return the JSON Schema of the arguments."""
     properties: dict[str, JSONObject] = {
         name: {"type": "string", "description": text} for name, text in PARAMETERS.items()
     }
@@ -175,19 +177,19 @@ def parameters_of(names: Sequence[str]) -> JSONObject:
     }
 
 
-def _instruction(given: object) -> str:
-    if not isinstance(given, str) or not given.strip():
+def _instruction(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
         raise InvalidArguments("'instruction' must be a text that says what the agent is to do.")
-    return given
+    return value
 
 
-def _session_id(given: object) -> str | None:
-    text = given.strip() if isinstance(given, str) else given
+def _session_id(value: object) -> str | None:
+    text = value.strip() if isinstance(value, str) else value
     if text is None or (isinstance(text, str) and text.lower() in _NONE):
         return None
     if not isinstance(text, str) or SESSION_ID.fullmatch(text) is None:
         raise InvalidArguments(
-            f"{given!r} is no session ID. Use the one at the top of an agent's earlier answer, or "
+            f"{value!r} is no session ID. Use the one at the top of an agent's earlier answer, or "
             "leave 'session_id' out to begin a new conversation."
         )
     return text
@@ -198,23 +200,23 @@ def _choice(names: Sequence[str]) -> str:
 
 
 class AgentSource:
-    """Offers agents to conversations; :class:`..chat.agent_offer.Agents` is what it is for them."""
+    """Offers agents to conversations, as ``SessionAgents`` of the chat."""
 
     def __init__(self, discovery: AgentDiscoveryService, runner: AgentRunner) -> None:
         self._discovery = discovery
         self._runner = runner
 
     async def offer(self, settings: AgentSettings | None) -> AgentOffer:
-        """What the settings enable, in their order; nothing is read where they enable nothing."""
-        wanted = list(dict.fromkeys(settings.enabled_agents)) if settings is not None else []
-        if not wanted:
+        """Return what the settings enable, in their order; read nothing if that is nothing."""
+        names = list(dict.fromkeys(settings.enabled_agents)) if settings is not None else []
+        if not names:
             return AgentOffer()
-        found = await self._discovery.agents()
-        known = [found[name] for name in wanted if name in found]
+        agents = await self._discovery.agents()
+        known = [agents[name] for name in names if name in agents]
         return AgentOffer(
             tool=agent_tool(known, discovery=self._discovery, runner=self._runner),
             enabled=[agent.name for agent in known if agent.valid],
-            unknown=[name for name in wanted if name not in found],
+            unknown=[name for name in names if name not in agents],
             invalid={
                 agent.name: agent.error_message
                 for agent in known
@@ -223,12 +225,12 @@ class AgentSource:
         )
 
     async def tool_of(self, source: str, name: str) -> Tool | None:
-        """An agent's own tool, or the one that calls agents; null where there is none."""
+        """Find an agent's own tool, or the tool that calls agents."""
         is_own = source.startswith(SOURCE_PREFIX)
         if not is_own and (source, name) != (AGENT_TOOL_SOURCE, AGENT_TOOL):
             return None
-        found = await self._discovery.agents()
+        agents = await self._discovery.agents()
         if is_own:
-            agent = found.get(source.removeprefix(SOURCE_PREFIX))
+            agent = agents.get(source.removeprefix(SOURCE_PREFIX))
             return agent.tools.get(name) if agent is not None else None
-        return agent_tool(list(found.values()), discovery=self._discovery, runner=self._runner)
+        return agent_tool(list(agents.values()), discovery=self._discovery, runner=self._runner)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.agents import front_matter, own_files, prompt_loader, skill_file
+from mochi_server.agents import file_tools, prompt_loader, skill_file
 from mochi_server.agents.definition import AgentDefinition
-from mochi_server.agents.folder import MOST_AGENTS
+from mochi_server.agents.folder import MAX_AGENTS
 from mochi_server.agents.tool_factory import describe
 from tests.docs.pages import REFERENCE, ROOT, blocks, code, rows, section
 from tests.support.pytest_runs import pytest_in
@@ -61,14 +61,14 @@ def test_the_limits_are_those_of_the_code():
         (skill_file.DESCRIPTION_CHARACTERS, "characters"),
         (skill_file.COMPATIBILITY_CHARACTERS, "characters"),
         (skill_file.NAME_CHARACTERS, "characters"),
-        (skill_file.LARGEST_FILE, "bytes of file"),
-        (front_matter.LONGEST, "characters of front matter"),
-        (front_matter.DEEPEST, "levels"),
-        (own_files.MOST_FILES, "files"),
-        (own_files.CHARACTERS, "characters of a text file"),
-        (own_files.LARGEST_FILE, "bytes"),
-        (prompt_loader.LARGEST_FILE, "bytes"),
-        (MOST_AGENTS, "agents"),
+        (skill_file.MAX_FILE_BYTES, "bytes of file"),
+        (skill_file.MAX_CHARACTERS, "characters of front matter"),
+        (skill_file.MAX_DEPTH, "levels"),
+        (file_tools.MAX_FILES, "files"),
+        (file_tools.MAX_CHARACTERS, "characters of a text file"),
+        (file_tools.MAX_FILE_BYTES, "bytes"),
+        (prompt_loader.MAX_FILE_BYTES, "bytes"),
+        (MAX_AGENTS, "agents"),
     ):
         assert f"{number:,} {unit}" in text
 

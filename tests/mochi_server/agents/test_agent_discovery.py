@@ -200,7 +200,7 @@ async def test_a_folder_that_is_a_file_is_a_problem(agents):
 
 
 async def test_folders_beyond_the_limit_are_a_problem(agents, monkeypatch):
-    monkeypatch.setattr(folders, "MOST_AGENTS", 2)
+    monkeypatch.setattr(folders, "MAX_AGENTS", 2)
     for name in ("a", "b", "c", "d"):
         write_skill(agents.folder / name)
     assert list(await agents.all()) == ["a", "b"]

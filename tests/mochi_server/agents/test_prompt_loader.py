@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from mochi_server.agents import PromptLoader
-from mochi_server.agents.prompt_loader import LARGEST_FILE
+from mochi_server.agents.prompt_loader import MAX_FILE_BYTES
 from tests.support.tools import PlainTool
 
 
@@ -53,7 +53,7 @@ def test_a_file_goes_before_ours_and_is_read_again_when_it_changes(prompts, file
         (lambda path: path.mkdir(), "cannot be used"),
         (lambda path: path.write_bytes(b"\xff"), "not UTF-8"),
         (lambda path: path.write_text(" \n"), "empty"),
-        (lambda path: path.write_text("x" * (LARGEST_FILE + 1)), "larger than"),
+        (lambda path: path.write_text("x" * (MAX_FILE_BYTES + 1)), "larger than"),
         (lambda path: path.symlink_to(path.with_name("nothing")), "cannot be used"),
     ],
 )

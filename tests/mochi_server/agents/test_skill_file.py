@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mochi_server.agents.front_matter import DEEPEST
 from mochi_server.agents.skill_file import (
-    LARGEST_FILE,
+    MAX_DEPTH,
+    MAX_FILE_BYTES,
     SkillFile,
     SkillFileError,
     parse_skill_file,
@@ -193,7 +193,7 @@ def test_metadata_may_be_nested():
         (front("description: x", "allowed-tools: [a, '']"), 3, "list of names"),
         (b"---\ndescription: \xff\n---\n", 2, "not UTF-8"),
         (b"---\ndescription: x\n---\n\n\xc3", 5, "not UTF-8"),
-        (b"x" * (LARGEST_FILE + 1), 1, "larger than"),
+        (b"x" * (MAX_FILE_BYTES + 1), 1, "larger than"),
         (front("a: " + "x" * 40_000), 1, "longer than 32,000"),
         (front("a: " + "[" * 1000), 2, "levels deep"),
     ],
@@ -225,7 +225,7 @@ def test_aliases_that_would_blow_up_cost_nothing():
 
 
 def test_a_deep_value_within_the_limit_is_read():
-    deep = "[" * (DEEPEST - 2) + "]" * (DEEPEST - 2)
+    deep = "[" * (MAX_DEPTH - 2) + "]" * (MAX_DEPTH - 2)
     assert parse(front("description: x", f"metadata: {{a: {deep}}}")).metadata["a"]
     assert "levels" in refusal(front("description: x", f"metadata: {{a: [[{deep}]]}}"))[1]
 

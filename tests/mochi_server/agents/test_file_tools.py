@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.agents import own_files
-from mochi_server.agents.own_files import own_file_tools
+from mochi_server.agents import file_tools
+from mochi_server.agents.file_tools import make_file_tools
 from mochi_server.tools.base import InvalidArguments, ToolContext, ToolFailed, ToolOutput
 
 
@@ -27,7 +27,7 @@ def folder(tmp_path) -> Path:
 
 
 async def call(folder: Path, name: str, **arguments: Any) -> str:
-    tool = next(tool for tool in own_file_tools(folder, source="x") if tool.name == name)
+    tool = next(tool for tool in make_file_tools(folder, source="x") if tool.name == name)
     given = await tool.validate(arguments)
     context = ToolContext(session_id="a1b2c3d4e5", tool_call_id="call_1")
     with anyio.fail_after(30):
@@ -61,7 +61,7 @@ async def test_nothing_hidden_and_no_link_is_listed(folder):
 
 
 async def test_a_long_list_is_cut(folder, monkeypatch):
-    monkeypatch.setattr(own_files, "MOST_FILES", 2)
+    monkeypatch.setattr(file_tools, "MAX_FILES", 2)
     listed = (await call(folder, "list_skill_files")).splitlines()
     assert listed[2:] == ["... and more than these 2."]
 
@@ -71,7 +71,7 @@ async def test_a_folder_without_end_is_given_up(folder, monkeypatch):
     deep.mkdir(parents=True)
     (deep / "file.txt").write_text("x")
     assert "deep" not in await call(folder, "list_skill_files")
-    monkeypatch.setattr(own_files, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(file_tools, "MAX_ENTRIES", 1)
     assert "guide" not in await call(folder, "list_skill_files")
 
 
@@ -86,14 +86,14 @@ async def test_a_file_is_read(folder):
 
 
 async def test_a_long_file_is_read_in_parts(folder):
-    text = "é" * own_files.CHARACTERS + "end"
+    text = "é" * file_tools.MAX_CHARACTERS + "end"
     (folder / "long.txt").write_text(text)
     first = await read(folder, "long.txt")
     head, _, told = first.partition("\n")
-    assert head == "é" * own_files.CHARACTERS
-    assert f"start={own_files.CHARACTERS}" in told
-    assert await read(folder, "long.txt", start=str(own_files.CHARACTERS)) == "end"
-    assert await read(folder, "long.txt", start=own_files.CHARACTERS + 3) == (
+    assert head == "é" * file_tools.MAX_CHARACTERS
+    assert f"start={file_tools.MAX_CHARACTERS}" in told
+    assert await read(folder, "long.txt", start=str(file_tools.MAX_CHARACTERS)) == "end"
+    assert await read(folder, "long.txt", start=file_tools.MAX_CHARACTERS + 3) == (
         "The file ends before that."
     )
 
@@ -122,7 +122,7 @@ async def test_nothing_else_is_read(folder, path, reason):
     (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
     (folder / "out").symlink_to(folder.parent)
     os.mkfifo(folder / "pipe")
-    (folder / "large.txt").write_bytes(b"x" * (own_files.LARGEST_FILE + 1))
+    (folder / "large.txt").write_bytes(b"x" * (file_tools.MAX_FILE_BYTES + 1))
     with pytest.raises(ToolFailed, match=reason):
         await read(folder, path)
 

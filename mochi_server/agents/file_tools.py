@@ -1,4 +1,4 @@
-"""Lets an agent read the files beside its ``SKILL.md``, and no others."""
+"""Tools with which an agent reads the files in its folder, and no others."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from ..tools.schema import FunctionSchema, ToolSchemaService
 LIST = "list_skill_files"
 READ = "read_skill_file"
 
-MOST_FILES = 500
-"""Files that are listed."""
-MOST_ENTRIES = 5_000
-"""Entries of folders that are looked at for it."""
-DEEPEST = 6
-CHARACTERS = 20_000
-"""Of a file, in one call."""
-LARGEST_FILE = 2_000_000
-"""Bytes."""
+MAX_FILES = 500
+MAX_ENTRIES = 5_000
+"""Entries of folders that are read for a list."""
+MAX_DEPTH = 6
+MAX_CHARACTERS = 20_000
+"""Characters of a file that one call returns."""
+MAX_FILE_BYTES = 2_000_000
 
 SCRIPTS = "scripts"
-"""The folder in which the public format has programs."""
+"""Folder of programs in the public format."""
 PROGRAMS = frozenset(
     {
         ".bash",
@@ -51,8 +49,8 @@ PROGRAMS = frozenset(
 _SECONDS = 30.0
 
 
-class OwnFileTool(Tool):
-    """A tool of ours that reads in the folder of an agent; no code of the user runs in it."""
+class SkillFileTool(Tool):
+    """A built-in tool that reads an agent's folder; it runs no code of the user."""
 
     destructive = False
     sequential = False
@@ -68,7 +66,6 @@ class OwnFileTool(Tool):
         self._work = work
 
     async def validate(self, arguments: JSONObject) -> JSONObject:
-        """See the base class."""
         return self._arguments.validate(arguments)
 
     async def run(
@@ -76,43 +73,42 @@ class OwnFileTool(Tool):
         arguments: JSONObject,
         context: ToolContext,  # noqa: ARG002 - everybody may read
     ) -> AsyncGenerator[ToolBegun | ToolOutput, None]:
-        """See the base class; there are no events."""
-        given = self._arguments.bind(arguments)
+        keywords = self._arguments.bind(arguments)
         yield ToolBegun()
-        yield ToolOutput(await in_thread(self._work, **given))
+        yield ToolOutput(await in_thread(self._work, **keywords))
 
 
-def own_file_tools(folder: Path, *, source: str) -> list[Tool]:
-    """The two tools for the files of one folder."""
-    files = _OwnFiles(folder)
+def make_file_tools(folder: Path, *, source: str) -> list[Tool]:
+    """Make the two tools for the files of one folder."""
+    files = _SkillFolder(folder)
     return [
-        OwnFileTool(LIST, files.list, source=source),
-        OwnFileTool(READ, files.read, source=source),
+        SkillFileTool(LIST, files.list, source=source),
+        SkillFileTool(READ, files.read, source=source),
     ]
 
 
 @cache
 def _schemas() -> dict[str, FunctionSchema]:
-    service, files = ToolSchemaService(), _OwnFiles(Path())
+    service, files = ToolSchemaService(), _SkillFolder(Path())
     return {
         LIST: service.describe(files.list, LIST),
         READ: service.describe(files.read, READ),
     }
 
 
-class _OwnFiles:
+class _SkillFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def list(self) -> str:
         """List the files that came with your instructions, one path and its size on each line."""
-        found: list[str] = []
+        lines: list[str] = []
         for path, size in _files(self._folder):
-            if len(found) == MOST_FILES:
-                found.append(f"... and more than these {MOST_FILES}.")
+            if len(lines) == MAX_FILES:
+                lines.append(f"... and more than these {MAX_FILES}.")
                 break
-            found.append(f"{path} ({size} bytes)")
-        return "\n".join(found) or "There are no other files."
+            lines.append(f"{path} ({size} bytes)")
+        return "\n".join(lines) or "There are no other files."
 
     def read(self, path: str, start: int = 0) -> str:
         """Read a text file that came with your instructions.
@@ -124,29 +120,29 @@ class _OwnFiles:
         if start < 0:
             raise ToolFailed("'start' must be 0 or more.")
         text = _text(self._folder, path)
-        part = text[start : start + CHARACTERS]
-        if len(text) > start + CHARACTERS:
-            part += f"\n[The file goes on; read further with start={start + CHARACTERS}.]"
+        part = text[start : start + MAX_CHARACTERS]
+        if len(text) > start + MAX_CHARACTERS:
+            part += f"\n[The file goes on; read further with start={start + MAX_CHARACTERS}.]"
         return part or ("The file is empty." if start == 0 else "The file ends before that.")
 
 
 def _text(folder: Path, path: str) -> str:
-    place = _inside(folder, path)
+    target = _inside(folder, path)
     try:
-        content, _ = read_plain(place, LARGEST_FILE + 1)
+        content, _ = read_plain(target, MAX_FILE_BYTES + 1)
     except OSError as error:
         if error.errno in NOT_PLAIN:
             raise ToolFailed(f"there is no file {path!r}; {LIST} shows what there is.") from error
         raise ToolFailed(f"{path!r} cannot be read: {error.strerror}.") from error
-    if len(content) > LARGEST_FILE:
-        raise ToolFailed(f"{path!r} is larger than {LARGEST_FILE:,} bytes.")
+    if len(content) > MAX_FILE_BYTES:
+        raise ToolFailed(f"{path!r} is larger than {MAX_FILE_BYTES:,} bytes.")
     if b"\0" in content:
         raise ToolFailed(f"{path!r} is not a text file.")
     return content.decode("utf-8", "replace")
 
 
 def _inside(folder: Path, path: str) -> Path:
-    """The absolute place of a path that is given relative to the folder.
+    """Return the absolute path of one that is relative to the folder.
 
     Raises:
         ToolFailed: it would lead out of the folder, to what is hidden, or through a link.
@@ -156,18 +152,18 @@ def _inside(folder: Path, path: str) -> Path:
         raise ToolFailed(f"{path!r} is not a path that {LIST} shows.")
     try:
         root = folder.resolve()
-        place = root / relative
-        straight = place.resolve() == place
+        target = root / relative
+        straight = target.resolve() == target
     except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a NUL
         straight = False
     if not straight:
         raise ToolFailed(f"{path!r} leads through a link, or cannot be a path.")
-    return place
+    return target
 
 
 def _files(folder: Path) -> Iterator[tuple[str, int]]:
-    """Path and size of each plain file, by name; nothing hidden, and no link is followed."""
-    left = MOST_ENTRIES
+    """Yield path and size of each plain file, by name; skip hidden files and links."""
+    left = MAX_ENTRIES
     waiting = [(folder, 0)]
     while waiting and left > 0:
         here, depth = waiting.pop()
@@ -177,15 +173,15 @@ def _files(folder: Path) -> Iterator[tuple[str, int]]:
             if not is_hidden(entry.name) and entry.is_file(follow_symlinks=False):
                 path = Path(entry.path).relative_to(folder).as_posix()
                 yield path.encode("utf-8", "replace").decode(), _size(entry)
-        if depth < DEEPEST:
+        if depth < MAX_DEPTH:
             folders = [each for each in entries if each.is_dir(follow_symlinks=False)]
             inner = [Path(each.path) for each in folders if not is_hidden(each.name)]
             waiting.extend((each, depth + 1) for each in reversed(inner))
 
 
-def scripts_of(folder: Path) -> tuple[str, ...]:
-    """Paths of files that look like programs: in a folder ``scripts``, or beside ``SKILL.md``."""
-    paths = [PurePosixPath(path) for path, _ in islice(_files(folder), MOST_FILES)]
+def find_scripts(folder: Path) -> tuple[str, ...]:
+    """Find files that look like programs, in a folder ``scripts`` or beside ``SKILL.md``."""
+    paths = [PurePosixPath(path) for path, _ in islice(_files(folder), MAX_FILES)]
     return tuple(str(path) for path in paths if _is_script(path))
 
 
@@ -199,15 +195,15 @@ def _is_script(path: PurePosixPath) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder of this name is kept from the agent."""
+    """Return whether the agent may not read a file or folder of this name."""
     return name.startswith(".") or name == "__pycache__"
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return sorted(found, key=lambda entry: entry.name)
-    except OSError:  # gone, or not for us
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:  # gone, or not permitted
         return []
 
 
