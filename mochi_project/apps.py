@@ -11,5 +11,4 @@ class MochiProjectConfig(AppConfig):
     name = "mochi_project"
 
     def ready(self) -> None:
-        """Bring the checks in."""
         from . import checks  # noqa: F401, PLC0415 - registers them

@@ -26,14 +26,14 @@ from .http.lifespan import Lifespan  # noqa: E402
 
 
 class Protocols:
-    """http | websocket | lifespan."""
+    """The applications of the protocols: http, websocket, lifespan."""
 
     def __init__(self) -> None:
         self.http = MochiASGIHandler()
         self.lifespan = Lifespan()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Hand on to the protocol's application; no coroutine of its own for each wake-up."""
+        """Hand on to the protocol's application; without a coroutine, which would cost time."""
         kind = scope["type"]
         if kind == "http":
             self.lifespan.start()
@@ -44,7 +44,7 @@ class Protocols:
 
 
 class Application(Gate):
-    """Everything, behind the gate."""
+    """The protocols, behind the gate."""
 
     def __init__(self, protocols: Protocols) -> None:
         super().__init__(protocols, settings.MOCHI)

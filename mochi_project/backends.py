@@ -1,13 +1,15 @@
-"""What is replaceable, in Django's shape: an alias, a dotted path and its options.
+"""What can be replaced, in Django's shape, and what processes share.
 
-``MOCHI_PROVIDERS``, ``MOCHI_SESSION_STORAGES`` and ``MOCHI_APPROVALS`` are read here::
+A backend has an alias, a dotted path and options; ``MOCHI_PROVIDERS``,
+``MOCHI_SESSION_STORAGES`` and ``MOCHI_APPROVALS`` are read here::
 
     MOCHI_SESSION_STORAGES = {
         "default": {"BACKEND": "package.module.Storage", "OPTIONS": {"folder": "/data"}},
     }
 
 One instance is built for each alias and process. (``BaseConnectionHandler`` would build one for
-each asyncio task.)
+each asyncio task.) Which cache and which channel layer the processes of a server have follows from
+the settings (docs/how-to/several-workers.md).
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from django.core.exceptions import ImproperlyConfigured
 from mochi_server.backends import (
     Backends,
     NotABackend,
+    build_backend,
     build_provider,
-    build_storage,
     import_class,
 )
 from mochi_server.chat.confirmations import ConfirmationBroker
@@ -37,11 +39,11 @@ T = TypeVar("T")
 
 
 class InvalidBackend(ImproperlyConfigured):
-    """An alias names something that cannot be built."""
+    """The backend of an alias cannot be built."""
 
 
 class BackendHandler(Mapping[str, T], Generic[T]):
-    """The instances behind the aliases of one setting, each built when it is asked for."""
+    """The instances of the aliases of one setting, each built at its first use."""
 
     setting: ClassVar[str]
     base: ClassVar[type[Any]]
@@ -66,10 +68,10 @@ class BackendHandler(Mapping[str, T], Generic[T]):
         return len(self.backends)
 
     def check(self, alias: str) -> None:
-        """Be sure that the alias names a class of the right kind.
+        """Check that the alias names a class of the right kind.
 
         Raises:
-            InvalidBackend: it does not.
+            InvalidBackend: It does not.
         """
         with self._named(alias):
             import_class(self.backends[alias], self.base)
@@ -82,8 +84,9 @@ class BackendHandler(Mapping[str, T], Generic[T]):
             raise InvalidBackend(f"{self.setting}[{alias!r}]: {error}") from error
 
     def build(self, alias: str) -> T:
-        """An instance."""
-        raise NotImplementedError
+        """Build the instance of an alias."""
+        backend: T = build_backend(self.backends[alias], self.base)
+        return backend
 
 
 class ProviderHandler(BackendHandler[Provider]):
@@ -93,7 +96,6 @@ class ProviderHandler(BackendHandler[Provider]):
     base = Provider
 
     def build(self, alias: str) -> Provider:
-        """A provider that knows its alias."""
         return build_provider(alias, self.backends[alias])
 
 
@@ -104,48 +106,43 @@ class StorageHandler(BackendHandler[SessionStorage]):
     base = SessionStorage
     required = frozenset({"default", "agent_chats"})
 
-    def build(self, alias: str) -> SessionStorage:
-        """A storage."""
-        return build_storage(self.backends[alias])
 
-
-class ApprovalsHandler(BackendHandler[ConfirmationBroker]):
+class ConfirmationsHandler(BackendHandler[ConfirmationBroker]):
     """``MOCHI_APPROVALS``: built as ``Backend(**OPTIONS)``."""
 
     setting = "MOCHI_APPROVALS"
     base = ConfirmationBroker
     required = frozenset({"default"})
 
-    def build(self, alias: str) -> ConfirmationBroker:
-        """A broker."""
-        backend = self.backends[alias]
-        found: ConfirmationBroker = import_class(backend, ConfirmationBroker)(
-            **backend.get("OPTIONS", {})
-        )
-        return found
-
 
 HANDLERS: tuple[type[BackendHandler[Any]], ...] = (
     ProviderHandler,
     StorageHandler,
-    ApprovalsHandler,
+    ConfirmationsHandler,
 )
 
 
 Table = dict[str, dict[str, Any]]
 
+THROUGH_CHANNELS = {
+    "chat.confirmations.channel_layer.ChannelLayerConfirmations",
+    "chat.approvals.ChannelLayerApprovals",  # its former name
+}
+"""Brokers of confirmations that need a cache and a channel layer."""
+
 OF_ONE_PROCESS = {
     "mochi_server.sessions.storage.memory.MemoryStorage",
-    "mochi_server.chat.approvals.LocalApprovals",
+    "mochi_server.chat.confirmations.LocalConfirmations",
+    "mochi_server.chat.approvals.LocalApprovals",  # its former name
     "channels.layers.InMemoryChannelLayer",
     "django.core.cache.backends.locmem.LocMemCache",
     "chat.confirmations.cache.MemoryCache",
     "django.core.cache.backends.dummy.DummyCache",
 }
-"""Backends that show one process nothing of another."""
+"""Backends that keep what one process has from the others."""
 
 MOST_ENTRIES = 100_000
-"""Entries of the cache in memory; Django's own 300 would push out open questions."""
+"""Entries of the cache in memory; Django's own 300 would push out confirmations."""
 
 MOST_SIGNALS = 10_000
 
@@ -157,7 +154,7 @@ ANSWER_SECONDS = 5
 
 
 def caches_of(settings: MochiServerSettings) -> Table:
-    """``CACHES``."""
+    """Return ``CACHES``."""
     if settings.redis_url is not None:
         options = {"socket_connect_timeout": CONNECT_SECONDS, "socket_timeout": ANSWER_SECONDS}
         redis = "django.core.cache.backends.redis.RedisCache"
@@ -171,7 +168,7 @@ def caches_of(settings: MochiServerSettings) -> Table:
 
 
 def channel_layers_of(settings: MochiServerSettings) -> Table:
-    """``CHANNEL_LAYERS``."""
+    """Return ``CHANNEL_LAYERS``."""
     if settings.redis_url is not None:
         # An answer is not waited for: channels_redis listens for minutes without any.
         host = {
@@ -194,7 +191,7 @@ def channel_layers_of(settings: MochiServerSettings) -> Table:
 
 
 def approvals_of(settings: MochiServerSettings) -> Table:
-    """``MOCHI_APPROVALS``."""
+    """Return ``MOCHI_APPROVALS``."""
     timeout = settings.tool_confirmation_timeout_seconds
     return {
         "default": {
@@ -205,21 +202,21 @@ def approvals_of(settings: MochiServerSettings) -> Table:
 
 
 def shared_problems() -> list[str]:
-    """Why the processes of this server could not work together; empty when they can."""
+    """Return why the processes of this server could not work together; empty if they can."""
     mochi: MochiServerSettings = django_settings.MOCHI
     processes = server_processes(mochi)
-    found = [sessions_problem(mochi, processes), redis_package_problem(mochi)]
-    if processes > 1 and found[0] is None:
-        found += [
+    problems = [sessions_problem(mochi, processes), redis_package_problem(mochi)]
+    if processes > 1 and problems[0] is None:
+        problems += [
             f"{where} is {path}, which is for one process, and {processes} serve."
             for where, path in _backends()
             if path in OF_ONE_PROCESS
         ]
-    return [problem for problem in found if problem is not None]
+    return [problem for problem in problems if problem is not None]
 
 
 def _backends() -> list[tuple[str, str]]:
-    """What processes share, and the dotted path of its backend."""
+    """Return what processes share, each with the dotted path of its backend."""
     broker = django_settings.MOCHI_APPROVALS.get("default", {})
     options: Mapping[str, Any] = broker.get("OPTIONS", {})
     places = [
@@ -227,7 +224,7 @@ def _backends() -> list[tuple[str, str]]:
         ("MOCHI_SESSION_STORAGES", "agent_chats"),
         ("MOCHI_APPROVALS", "default"),
     ]
-    if broker.get("BACKEND") == "chat.confirmations.channel_layer.ChannelLayerConfirmations":
+    if broker.get("BACKEND") in THROUGH_CHANNELS:
         places.append(("CHANNEL_LAYERS", options.get("layer", "default")))
         places.append(("CACHES", options.get("cache", "default")))
     return [

@@ -1,6 +1,6 @@
 """System checks, run by ``manage.py check`` and ``runserver``; docs/reference/checks.md.
 
-They look at settings and folders and never at the network.
+They read settings and folders, and never use the network.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ def check_folders(**_: object) -> list[CheckMessage]:
 @register
 def check_backends(**_: object) -> list[CheckMessage]:
     """``mochi.E002``: every backend is what it should be; ``mochi.E003``: none is missing."""
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     for kind in HANDLERS:
         handler = kind()
         for alias in sorted(kind.required - set(handler.backends)):
             text = f"{kind.setting} has no {alias!r}."
-            found.append(Error(text, hint="Add this alias.", id="mochi.E003"))
+            messages.append(Error(text, hint="Add this alias.", id="mochi.E003"))
         for alias in handler.backends:
             try:
                 handler.check(alias)
             except InvalidBackend as error:  # noqa: PERF203 - each one is reported
                 hint = f"BACKEND must be the dotted path of a {kind.base.__name__}."
-                found.append(Error(str(error), hint=hint, id="mochi.E002"))
-    return found
+                messages.append(Error(str(error), hint=hint, id="mochi.E002"))
+    return messages
 
 
 @register

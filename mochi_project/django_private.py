@@ -1,7 +1,7 @@
 """Private names of Django that we use, as it has no public way; all were seen in Django 5.2.
 
 The overridden methods of its caches are in :mod:`chat.confirmations.cache`.
-tests/mochi_project/test_django_private.py says which one a new version has changed.
+tests/stories/test_private_names.py says which one a new version has changed.
 """
 
 from __future__ import annotations

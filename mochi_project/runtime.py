@@ -8,7 +8,7 @@ from django.core.signals import setting_changed
 from mochi_server.core.ids import start_ids
 from mochi_server.runtime import Runtime
 
-from .backends import ApprovalsHandler, ProviderHandler, StorageHandler
+from .backends import ConfirmationsHandler, ProviderHandler, StorageHandler
 
 _SETTINGS = frozenset(
     {
@@ -25,7 +25,7 @@ _runtime: Runtime | None = None
 
 
 def get_runtime() -> Runtime:
-    """The runtime, built from the settings at first use; whoever serves starts and closes it."""
+    """Return the runtime, built from the settings at first use; who serves starts and closes it."""
     global _runtime  # noqa: PLW0603 - one per process
     if _runtime is None:
         start_ids(repeatable=settings.MOCHI.environment == "test")
@@ -33,13 +33,13 @@ def get_runtime() -> Runtime:
             settings.MOCHI,
             providers=ProviderHandler(),
             storages=StorageHandler(),
-            approvals=ApprovalsHandler()["default"],
+            approvals=ConfirmationsHandler()["default"],
         )
     return _runtime
 
 
 def forget_runtime() -> None:
-    """Build a new one at the next use; the caller has closed the old one."""
+    """Build a new runtime at the next use; the caller has closed the old one."""
     global _runtime  # noqa: PLW0603 - one per process
     _runtime = None
 

@@ -17,20 +17,20 @@ handler500 = errors.server_error
 
 
 async def root(request: HttpRequest) -> HttpResponseBase:
-    """Somebody opened the server's address in a browser."""
+    """Lead a browser to the documentation."""
     return HttpResponse(status=302, headers={"Location": f"{get_script_prefix()}api/v1/docs"})
 
 
 async def nowhere(request: HttpRequest) -> HttpResponseBase:
-    """404 without Django's detour through a thread."""
+    """Answer 404 without Django's detour through a thread."""
     return errors.not_found(request)
 
 
 async def same_as_v1(request: HttpRequest, name: str) -> HttpResponseBase:
-    """The route of the same name below ``/api/v1``."""
-    found = resolve(f"/api/v1/models/{name}")
-    answer: HttpResponseBase = await found.func(request, *found.args, **found.kwargs)
-    return answer
+    """Answer as the route of the same name below ``/api/v1``."""
+    route = resolve(f"/api/v1/models/{name}")
+    response: HttpResponseBase = await route.func(request, *route.args, **route.kwargs)
+    return response
 
 
 urlpatterns = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from .config import MochiServerSettings
 from .providers.base import Provider
@@ -19,13 +19,15 @@ from .tools.base import ToolLoader
 
 Backends = dict[str, dict[str, Any]]
 
+T = TypeVar("T")
+
 
 class NotABackend(ImportError):
     """A dotted path leads to nothing, or to something else; the text says what."""
 
 
 def default_providers(settings: MochiServerSettings) -> Backends:
-    """Ollama, the built-in model, the vendors', and the one for tests; in test mode only that.
+    """Return all providers; in test mode only the one for tests.
 
     Those without their key are there too: a model of theirs is then a named error, and nothing
     else shows them.
@@ -89,7 +91,7 @@ def _vendors(settings: MochiServerSettings) -> Backends:
 
 
 def _test_provider(settings: MochiServerSettings) -> dict[str, Any]:
-    """The one that answers without a model; it shows its names in test mode only."""
+    """Return the provider without a model; it lists its names in test mode only."""
     return {
         "BACKEND": "mochi_server.testmode.provider.ScriptedProvider",
         "OPTIONS": {
@@ -101,7 +103,7 @@ def _test_provider(settings: MochiServerSettings) -> dict[str, Any]:
 
 
 def default_storages(settings: MochiServerSettings) -> Backends:
-    """``default`` for the sessions of people, ``agent_chats`` for those of agents."""
+    """Return ``default`` for the sessions of people, ``agent_chats`` for those of agents."""
     if settings.session_storage == "memory":
         memory = "mochi_server.sessions.storage.memory.MemoryStorage"
         return {"default": {"BACKEND": memory}, "agent_chats": {"BACKEND": memory}}
@@ -112,47 +114,46 @@ def default_storages(settings: MochiServerSettings) -> Backends:
     }
 
 
-def import_class(backend: Mapping[str, Any], base: type[Any]) -> type[Any]:
-    """The class that a backend names.
+def import_class(backend: Mapping[str, Any], base: type[T]) -> type[T]:
+    """Import the class that a backend names.
 
     Raises:
-        NotABackend: it cannot be imported, or is no subclass of ``base``.
+        NotABackend: It cannot be imported, or is no subclass of ``base``.
     """
     path = str(backend.get("BACKEND", ""))
     module, _, name = path.rpartition(".")
     if not module:
         raise NotABackend(f"{path!r} is not the dotted path of a class")
     try:
-        found = getattr(import_module(module), name, None)
+        value = getattr(import_module(module), name, None)
     except ImportError as error:
         raise NotABackend(f"{path} cannot be imported: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, base)):
+    if not (isinstance(value, type) and issubclass(value, base)):
         raise NotABackend(f"{path} is not a {base.__name__}")
-    return found
+    return value
+
+
+def build_backend(backend: Mapping[str, Any], base: type[T], *arguments: object) -> T:
+    """Build ``Backend(*arguments, **OPTIONS)``.
+
+    Raises:
+        NotABackend: The path leads to no subclass of ``base``.
+    """
+    return import_class(backend, base)(*arguments, **backend.get("OPTIONS", {}))
 
 
 def build_provider(alias: str, backend: Mapping[str, Any]) -> Provider:
-    """``Backend(alias, **OPTIONS)``.
-
-    Raises:
-        NotABackend: the path leads to no provider.
-    """
-    provider: Provider = import_class(backend, Provider)(alias, **backend.get("OPTIONS", {}))
-    return provider
+    """Build a provider that knows its alias; raises as :func:`build_backend`."""
+    return build_backend(backend, Provider, alias)  # type: ignore[type-abstract]
 
 
 def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
-    """``Backend(**OPTIONS)``.
-
-    Raises:
-        NotABackend: the path leads to no storage.
-    """
-    storage: SessionStorage = import_class(backend, SessionStorage)(**backend.get("OPTIONS", {}))
-    return storage
+    """Build a storage; raises as :func:`build_backend`."""
+    return build_backend(backend, SessionStorage)  # type: ignore[type-abstract]
 
 
 def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
-    """What loads folders of tools; it starts no thread and no process before the first one."""
+    """Build what loads folders of tools; it starts no process before the first one."""
     if settings.tool_isolation == "thread":
         from .tools.functions.threads import ThreadLoader  # noqa: PLC0415 - only one of them is needed
 

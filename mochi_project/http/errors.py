@@ -1,6 +1,6 @@
 """Every error as ``{"error": {"code", "message", "details"}}``, on every route.
 
-docs/reference/errors.md lists the codes. Handlers are plain functions: ninja calls them so.
+docs/reference/errors.md lists the codes.
 """
 
 from __future__ import annotations
@@ -33,18 +33,17 @@ logger = logging.getLogger(__name__)
 
 STREAM_HINT = "for a stream, send this to /chat/stream or /chat/{session_id}/stream"
 NAMED_PROBLEMS = 20
-"""How many wrong fields an answer names; the others are counted."""
-
+"""Most wrong fields that an answer names; the others are counted."""
 
 NAME_CHARACTERS = 200
-"""How much of the name of a wrong field an answer repeats."""
+"""Characters of the name of a wrong field that an answer repeats."""
 
 TEXT_CHARACTERS = 2_000
 """Longest message of an error, and longest text among its details."""
 
 
 def error_body(error: MochiError) -> bytes:
-    """The JSON of an error; any text and any number can be in it, long texts are cut."""
+    """Return the JSON of an error; long texts in it are cut."""
     details = {
         name: shortened(value, TEXT_CHARACTERS) if isinstance(value, str) else value
         for name, value in error.details.items()
@@ -55,7 +54,7 @@ def error_body(error: MochiError) -> bytes:
 
 
 def error_response(error: MochiError) -> HttpResponse:
-    """The answer for an error."""
+    """Return the answer for an error."""
     body = error_body(error)
     response = HttpResponse(body, status=error.status, content_type="application/json")
     response["Content-Length"] = str(len(body))
@@ -65,7 +64,7 @@ def error_response(error: MochiError) -> HttpResponse:
 
 
 def method_not_allowed(method: str, allowed: Iterable[str]) -> HttpResponse:
-    """405 with ``Allow``."""
+    """Return 405 with ``Allow``."""
     names = sorted(allowed)
     error = MethodNotAllowed(method=method, details={"allowed": list(names)})
     response = error_response(error)
@@ -74,14 +73,14 @@ def method_not_allowed(method: str, allowed: Iterable[str]) -> HttpResponse:
 
 
 def payload_too_large() -> PayloadTooLarge:
-    """The error for a body over the limit of the settings."""
+    """Return the error for a body over the limit of the settings."""
     from django.conf import settings  # noqa: PLC0415 - the gate imports this module first
 
     return PayloadTooLarge(limit_mb=settings.MOCHI.max_body_mb)
 
 
 def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
-    """The 422 for what pydantic found: one entry for each field, in ``details.errors``.
+    """Return the 422 for what pydantic found: an entry for each field in ``details.errors``.
 
     No more than :data:`NAMED_PROBLEMS`: a body can have a million wrong keys.
     """
@@ -93,12 +92,12 @@ def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
 
 
 def shortened(text: str, length: int = NAME_CHARACTERS) -> str:
-    """A text that a client chose, such as a name, as an answer repeats it."""
+    """Return a text of the client, such as a name, as an answer repeats it."""
     return text if len(text) <= length else f"{text[:length]}…"
 
 
 def _problem(problem: Mapping[str, Any]) -> JSONObject:
-    """``{"in": "body", "field": "tool_settings.tools", "message", "type"}``."""
+    """Return ``{"in": "body", "field": "tool_settings.tools", "message", "type"}``."""
     place, *path = problem["loc"]
     if place == "body":
         path = path[1:]  # the name of our own parameter
@@ -118,7 +117,7 @@ def _problem(problem: Mapping[str, Any]) -> JSONObject:
 
 
 def translate(error: Exception) -> MochiError:  # noqa: PLR0911 - one for each kind
-    """The named error for whatever a route raised; what we did not foresee is logged."""
+    """Return the named error for whatever a route raised; log what was not foreseen."""
     match error:
         case MochiError():
             return error
@@ -148,10 +147,10 @@ def _answer(request: HttpRequest, error: Any) -> HttpResponse:  # noqa: ANN401 -
 
 
 def release_frames(error: BaseException | None) -> None:
-    """Drop what the functions that an answered error came through still hold.
+    """Clear the frames of an error that was answered.
 
     Ninja's function that validates has pydantic's error as a local, and that error has the function
-    as part of its traceback: such a cycle would keep the body until the next look for garbage.
+    in its traceback: such a cycle would keep the body until the next garbage collection.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)
@@ -168,20 +167,20 @@ def install(api: NinjaAPI) -> None:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """400, or 413 for a body that is too large."""
+    """Answer 400, or 413 for a body that is too large."""
     return _answer(request, exception)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Nothing here raises PermissionDenied; should a library do so, it is a bad request."""
+    """Answer 400: nothing here raises PermissionDenied, but a library may."""
     return _answer(request, BadRequest(str(exception)))
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponseBase:  # noqa: ARG001
-    """404."""
+    """Answer 404."""
     return _answer(request, NotFound(path=request.path))
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
-    """500; Django has logged the trace."""
+    """Answer 500; Django logs the trace."""
     return _answer(request, InternalError())

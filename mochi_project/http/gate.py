@@ -1,7 +1,7 @@
-"""What every request passes before anything else: Host, Origin, site, token, size.
+"""The gate that every request passes first: Host, Origin, site, token, size.
 
 A pure ASGI application in front of the others, for HTTP and sockets alike. A web page elsewhere
-must not be able to drive a server on this machine: the Host check stops a name that was made to
+must not be able to use a server on this machine: the Host check stops a name that was made to
 point here, the Origin check stops what another site's page sends, and the check of the site stops
 its GET requests, which carry no Origin: how long an answer takes says something about it.
 """
@@ -39,7 +39,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 PAGES = frozenset({"/", "/api/v1/docs"})
-"""What a person may come to from a page of another site, by a link."""
+"""Pages that a link on another site may lead to."""
 
 OPEN_PATHS = frozenset(
     {
@@ -49,18 +49,18 @@ OPEN_PATHS = frozenset(
         *(f"/api/v1/docs/{name}" for name in ("", *ASSETS)),
     }
 )
-"""What needs no token: none of it holds anything of a person's."""
+"""Paths that need no token: they show nothing of a person's."""
 
 REQUEST_ID = b"x-request-id"
-"""The header by which a client names its request, and an answer repeats that."""
+"""Header in which a client names its request; the answer repeats it."""
 
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
-"""The header of every answer that keeps browsers from guessing another type."""
+"""Header of every answer that keeps browsers from guessing another type."""
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
-_OURS = frozenset({b"same-origin", b"none"})
+_OWN_SITES = frozenset({b"same-origin", b"none"})
 _WATCHED = frozenset(
     {
         *(b"host", b"origin", b"authorization", b"content-length"),
@@ -72,7 +72,7 @@ _WATCHED = frozenset(
 
 
 class Gate:
-    """Refuses what must not come in, with the standard error body."""
+    """Refuses requests that must not come in, with the standard error body."""
 
     def __init__(self, app: Application, settings: MochiServerSettings) -> None:
         self.app = app
@@ -84,7 +84,7 @@ class Gate:
         self.limit_mb = settings.max_body_mb
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or hand on."""
+        """Refuse the request, or hand it on."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -95,12 +95,12 @@ class Gate:
             await self.app(scope, receive, send)
         else:
             method, path = scope.get("method", scope["type"]), inner_path(scope)
-            # The message shows foreign words with repr: they begin no line of their own.
+            # The message shows the client's words with repr: they begin no line of their own.
             logger.debug("Refused %s %r: %s: %s", method, path, error.code, error.message)
             await refuse(scope, send, error, self._extra_headers(error, headers))
 
     def problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
-        """Why the request is refused, if it is."""
+        """Return why the request is refused, or None."""
         return (
             self._host_problem(scope, headers)
             or self._origin_problem(scope, headers)
@@ -111,32 +111,32 @@ class Gate:
         )
 
     def _host_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
-        given = _text(headers.get(b"host"))
-        if self.hosts.allow(given, (scope.get("server") or ("",))[0]):
+        host = _text(headers.get(b"host"))
+        if self.hosts.allow(host, (scope.get("server") or ("",))[0]):
             return None
-        return HostNotAllowed(host=given)
+        return HostNotAllowed(host=host)
 
     def _origin_problem(
         self, scope: Scope, headers: dict[bytes, bytes | None]
     ) -> MochiError | None:
         if b"origin" not in headers:
             return None
-        given = _text(headers[b"origin"])
-        key = origin_key(given)
+        origin = _text(headers[b"origin"])
+        key = origin_key(origin)
         if key is not None:
             scheme = _PAGE_SCHEME.get(scope.get("scheme", "http"), "")
-            here = origin_key(f"{scheme}://{_text(headers.get(b'host'))}")
-            if key == here or key in self.origins:
+            own = origin_key(f"{scheme}://{_text(headers.get(b'host'))}")
+            if key == own or key in self.origins:
                 return None
-        return OriginNotAllowed(origin=given)
+        return OriginNotAllowed(origin=origin)
 
     def _site_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
-        """Refuse requests of another origin's page that no Origin header comes with.
+        """Refuse requests of another origin's page that come without an Origin header.
 
         To a browser, every port of this machine is the same site.
         """
         site = headers.get(b"sec-fetch-site", b"none")
-        if site in _OURS or self._is_cors(headers) or _is_visit(scope, headers):
+        if site in _OWN_SITES or self._is_cors(headers) or _is_visit(scope, headers):
             return None
         return OriginNotAllowed(
             "A page of another origin must not ask this. Add its origin to MOCHI_CORS_ORIGINS, and "
@@ -149,12 +149,12 @@ class Gate:
             return None
         if self._is_preflight(scope, headers):
             return None
-        if any(hmac.compare_digest(given, self.token) for given in _tokens(scope, headers)):
+        if any(hmac.compare_digest(token, self.token) for token in _tokens(scope, headers)):
             return None
         return Unauthorized()
 
     def _is_preflight(self, scope: Scope, headers: dict[bytes, bytes | None]) -> bool:
-        """A browser's question, which never carries a token."""
+        """Return whether a browser asks before its request, which it does without a token."""
         return (
             scope.get("method") == "OPTIONS"
             and b"access-control-request-method" in headers
@@ -165,8 +165,8 @@ class Gate:
         return origin_key(_text(headers.get(b"origin"))) in self.origins
 
     def _size_problem(self, headers: dict[bytes, bytes | None]) -> MochiError | None:
-        given = headers.get(b"content-length") or b""
-        if given.isdigit() and int(given[:20]) > self.limit:
+        length = headers.get(b"content-length") or b""
+        if length.isdigit() and int(length[:20]) > self.limit:
             return PayloadTooLarge(limit_mb=self.limit_mb)
         return None
 
@@ -195,13 +195,17 @@ class Hosts:
         address = as_address(bound.strip("[]"))
         self.any_address = address is not None and address.is_unspecified
 
-    def allow(self, given: str, local: str) -> bool:
-        """Whether a Host header is one of ours; ``local`` is the address that was connected to.
+    def allow(self, header: str, local: str) -> bool:
+        """Return whether a Host header is one of ours.
+
+        Args:
+            header: The header.
+            local: The address that was connected to.
 
         An address can never be made to point elsewhere, so a literal one is safe where the server
         listens on all of them.
         """
-        host = split_host(given)
+        host = split_host(header)
         if host is None:
             return False
         name = host[0]
@@ -214,22 +218,22 @@ class Hosts:
 
 
 def watched(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes | None]:
-    """The headers that the gate looks at; one that came twice is None, which nothing accepts."""
-    found: dict[bytes, bytes | None] = {}
+    """Return the headers that the gate checks; None, which no check accepts, for one sent twice."""
+    checked: dict[bytes, bytes | None] = {}
     for name, value in headers:
         if name in _WATCHED:
-            found[name] = value if name not in found else None
-    return found
+            checked[name] = value if name not in checked else None
+    return checked
 
 
 def inner_path(scope: Scope) -> str:
-    """The path below the place where the application is mounted, as Django takes it."""
+    """Return the path below the place where the application is mounted, as Django takes it."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
 
 def _is_visit(scope: Scope, headers: dict[bytes, bytes | None]) -> bool:
-    """Whether a person follows a link to one of our pages, in a window of its own."""
+    """Return whether a person follows a link to one of our pages, in a window of its own."""
     return (
         scope.get("method") in {"GET", "HEAD"}
         and headers.get(b"sec-fetch-mode") == b"navigate"
@@ -243,22 +247,22 @@ def _text(value: bytes | None) -> str:
 
 
 def as_address(name: str) -> IPv4Address | IPv6Address | None:
-    """The IP address that a host name spells, if it does."""
+    """Return the IP address that a host name spells, or None."""
     try:
         return ip_address(name)
     except ValueError:
         return None
 
 
-def split_host(given: str) -> tuple[str, str] | None:
-    """``(name, port)`` of a Host header in lower case, without brackets; None if malformed."""
-    if given.startswith("["):
-        name, bracket, rest = given[1:].partition("]")
+def split_host(header: str) -> tuple[str, str] | None:
+    """Return ``(name, port)`` in lower case, without brackets; None if malformed."""
+    if header.startswith("["):
+        name, bracket, rest = header[1:].partition("]")
         if not bracket or as_address(name) is None or (rest and rest[0] != ":"):
             return None
         port = rest[1:]
     else:
-        name, _, port = given.partition(":")
+        name, _, port = header.partition(":")
     if not name or (port and not (port.isascii() and port.isdigit())):
         return None
     if any(mark in name for mark in "/\\@?# \t"):
@@ -267,7 +271,7 @@ def split_host(given: str) -> tuple[str, str] | None:
 
 
 def origin_key(origin: str) -> tuple[str, str, int] | None:
-    """``(scheme, host, port)``, comparable; None for ``null`` and whatever is no web origin."""
+    """Return ``(scheme, host, port)`` to compare by; None for ``null`` and other non-origins."""
     scheme, mark, host = origin.partition("://")
     scheme = scheme.lower()
     parts = split_host(host) if mark else None
@@ -277,24 +281,24 @@ def origin_key(origin: str) -> tuple[str, str, int] | None:
 
 
 def _tokens(scope: Scope, headers: dict[bytes, bytes | None]) -> list[bytes]:
-    """Every token that the request shows: the header, and for sockets the query."""
-    scheme, _, given = (headers.get(b"authorization") or b"").partition(b" ")
-    found = [given.strip()] if scheme.lower() == b"bearer" else []
+    """Return every token that the request shows: in the header, and for sockets in the query."""
+    scheme, _, token = (headers.get(b"authorization") or b"").partition(b" ")
+    tokens = [token.strip()] if scheme.lower() == b"bearer" else []
     if scope["type"] == "websocket":
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        found += [token.encode() for token in query.get("token", [])]
-    return found
+        tokens += [text.encode() for text in query.get("token", [])]
+    return tokens
 
 
 def _query_problem(scope: Scope) -> MochiError | None:
-    """Django would answer these bytes with a page of HTML."""
+    """Refuse bytes that Django would answer with a page of HTML."""
     if scope.get("query_string", b"").isascii():
         return None
     return InvalidRequest("The query string must be percent-encoded.")
 
 
 async def refuse(scope: Scope, send: Send, error: MochiError, extra: Headers) -> None:
-    """Answer with the error; a socket is never accepted."""
+    """Answer with the error; do not accept a socket."""
     prefix = "http"
     if scope["type"] == "websocket":
         if "websocket.http.response" not in (scope.get("extensions") or {}):

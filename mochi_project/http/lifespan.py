@@ -1,8 +1,8 @@
 """Start and end of a process that serves.
 
-A server that gets SIGTERM waits for open streams, and they for their turns: so the turns are told
-first, by a handler in front of the server's own. Turns then save what they have, send their last
-event and end; the server finds nothing left to wait for.
+A server that gets SIGTERM waits for open streams, and they wait for their turns: so the turns are
+stopped first, by a handler in front of the server's own. Turns then save what they have, send their
+last event and end; the server has nothing left to wait for.
 
 An application that is mounted in another one leaves the process as it is. The other one says when
 it starts and ends (:meth:`Lifespan.running`); else it starts with its first request, and is closed
@@ -32,18 +32,18 @@ from .gate import Receive, Send
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-COLLECT_AFTER = 10_000
-"""Objects made since the last look for cycles before the next; Python's own 700 is a look for each
-few milliseconds of streaming."""
+OBJECTS_BETWEEN_COLLECTIONS = 10_000
+"""Objects that are made between two collections of garbage; with Python's own 700 there is one for
+each few milliseconds of streaming."""
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
-def calm_collector() -> None:
-    """Keep what was imported out of the search for garbage: looking through it takes 10 ms."""
+def collect_garbage_seldom() -> None:
+    """Keep what was imported out of garbage collection: going through it takes 10 ms."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
 
 
 class Lifespan:
@@ -55,7 +55,7 @@ class Lifespan:
         self._previous: dict[int, Handler] = {}
 
     async def __call__(self, receive: Receive, send: Send) -> None:
-        """Serve the lifespan protocol."""
+        """Serve the lifespan protocol of ASGI."""
         await receive()
         problems = shared_problems()
         if (problem := settings.MOCHI.data_folder_problem) is not None:
@@ -71,9 +71,9 @@ class Lifespan:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _start_process(self) -> None:
-        """Start the runtime, and set up the process, which is the server's own."""
+        """Start the runtime, and set up the process, which belongs to the server."""
         raise_file_limit()
-        calm_collector()
+        collect_garbage_seldom()
         self._listen(self._start_runtime())
 
     def _start_runtime(self) -> Runtime:
@@ -87,7 +87,7 @@ class Lifespan:
         """Start and end with the program that the application is mounted in.
 
         Raises:
-            RuntimeError: the settings do not fit the number of processes.
+            RuntimeError: The settings do not fit the number of processes.
         """
         if problems := shared_problems():
             raise RuntimeError("\n".join(problems))
@@ -111,7 +111,7 @@ class Lifespan:
             await self.stop()
 
     async def stop(self) -> None:
-        """Give the signals back, end what runs, close everything."""
+        """Restore the signal handlers, end what runs, close everything."""
         self._unlisten()
         if self.runtime is not None:
             runtime, self.runtime = self.runtime, None

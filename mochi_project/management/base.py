@@ -1,4 +1,4 @@
-"""What the commands of several apps do alike."""
+"""What the commands of several apps share."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from ..backends import StorageHandler
 from .console import as_json, plain, table
 
 INTERRUPTED = 130
-"""The exit code of a command that was ended from the keyboard, as shells have it."""
+"""Exit code of a command that was ended from the keyboard, as shells have it."""
 
 
 def with_sessions(
     work: Callable[[SessionManager], Awaitable[int]], storage: str = "default"
 ) -> None:
-    """Do the work on the stored sessions, and end the process unless it answers 0.
+    """Run ``work`` on the stored sessions, and end the process unless it returns 0.
 
     Args:
-        work: answers the exit code.
-        storage: an alias of ``MOCHI_SESSION_STORAGES``.
+        work: Returns the exit code.
+        storage: An alias of ``MOCHI_SESSION_STORAGES``.
 
     Raises:
-        CommandError: it failed, or the sessions of a server cannot be seen from here.
+        CommandError: It failed, or the sessions of a server cannot be seen from here.
     """
     run_on_stored(partial(_on_sessions, work, storage))
 
@@ -54,10 +54,10 @@ async def _on_sessions(work: Callable[[SessionManager], Awaitable[int]], storage
 
 
 def run_on_stored(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
-    """Do work for which sessions must be stored, and end the process unless it answers 0.
+    """Run work for which sessions must be stored, and end the process unless it returns 0.
 
     Raises:
-        CommandError: it failed, or the sessions of a server cannot be seen from here.
+        CommandError: It failed, or the sessions of a server cannot be seen from here.
     """
     if settings.MOCHI.session_storage == "memory":
         raise CommandError("MOCHI_SESSION_STORAGE is memory: only the server itself has sessions.")
@@ -72,8 +72,8 @@ def run_on_stored(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
 
 
 @contextmanager
-def problems_are_told() -> Iterator[None]:
-    """Around work that names the files that cannot be read itself: no log lines say it again."""
+def without_log_of_problems() -> Iterator[None]:
+    """Keep files that cannot be read out of the log, where the command itself names them."""
     before = index.logger.level
     index.logger.setLevel(logging.ERROR)
     try:
@@ -83,8 +83,8 @@ def problems_are_told() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a folder has."""
+class FolderContents:
+    """What a folder of the user's code has."""
 
     folder: str
     items: Sequence[JSONObject]
@@ -101,16 +101,16 @@ class ReloadCommand(BaseCommand):
     noun: str
     """What is in the folder, as a plural."""
     columns: Sequence[str]
-    """Of the table."""
+    """Columns of the table."""
     stamp: str
-    """The file in the folder of the state that servers look at."""
+    """Name of the file, in the folder of the state, that servers check."""
 
-    def find(self, mochi: MochiServerSettings) -> Found:
+    def find(self, mochi: MochiServerSettings) -> FolderContents:
         """Load the folder."""
         raise NotImplementedError
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """``[--json] [--check]``."""
+        """Add ``[--json] [--check]``."""
         parser.add_argument("--json", action="store_true", help="Print JSON.")
         parser.add_argument(
             "--check",
@@ -119,37 +119,39 @@ class ReloadCommand(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Print what is there; exit or tell the servers."""
+        """Print what the folder has; exit, or make servers load it again."""
         mochi: MochiServerSettings = settings.MOCHI
         with redirect_stdout(sys.stderr):  # a module may print; that must not stand in our JSON
-            found = self.find(mochi)
-        self.stdout.write(self._json(found) if options["json"] else "\n".join(self._text(found)))
+            contents = self.find(mochi)
+        self.stdout.write(
+            self._json(contents) if options["json"] else "\n".join(self._text(contents))
+        )
         if not options["check"]:
-            _tell_servers(mochi.state_path / self.stamp)
-        elif any(not problem.is_hint for problem in found.problems):
+            _make_servers_reload(mochi.state_path / self.stamp)
+        elif any(not problem.is_hint for problem in contents.problems):
             sys.exit(1)
 
-    def _json(self, found: Found) -> str:
-        problems = [problem.as_json() for problem in found.problems]
-        return as_json({"folder": found.folder, self.noun: found.items, "problems": problems})
+    def _json(self, contents: FolderContents) -> str:
+        problems = [problem.as_json() for problem in contents.problems]
+        return as_json({"folder": contents.folder, self.noun: contents.items, "problems": problems})
 
-    def _text(self, found: Found) -> Iterator[str]:
+    def _text(self, contents: FolderContents) -> Iterator[str]:
         """A table, then the problems."""
-        if found.rows:
-            yield table(found.rows, self.columns)
+        if contents.rows:
+            yield table(contents.rows, self.columns)
         else:
-            yield f"No {self.noun} in {found.folder}."
-        for problem in found.problems:
+            yield f"No {self.noun} in {contents.folder}."
+        for problem in contents.problems:
             tool = f" ({problem.tool})" if problem.tool else ""
             kind = "hint" if problem.is_hint else "problem"
             yield plain(f"{kind}: {problem}{tool}")
 
 
-def _tell_servers(stamp: Path) -> None:
-    """Make every running server that looks at this file load again, at the next use.
+def _make_servers_reload(stamp: Path) -> None:
+    """Make every running server that checks this file load again, at the next use.
 
     Raises:
-        CommandError: it cannot be written.
+        CommandError: It cannot be written.
     """
     try:
         write_stamp(stamp)

@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, and how far long work is."""
+"""What commands print: tables, JSON, questions, and the progress of long work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mochi_server.core.progress import StreamProgress
 
 PATIENCE_SECONDS = 0.5
 MOST_TYPED = 1024
-"""Bytes of an answer that are read."""
+"""Bytes of an answer to a question that are read."""
 WIDE = frozenset("WF")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _CONTROLS = re.compile("[\x7f-\x9f]")
@@ -27,7 +27,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def table(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> str:
-    """Columns as wide as their longest cell, below their names; without a newline at the end.
+    """Lay out columns as wide as their longest cell, below their names; no newline at the end.
 
     None is shown as ``-``, true and false as ``yes`` and ``no``. Line breaks and other control
     characters in a cell become blanks: what a model wrote must not move the cursor.
@@ -36,7 +36,7 @@ def table(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> str:
     widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
     lines = (
         "  ".join(
-            cell + " " * (wanted - width(cell)) for cell, wanted in zip(row, widths, strict=True)
+            cell + " " * (widest - width(cell)) for cell, widest in zip(row, widths, strict=True)
         )
         for row in cells
     )
@@ -44,7 +44,7 @@ def table(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as the text of one cell."""
+    """Return a value as the text of one cell."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -53,7 +53,7 @@ def shown(value: object) -> str:
 
 
 def plain(text: str) -> str:
-    """The text on one line and without control characters."""
+    """Return the text on one line and without control characters."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -63,12 +63,12 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """The text without characters that would move the cursor; its lines stay lines."""
+    """Return the text without characters that would move the cursor; its lines stay lines."""
     return "\n".join(plain(line.expandtabs(4)).rstrip() for line in text.split("\n"))
 
 
 def width(text: str) -> int:
-    """Columns that the text takes on a terminal."""
+    """Return how many columns the text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(_width_of(each) for each in text)
@@ -81,7 +81,7 @@ def _width_of(character: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """The text on one line, with ``...`` where it is wider than so many columns."""
+    """Return the text on one line, with ``...`` where it is wider than so many columns."""
     text = plain(text).strip()
     if width(text) <= columns:
         return text
@@ -91,7 +91,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def as_json(value: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
-    """JSON for people and programs: indented, with the letters of every language.
+    """Return JSON for people and programs: indented, with the letters of every language.
 
     What is no text, as in names of files, becomes U+FFFD. Controls that JSON allows are escaped.
     """
@@ -99,17 +99,17 @@ def as_json(value: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
     return _CONTROLS.sub(_escaped, _SURROGATES.sub("\ufffd", text))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escaped(control: re.Match[str]) -> str:
+    return f"\\u{ord(control[0]):04x}"
 
 
 def can_ask() -> bool:
-    """Whether a person sits at a terminal and can be asked."""
+    """Return whether a person sits at a terminal and can be asked."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 async def confirmed(question: str) -> bool:
-    """Ask on stderr, so that stdout stays clean; whether the answer is yes."""
+    """Ask on stderr, so that stdout stays clean; return whether the answer is yes."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     # Without Python's buffer, whose lock the interpreter would want at its end.
@@ -120,21 +120,21 @@ async def confirmed(question: str) -> bool:
 def progress(
     unit: str, stream: TextIO | None = None, patience: float = PATIENCE_SECONDS
 ) -> StreamProgress:
-    """A bar on a terminal, plain lines elsewhere; on stderr, so that stdout stays clean.
+    """Return a bar on a terminal, plain lines elsewhere; on stderr, as stdout stays clean.
 
     Args:
-        unit: what is counted, such as ``sessions``.
-        stream: where to write; stderr if none is given.
-        patience: seconds after which a person begins to wonder; before that, nothing is shown.
+        unit: What is counted, such as ``sessions``.
+        stream: Where to write; stderr by default.
+        patience: Seconds before anything is shown.
     """
     return StreamProgress(stream, lambda total: f"{total:,} {unit}", patience)
 
 
 def moment_before(age: timedelta | None) -> datetime | None:
-    """So long ago, in UTC; None where no age was named.
+    """Return the moment so long ago, in UTC; None without an age.
 
     Raises:
-        CommandError: it is longer ago than any calendar begins.
+        CommandError: It is longer ago than any calendar begins.
     """
     try:
         return None if age is None else datetime.now(timezone.utc) - age
@@ -143,10 +143,10 @@ def moment_before(age: timedelta | None) -> datetime | None:
 
 
 def duration(text: str) -> timedelta:
-    """A length of time such as ``30d``, ``12h``, ``90m`` or ``2w``; for ``type=`` of an option.
+    """Read a length of time such as ``30d``, ``12h``, ``90m`` or ``2w``; ``type=`` of an option.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: It is none.
     """
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:

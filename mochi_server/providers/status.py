@@ -66,7 +66,7 @@ class Reachability:
 
 
 @dataclass(slots=True, kw_only=True)
-class ModelStatus:
+class ModelAvailability:
     """One model that a provider lists."""
 
     available: bool = True
@@ -90,7 +90,7 @@ class ProviderStatus:
     """None where it did not list them."""
     problem: JSONObject | None = None
     """``{"provider", "code", "message"}``"""
-    model_status: dict[str, ModelStatus] = field(default_factory=dict)
+    model_status: dict[str, ModelAvailability] = field(default_factory=dict)
     """By name as in ``models``."""
 
 
@@ -201,7 +201,7 @@ async def provider_status(
             statuses[alias].configured = not isinstance(error, ProviderNotConfigured)
             statuses[alias].problem = problem_of(alias, error)
     for status in statuses.values():
-        status.model_status = {model.name: ModelStatus() for model in status.models or ()}
+        status.model_status = {model.name: ModelAvailability() for model in status.models or ()}
     return StatusReport(statuses)
 
 
@@ -227,7 +227,7 @@ async def model_status(
         limit: Seconds for all models together.
     """
     report = await provider_status(registry, tasks=tasks)
-    models: dict[tuple[str, str], ModelStatus] = {}
+    models: dict[tuple[str, str], ModelAvailability] = {}
     questions: dict[tuple[str, str], Coroutine[Any, Any, None]] = {}
     for alias, status in report.providers.items():
         slots = asyncio.Semaphore(MODELS_AT_ONCE)
@@ -243,7 +243,7 @@ async def model_status(
 
 
 async def _ask_model(
-    status: ModelStatus, registry: ProviderRegistry, name: str, slots: asyncio.Semaphore
+    status: ModelAvailability, registry: ProviderRegistry, name: str, slots: asyncio.Semaphore
 ) -> None:
     provider, own_name = registry.resolve(name)
     async with slots:

@@ -1,7 +1,8 @@
 """Limits on the head of a request and on the connections of one address.
 
 uvicorn has neither: a client may send headers without end, or no headers, for as long as it likes.
-These limits hold where our own command serves; another ASGI server has its own.
+These limits hold where our own command serves; another ASGI server has its own. This is the one
+place that knows the inside of uvicorn (tests/stories/test_private_names.py has its version).
 """
 
 from __future__ import annotations
@@ -33,9 +34,47 @@ _MAPPED = "::ffff:"
 
 
 def http_protocol(settings: MochiServerSettings) -> type[HttpToolsProtocol]:
-    """What uvicorn makes for each connection, as ``http`` of its configuration."""
-    made = partial(LimitedProtocol, per_address=settings.max_connections_per_address)
-    return cast("type[HttpToolsProtocol]", made)
+    """Return what uvicorn builds for each connection, as ``http`` of its configuration."""
+    protocol = partial(LimitedProtocol, per_address=settings.max_connections_per_address)
+    return cast("type[HttpToolsProtocol]", protocol)
+
+
+class RequestHead:
+    """The bytes of a connection that are not yet part of an answered request."""
+
+    __slots__ = ("began", "ended", "received", "size")
+
+    def __init__(self) -> None:
+        self.ended = False
+        """Whether what comes next belongs to a body."""
+        self.began = False
+        self.received = 0
+        """Bytes since the last part of a body or the last complete head."""
+        self.size = 0
+        """Bytes of the first line, the headers and the trailers that are complete."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a head has begun and not ended."""
+        return not self.ended and (self.began or bool(self.received))
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether its complete lines are over the limit."""
+        return self.size > HEAD_KIB * 1024
+
+    def begin(self) -> None:
+        """Count a new head."""
+        self.began = True
+        self.size = 0
+
+    def end(self) -> None:
+        """Count the head as complete; a body comes next."""
+        self.ended, self.began, self.received = True, False, 0
+
+    def end_body(self) -> None:
+        """Expect another head."""
+        self.ended, self.received = False, 0
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -55,8 +94,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
         Args:
             arguments: uvicorn's own.
-            per_address: most connections of one address; loopback has no limit.
-            head_seconds: longest wait for the head of a request.
+            per_address: Most connections of one address; loopback has no limit.
+            head_seconds: Longest wait for the head of a request.
             options: uvicorn's own.
         """
         super().__init__(*arguments, **options)
@@ -64,13 +103,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_seconds = head_seconds
         self._address: str | None = None
         self._timer: TimerHandle | None = None
-        self._in_head = True
-        """Whether what comes next belongs to a head."""
-        self._head_began = False
-        self._received = 0
-        """Bytes since the last part of a body or the last complete head."""
-        self._head_size = 0
-        """Bytes of the first line, the headers and the trailers that are complete."""
+        self._head = RequestHead()
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Count the connection, and refuse one too many."""
@@ -96,7 +129,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Hand the connection on; it gets another protocol."""
         self._forget()
         super().handle_websocket_upgrade()
-        self._in_head = False  # nothing here accepts one: it has its time as well
+        self._head.ended = True  # nothing here accepts one: it has its time as well
 
     def _forget(self) -> None:
         self._stop_waiting()
@@ -108,11 +141,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read the data; count what is neither a complete head nor a part of a body."""
-        self._received += len(data)
+        self._head.received += len(data)
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if self._received > HEAD_KIB * 1024:
+        if self._head.received > HEAD_KIB * 1024:
             self._refuse(HeadersTooLarge(limit_kib=HEAD_KIB))
         else:
             self._wait_for_rest()
@@ -126,8 +159,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin to count a head."""
         super().on_message_begin()
-        self._head_began = True
-        self._head_size = 0
+        self._head.begin()
 
     def on_url(self, url: bytes) -> None:
         """Count the first line."""
@@ -140,39 +172,38 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def _count(self, size: int) -> None:
-        self._head_size += size
-        if self._head_size > HEAD_KIB * 1024:
+        self._head.size += size
+        if self._head.is_too_large:
             raise HeadersTooLarge(limit_kib=HEAD_KIB)  # the parser stops; see send_400_response()
 
     def on_headers_complete(self) -> None:
-        """Wait no longer, where the request is answered now."""
-        self._in_head = self._head_began = False
-        self._received = 0
+        """Wait no longer if the request is answered now."""
+        self._head.end()
         super().on_headers_complete()
         if self._is_answering():
             self._stop_waiting()
 
     def on_body(self, body: bytes) -> None:
-        """Read a part of a body; it has limits of its own."""
-        self._received = 0
+        """Read a part of a body; the application limits bodies."""
+        self._head.received = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """What comes next is another head."""
+        """Expect another head."""
         super().on_message_complete()
-        self._in_head = True
-        self._received = 0
+        self._head.end_body()
 
     def send_400_response(self, msg: str) -> None:
-        """Say what is wrong with what the parser refused."""
-        if self._head_size > HEAD_KIB * 1024:
+        """Refuse what the parser has refused, with the reason."""
+        if self._head.is_too_large:
             self._refuse(HeadersTooLarge(limit_kib=HEAD_KIB))
         else:
             self._refuse(InvalidHTTP(msg))
 
     def _wait_for_rest(self) -> None:
         """Wait for the rest of what has begun, unless an answer is being made meanwhile."""
-        has_begun = bool(self._received) or self._head_began or not self._in_head
+        head = self._head
+        has_begun = bool(head.received) or head.began or head.ended
         if has_begun and self._timer is None and not self._is_answering():
             self._wait()
 
@@ -186,7 +217,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _rest_is_late(self) -> None:
         self._timer = None
-        if self._in_head and (self._received or self._head_began):
+        if self._head.is_partial:
             self._refuse(RequestTimeout(seconds=self._head_seconds))
         else:
             self.transport.close()
@@ -213,7 +244,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def limited_address(host: str) -> str | None:
-    """The address that a connection is counted for; None for this machine, such as a proxy."""
+    """Return the address that a connection counts for; None for this machine, such as a proxy."""
     host = host.removeprefix(_MAPPED)
     try:
         return None if ip_address(host).is_loopback else host

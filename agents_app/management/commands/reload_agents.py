@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents_app.loading import find_agents
-from mochi_project.management.base import Found, ReloadCommand
+from mochi_project.management.base import FolderContents, ReloadCommand
 from mochi_server.agents import AgentDefinition
 from mochi_server.agents.folder import RELOAD_STAMP
 from mochi_server.config import MochiServerSettings
@@ -21,10 +21,9 @@ class Command(ReloadCommand):
     columns = ("NAME", "VALID", "MODEL", "TOOLS", "AGENTS")
     stamp = RELOAD_STAMP
 
-    def find(self, mochi: MochiServerSettings) -> Found:
-        """See the base class."""
+    def find(self, mochi: MochiServerSettings) -> FolderContents:
         agents, problems = find_agents(mochi)
-        return Found(
+        return FolderContents(
             folder=str(mochi.agents_path),
             items=[item(agent) for agent in agents.values()],
             rows=[row(agent) for agent in agents.values()],

@@ -24,7 +24,7 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """``runserver [PORT | HOST:PORT] [--noreload]``."""
+        """Add ``[PORT | HOST:PORT] [--noreload]``."""
         parser.add_argument("addrport", nargs="?", help="PORT or HOST:PORT")
         parser.add_argument("--noreload", action="store_true", help="Do not watch the files.")
 
@@ -36,17 +36,17 @@ class Command(BaseCommand):
         else:
             autoreload.run_with_reloader(self.serve, host, port)
 
-    def _address(self, given: str | None) -> tuple[str, int]:
+    def _address(self, address: str | None) -> tuple[str, int]:
         host, port = settings.MOCHI.host, settings.MOCHI.port
-        if given is None:
+        if address is None:
             return host, port
-        before, _, last = given.rpartition(":")
+        before, _, last = address.rpartition(":")
         if not last.isdigit():
-            raise CommandError(f"{given!r} is neither PORT nor HOST:PORT.")
+            raise CommandError(f"{address!r} is neither PORT nor HOST:PORT.")
         return before or host, int(last)
 
     def serve(self, host: str, port: int) -> None:
-        """Serve; with reload this is a thread that ends with its process."""
+        """Serve; with reload, in a thread that ends with its process."""
         self.check(display_num_errors=True)
         try:
             sock = listen(host, port)

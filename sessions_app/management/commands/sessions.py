@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from mochi_project.management.base import problems_are_told, with_sessions
+from mochi_project.management.base import with_sessions, without_log_of_problems
 from sessions_app.cli import ACTIONS
 from sessions_app.cli.action import Console
 
@@ -29,5 +29,5 @@ class Command(BaseCommand):
         """Run it."""
         console = Console(self.stdout, self.stderr)
         run = ACTIONS[options["action"]].run
-        with problems_are_told():
+        with without_log_of_problems():
             with_sessions(lambda sessions: run(sessions, options, console))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mochi_project.management.base import Found, ReloadCommand
+from mochi_project.management.base import FolderContents, ReloadCommand
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import FolderDescription, ToolDescription
@@ -25,10 +25,9 @@ class Command(ReloadCommand):
     columns = ("NAME", "GROUPS", "DESTRUCTIVE", "TIMEOUT", "FILE")
     stamp = RELOAD_STAMP
 
-    def find(self, mochi: MochiServerSettings) -> Found:
-        """See the base class."""
+    def find(self, mochi: MochiServerSettings) -> FolderContents:
         found = describe_tools(mochi)
-        return Found(
+        return FolderContents(
             folder=found.folder,
             items=[item(tool, found, mochi) for tool in found.tools],
             rows=[row(tool, found, mochi) for tool in found.tools],

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from mochi_project.management.base import problems_are_told
+from mochi_project.management.base import without_log_of_problems
 from mochi_project.management.console import plain_lines
 from mochi_server.backends import build_tool_loader
 from mochi_server.config import MochiServerSettings
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
         """Run it; what it prints is in the log."""
-        with problems_are_told():
+        with without_log_of_problems():
             result = asyncio.run(
                 run_tool(settings.MOCHI, options["name"], arguments_of(options["arguments"]))
             )
