@@ -1,6 +1,6 @@
 """Test mode: replies that follow from the request alone, without any network.
 
-What a reply says is composed once (``reply``), and then sent in the words of a wire: OpenAI's
-stream through the transport of that provider (``transport``), Ollama's by a server of its own
-(``ollama``). docs/reference/test-mode.md is the reference.
+A reply is composed once (``reply``) and then encoded for a wire: for OpenAI's SDK by the transport
+that it gets (``openai_transport``), for clients of Ollama by a server (``ollama``).
+docs/reference/test-mode.md is the reference.
 """

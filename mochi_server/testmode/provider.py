@@ -10,9 +10,8 @@ from ..protocol.completions import ModelInfo, ModelRequest
 from ..providers.common.errors import not_installed
 from ..providers.openai.provider import OpenAICompatibleProvider
 from .models import listed_models, model_info
-from .openai_stream import CONVERSATION
+from .openai_transport import BASE_URL, CONVERSATION, scripted_client
 from .reply import text_of
-from .transport import BASE_URL, scripted_client
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
