@@ -21,9 +21,9 @@ import anyio
 from channels.layers import channel_layers
 
 from mochi_server.chat.confirmations import (
-    Confirmation,
     ConfirmationBroker,
     ConfirmationDecision,
+    ConfirmationRequest,
     PendingConfirmation,
 )
 from mochi_server.core.aio import run_to_completion
@@ -82,7 +82,7 @@ class ChannelLayerConfirmations(ConfirmationBroker):
         )
 
     @asynccontextmanager
-    async def ask(self, request: Confirmation) -> AsyncIterator[PendingConfirmation]:
+    async def ask(self, request: ConfirmationRequest) -> AsyncIterator[PendingConfirmation]:
         waiting = WaitingConfirmation(request, seconds=self.timeout)
         listener = self._join(waiting)
         pending = _PendingInCache(self, listener, waiting)
@@ -176,7 +176,7 @@ class ChannelLayerConfirmations(ConfirmationBroker):
         except Exception as error:  # noqa: BLE001 - any layer may be configured
             logger.warning("A decision is noticed late: %s: %s", type(error).__name__, error)
 
-    async def pending(self, session_id: str) -> list[Confirmation]:
+    async def pending(self, session_id: str) -> list[ConfirmationRequest]:
         """Return the session's confirmations that wait for a decision, oldest first.
 
         Raises:

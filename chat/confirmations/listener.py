@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
+from mochi_server.chat.confirmations import ConfirmationDecision, ConfirmationRequest
 from mochi_server.core.aio import BackgroundTasks, run_to_completion
 from mochi_server.errors import ConfirmationUnavailable
 
@@ -37,7 +37,7 @@ GetLayer = Callable[[], Any]
 class WaitingConfirmation:
     """A confirmation that waits in this process."""
 
-    def __init__(self, request: Confirmation, *, seconds: float) -> None:
+    def __init__(self, request: ConfirmationRequest, *, seconds: float) -> None:
         self.request = request
         self.seconds = seconds
         """How long it can be decided."""

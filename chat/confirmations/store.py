@@ -22,7 +22,7 @@ from typing import Any
 
 from django.core.cache import BaseCache, caches
 
-from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
+from mochi_server.chat.confirmations import ConfirmationDecision, ConfirmationRequest
 from mochi_server.errors import (
     ConfirmationNotFound,
     ConfirmationUnavailable,
@@ -48,7 +48,7 @@ ALIVE_SECONDS = 15
 class StoredConfirmation:
     """A confirmation as it is in the cache."""
 
-    request: Confirmation
+    request: ConfirmationRequest
     channel: str
     """Channel of the process that waits."""
     seconds: float
@@ -203,7 +203,7 @@ class ConfirmationStore:
             self._cache.delete(key)
             return False
 
-    def of_session(self, session_id: str) -> list[Confirmation]:
+    def of_session(self, session_id: str) -> list[ConfirmationRequest]:
         """Return the session's confirmations that can be decided, oldest first."""
         with _guarded():
             confirmations = map(self._read, self._list(session_id)[1])
@@ -231,7 +231,7 @@ class ConfirmationStore:
         fields = self._cache.get(_key("pending", confirmation_id))
         if fields is None:
             return None
-        return StoredConfirmation(**{**fields, "request": Confirmation(**fields["request"])})
+        return StoredConfirmation(**{**fields, "request": ConfirmationRequest(**fields["request"])})
 
     def _is_alive(self, confirmation: StoredConfirmation) -> bool:
         return _key("process", confirmation.channel) in self._cache

@@ -3,12 +3,11 @@
 from .definition import AgentDefinition
 from .discovery import AgentDiscoveryService
 from .prompt_loader import PromptLoader
-from .tool_factory import AgentRunner, AgentSource, AgentTool
+from .tool_factory import AgentSource, AgentTool
 
 __all__ = [
     "AgentDefinition",
     "AgentDiscoveryService",
-    "AgentRunner",
     "AgentSource",
     "AgentTool",
     "PromptLoader",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Protocol
 
 from ..chat.tool_calls import AgentOffer, CallContext
 from ..errors import JSONObject, MochiError
@@ -14,6 +13,7 @@ from ..sessions.types import AgentSettings
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
 from .definition import AGENT_TOOL, SOURCE_PREFIX, AgentDefinition
 from .discovery import AgentDiscoveryService
+from .execution import AgentExecutionService
 
 AGENT_TOOL_SOURCE = "agents"
 """The ``Tool.source`` of the tool."""
@@ -30,24 +30,6 @@ _NONE = frozenset({"", "none", "null"})
 """Words that models write if they have no session ID."""
 
 
-class AgentRunner(Protocol):
-    """Runs agents, as :class:`.execution.AgentExecutionService` does."""
-
-    def run(
-        self,
-        definition: AgentDefinition,
-        tools: Sequence[Tool],
-        instruction: str,
-        session_id: str | None,
-        context: CallContext,
-    ) -> AsyncGenerator[Event | ToolOutput, None]:
-        """Yield events while the agent works, and one output, last.
-
-        Raises (while it is iterated):
-            ToolFailed: it could not begin, or not go on.
-        """
-
-
 class AgentTool(Tool):
     """Calls one of several agents. Each call uses the agent as it is then."""
 
@@ -62,7 +44,7 @@ class AgentTool(Tool):
         agents: Sequence[AgentDefinition],
         *,
         discovery: AgentDiscoveryService,
-        runner: AgentRunner,
+        runner: AgentExecutionService,
     ) -> None:
         """``agents`` are valid, and at least one."""
         self._names = [agent.name for agent in agents]
@@ -137,7 +119,10 @@ class AgentTool(Tool):
 
 
 def agent_tool(
-    agents: Sequence[AgentDefinition], *, discovery: AgentDiscoveryService, runner: AgentRunner
+    agents: Sequence[AgentDefinition],
+    *,
+    discovery: AgentDiscoveryService,
+    runner: AgentExecutionService,
 ) -> AgentTool | None:
     """Return the tool for the agents that can be used; None if none can."""
     valid = [agent for agent in agents if agent.valid]
@@ -202,7 +187,7 @@ def _choice(names: Sequence[str]) -> str:
 class AgentSource:
     """Offers agents to conversations, as ``SessionAgents`` of the chat."""
 
-    def __init__(self, discovery: AgentDiscoveryService, runner: AgentRunner) -> None:
+    def __init__(self, discovery: AgentDiscoveryService, runner: AgentExecutionService) -> None:
         self._discovery = discovery
         self._runner = runner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import confirmations
 
 ApprovalBroker = confirmations.ConfirmationBroker
-ApprovalRequest = confirmations.Confirmation
+ApprovalRequest = confirmations.ConfirmationRequest
 Decision = confirmations.ConfirmationDecision
 LocalApprovals = confirmations.LocalConfirmations
 Pending = confirmations.PendingConfirmation

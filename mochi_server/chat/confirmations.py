@@ -40,7 +40,7 @@ NOT_ASKED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation(FieldPayload):
+class ConfirmationRequest(FieldPayload):
     """A call that waits for a person; its payload is an entry of ``/confirmations``."""
 
     confirmation_id: str
@@ -101,7 +101,7 @@ class ConfirmationBroker(ABC):
     """Seconds after which a confirmation expires."""
 
     @abstractmethod
-    def ask(self, request: Confirmation) -> AbstractAsyncContextManager[PendingConfirmation]:
+    def ask(self, request: ConfirmationRequest) -> AbstractAsyncContextManager[PendingConfirmation]:
         """Register the confirmation, which can be decided then; forget it on leaving."""
 
     @abstractmethod
@@ -116,7 +116,7 @@ class ConfirmationBroker(ABC):
         """
 
     @abstractmethod
-    async def pending(self, session_id: str) -> list[Confirmation]:
+    async def pending(self, session_id: str) -> list[ConfirmationRequest]:
         """Return the session's confirmations that wait for a decision, oldest first."""
 
     async def check(self) -> bool:
@@ -138,7 +138,7 @@ class LocalConfirmations(ConfirmationBroker):
         """Sessions of expired confirmations, by id."""
 
     @asynccontextmanager
-    async def ask(self, request: Confirmation) -> AsyncIterator[PendingConfirmation]:
+    async def ask(self, request: ConfirmationRequest) -> AsyncIterator[PendingConfirmation]:
         pending = _LocalPending(self, request)
         self._pending[request.confirmation_id] = pending
         try:
@@ -158,11 +158,11 @@ class LocalConfirmations(ConfirmationBroker):
         else:
             raise ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
 
-    async def pending(self, session_id: str) -> list[Confirmation]:
+    async def pending(self, session_id: str) -> list[ConfirmationRequest]:
         requests = [pending.request for pending in self._pending.values()]
         return [request for request in requests if request.session_id == session_id]
 
-    def expire(self, request: Confirmation) -> None:
+    def expire(self, request: ConfirmationRequest) -> None:
         """Let nobody decide it any more."""
         self._pending.pop(request.confirmation_id, None)
         self._expired[request.confirmation_id] = request.session_id
@@ -174,7 +174,7 @@ class LocalConfirmations(ConfirmationBroker):
 
 
 class _LocalPending(PendingConfirmation):
-    def __init__(self, broker: LocalConfirmations, request: Confirmation) -> None:
+    def __init__(self, broker: LocalConfirmations, request: ConfirmationRequest) -> None:
         self.request = request
         self.future: asyncio.Future[ConfirmationDecision] = (
             asyncio.get_running_loop().create_future()
@@ -227,7 +227,7 @@ class Confirmations:
             return
         now = datetime.now(timezone.utc)
         expires = now + timedelta(seconds=self.broker.timeout)
-        request = Confirmation(
+        request = ConfirmationRequest(
             confirmation_id=new_confirmation_id(),
             session_id=self.session_id,
             tool_name=call.name,
@@ -259,7 +259,7 @@ class Confirmations:
             yield _decided(request, decision)
 
 
-def _required(request: Confirmation, timeout: float) -> ConfirmationRequired:
+def _required(request: ConfirmationRequest, timeout: float) -> ConfirmationRequired:
     return ConfirmationRequired(
         tool_name=request.tool_name,
         arguments=request.arguments,
@@ -274,7 +274,7 @@ def _required(request: Confirmation, timeout: float) -> ConfirmationRequired:
     )
 
 
-def _decided(request: Confirmation, decision: ConfirmationDecision) -> ConfirmationDecided:
+def _decided(request: ConfirmationRequest, decision: ConfirmationDecision) -> ConfirmationDecided:
     arguments = decision.arguments if decision.approved else None
     return ConfirmationDecided(
         confirmation_id=request.confirmation_id,

@@ -15,7 +15,12 @@ from ..sessions.types import SessionMetadata, ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolFailed
 from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
-from .confirmations import Confirmation, ConfirmationBroker, ConfirmationDecision, Confirmations
+from .confirmations import (
+    ConfirmationBroker,
+    ConfirmationDecision,
+    ConfirmationRequest,
+    Confirmations,
+)
 from .conversation import Conversations, StoredMessages, add_question
 from .log import TurnLog
 from .reply import WholeReply
@@ -240,7 +245,7 @@ class ChatService:
         """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
         return [request.payload() for request in await self._confirmations.pending(session_id)]
 
-    async def _check_arguments(self, request: Confirmation, arguments: JSONObject) -> None:
+    async def _check_arguments(self, request: ConfirmationRequest, arguments: JSONObject) -> None:
         """Refuse arguments that do not fit the tool.
 
         Raises:

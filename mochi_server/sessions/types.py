@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from typing_extensions import TypedDict
 
 from ..constants import TITLE_CHARACTERS
 
@@ -80,6 +82,17 @@ class AgentSettings(BaseModel):
 
     enabled_agents: list[str] = Field(default_factory=list)
     selection_metadata: dict[str, Any] | None = None
+
+
+class SessionCreationOptions(TypedDict, total=False):
+    """Keyword arguments of ``SessionManager.create``."""
+
+    system_prompt: str | None
+    source_file: str | None
+    tool_settings: ToolSettings | None
+    agent_settings: AgentSettings | None
+    session_id: str | None
+    labels: Mapping[str, JsonValue] | None
 
 
 class ConversationSummary(BaseModel):

@@ -17,9 +17,9 @@ import pytest_asyncio
 from chat.confirmations.channel_layer import ChannelLayerConfirmations
 from mochi_project.backends import caches_of, channel_layers_of
 from mochi_server.chat.confirmations import (
-    Confirmation,
     ConfirmationBroker,
     ConfirmationDecision,
+    ConfirmationRequest,
     LocalConfirmations,
 )
 from mochi_server.config import load_settings
@@ -32,7 +32,7 @@ YES = ConfirmationDecision(approved=True)
 NO = ConfirmationDecision(approved=False, reason="not today")
 
 
-def question(session_id: str = "one", **fields: Any) -> Confirmation:
+def question(session_id: str = "one", **fields: Any) -> ConfirmationRequest:
     values = {
         "confirmation_id": new_confirmation_id(),
         "session_id": session_id,
@@ -47,7 +47,7 @@ def question(session_id: str = "one", **fields: Any) -> Confirmation:
         "expires_at": "2026-01-15T10:35:00.000000Z",
         **fields,
     }
-    return Confirmation(**values)
+    return ConfirmationRequest(**values)
 
 
 def settings_of(kind: str, folder: Path, redis_url: str | None) -> tuple[Any, Any]:
@@ -287,7 +287,7 @@ async def test_a_turn_that_ends_forgets_its_question(sides: Sides):
 async def test_a_turn_that_is_cancelled_at_any_moment_leaves_nothing(sides: Sides):
     asked = [question(f"s{number}") for number in range(40)]
 
-    async def turn(request: Confirmation) -> None:
+    async def turn(request: ConfirmationRequest) -> None:
         async with sides.asking.ask(request) as pending:
             await pending.decision()
 
@@ -308,7 +308,7 @@ async def test_many_at_once_are_each_decided_once(sides: Sides):
     asked = [question(f"s{number % 50}", call_index=number) for number in range(200)]
     ready = [asyncio.Event() for _ in asked]
 
-    async def turn(request: Confirmation) -> tuple[int, str | None]:
+    async def turn(request: ConfirmationRequest) -> tuple[int, str | None]:
         async with sides.asking.ask(request) as pending:
             ready[request.call_index].set()
             return request.call_index, (await pending.decision()).reason
@@ -318,7 +318,7 @@ async def test_many_at_once_are_each_decided_once(sides: Sides):
         await asyncio.gather(*(each.wait() for each in ready))
         order = random.sample(asked, len(asked))
 
-        async def client(some: list[Confirmation]) -> None:
+        async def client(some: list[ConfirmationRequest]) -> None:
             for each in some:
                 decision = ConfirmationDecision(approved=True, reason=str(each.call_index))
                 await sides.deciding.decide(each.session_id, each.confirmation_id, decision)

@@ -23,7 +23,7 @@ import chat.confirmations.listener
 from chat.confirmations.channel_layer import ChannelLayerConfirmations
 from chat.confirmations.folder_layer import ChannelClosed, FolderChannelLayer
 from mochi_project.backends import caches_of, channel_layers_of
-from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
+from mochi_server.chat.confirmations import ConfirmationDecision, ConfirmationRequest
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationNotFound, ConfirmationUnavailable, MochiError
 from tests.support.redis import needs_redis, running_redis
@@ -31,8 +31,8 @@ from tests.support.redis import needs_redis, running_redis
 YES = ConfirmationDecision(approved=True)
 
 
-def question(number: int = 0, session_id: str = "one") -> Confirmation:
-    return Confirmation(
+def question(number: int = 0, session_id: str = "one") -> ConfirmationRequest:
+    return ConfirmationRequest(
         confirmation_id=f"conf_{number}",
         session_id=session_id,
         tool_name="add",

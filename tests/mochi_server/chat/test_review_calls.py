@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from mochi_server.chat.confirmations import Confirmation, LocalConfirmations, PendingConfirmation
+from mochi_server.chat.confirmations import (
+    ConfirmationRequest,
+    LocalConfirmations,
+    PendingConfirmation,
+)
 from mochi_server.chat.tool_calls import INTERRUPTED, unanswered
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationUnavailable
@@ -33,7 +37,7 @@ class UnreachableConfirmations(LocalConfirmations):
     """A broker whose cache is away: nothing can be registered."""
 
     @asynccontextmanager
-    async def ask(self, request: Confirmation) -> AsyncIterator[PendingConfirmation]:
+    async def ask(self, request: ConfirmationRequest) -> AsyncIterator[PendingConfirmation]:
         raise ConfirmationUnavailable(reason=f"no cache for {request.confirmation_id}")
         yield
 

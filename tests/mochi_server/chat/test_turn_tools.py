@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mochi_server.chat.confirmations import Confirmation
+from mochi_server.chat.confirmations import ConfirmationRequest
 from mochi_server.chat.reply import Reply
 from mochi_server.errors import (
     ConfirmationNotFound,
@@ -740,7 +740,7 @@ async def test_what_was_executed_is_counted(threads: Bench, ollama: FakeOllama) 
 
 def test_a_question_can_be_shown_as_json() -> None:
     """The agent's name is there only for agents."""
-    request = Confirmation(
+    request = ConfirmationRequest(
         confirmation_id="conf_1",
         session_id="a",
         tool_name="add",
