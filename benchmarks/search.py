@@ -56,9 +56,9 @@ class Author:
             return " ".join(self._dice.choices(self.words, cum_weights=self._weights, k=count))
         return "".join(self._dice.choices(HAN, cum_weights=self._han_weights, k=size // 3))
 
-    def session(self, number: int) -> bytes:
-        """The bytes of a session file."""
-        roles = [("user", 600), ("assistant", 2400)] * 6 + [("tool", 2000)]
+    def session(self, number: int, roles: list[tuple[str, int]] | None = None) -> bytes:
+        """The bytes of a session file, with messages of these roles and sizes."""
+        roles = roles or [("user", 600), ("assistant", 2400)] * 6 + [("tool", 2000)]
         messages = [{"role": role, "content": self.text(number, size)} for role, size in roles]
         messages[0]["content"] += f" only{number:05d}"
         time = now()
@@ -137,9 +137,9 @@ async def main(*, quick: bool) -> bool:
         print(f"{count:,} sessions, {size:.0f} MB")
         gc.collect()
         gc.freeze()
-        sessions = SessionManager(sessions_dir=folder)
-        path = Path(name) / "search.sqlite3"
-        search = SessionSearch(sessions, path)
+        path = Path(name) / "catalogue.sqlite3"
+        sessions = SessionManager(sessions_dir=folder, catalogue_path=path, sweep_seconds=0)
+        search = SessionSearch(sessions.catalogue)
         async with Ticker() as ticker:
             bar = StreamProgress(shown=lambda total: f"{total:,} sessions")
             seconds = await timed(lambda: search.update(bar)) / 1000
@@ -149,10 +149,13 @@ async def main(*, quick: bool) -> bool:
         figure("size of the index", path.stat().st_size / 1e6, "MB")
         good &= await asked(search, author, rounds)
         good &= await changed(search, folder, author, rounds)
-        again = SessionSearch(SessionManager(sessions_dir=folder), path)
+        other = SessionManager(sessions_dir=folder, catalogue_path=path)
+        again = SessionSearch(other.catalogue)
         figure("first query of another process", await timed(lambda: again.search("none")), "ms")
         await search.aclose()
         await again.aclose()
+        await sessions.aclose()
+        await other.aclose()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"Peak memory of this process: {peak:.0f} MiB")
     return good

@@ -34,7 +34,8 @@ from .services.summarization import SummarizationService
 from .services.summary_model import SummaryModelManager
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
-from .sessions.catalogue.search import INDEX, SessionSearch
+from .sessions.catalogue.catalogue import CATALOGUE
+from .sessions.catalogue.search import SessionSearch
 from .sessions.storage.base import SessionStorage
 from .tools.base import ToolSource
 from .tools.catalogue import ToolCatalogue
@@ -111,9 +112,11 @@ class Runtime:
             providers if providers is not None else _providers_of(settings)
         )
         self._storages = dict(storages if storages is not None else _storages_of(settings))
-        self.sessions = SessionManager(self._storages["default"])
+        self.sessions = SessionManager(
+            self._storages["default"], catalogue_path=settings.sessions_state_path / CATALOGUE
+        )
         self.agent_sessions = SessionManager(self._storages["agent_chats"])
-        self.search = SessionSearch(self.sessions, settings.sessions_state_path / INDEX)
+        self.search = SessionSearch(self.sessions.catalogue)
         self.prompts = SystemPromptService(settings.system_prompts_path)
         self.context_window = DynamicContextWindowService(
             enabled=settings.dynamic_context_window_enabled,
@@ -243,6 +246,7 @@ class Runtime:
 
     def start(self) -> None:
         """Begin what a server does by itself; a library user need not."""
+        self.sessions.catalogue.watch()
         self.summaries.catch_up()
 
     def stop(self) -> None:
@@ -253,6 +257,7 @@ class Runtime:
     async def aclose(self) -> None:
         """End the turns, keep what they have so far, finish background work, close everything."""
         closers = [storage.aclose for storage in self._storages.values()]
+        closers += [self.sessions.catalogue.aclose, self.agent_sessions.catalogue.aclose]
         closers += [self.search.aclose, self.providers.aclose, self.tool_loader.aclose]
         closers += [self.agents.aclose, self.tools.aclose, self.confirmations.aclose]
         async with AsyncExitStack() as closing:  # the last one first, and all whatever one raises

@@ -18,7 +18,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject, MochiError
-from mochi_server.sessions.catalogue import index
+from mochi_server.sessions.catalogue import refresh
+from mochi_server.sessions.catalogue.catalogue import CATALOGUE
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.tools.base import Problem
 from mochi_server.tools.folder.snapshot import write_stamp
@@ -46,7 +47,8 @@ def with_sessions(
 
 
 async def _on_sessions(work: Callable[[SessionManager], Awaitable[int]], storage: str) -> int:
-    sessions = SessionManager(StorageHandler()[storage])
+    path = settings.MOCHI.sessions_state_path / CATALOGUE if storage == "default" else None
+    sessions = SessionManager(StorageHandler()[storage], catalogue_path=path)
     try:
         return await work(sessions)
     finally:
@@ -74,12 +76,12 @@ def run_on_stored(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
 @contextmanager
 def without_log_of_problems() -> Iterator[None]:
     """Keep files that cannot be read out of the log, where the command itself names them."""
-    before = index.logger.level
-    index.logger.setLevel(logging.ERROR)
+    before = refresh.logger.level
+    refresh.logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        index.logger.setLevel(before)
+        refresh.logger.setLevel(before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

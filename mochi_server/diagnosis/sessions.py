@@ -17,7 +17,7 @@ from ..core.progress import counted
 from ..errors import JSONObject, MochiError
 from ..runtime import Runtime
 from ..sessions import SessionManager
-from ..sessions.catalogue.index import PREFIX_BYTES
+from ..sessions.catalogue.refresh import PREFIX_BYTES
 from ..sessions.codec import NotASession, disassemble, open_prefix
 from ..sessions.migration import OLD_VERSIONS, NotMetadata, read_metadata, version_of
 from ..sessions.storage.base import Entry

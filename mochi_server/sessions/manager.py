@@ -6,20 +6,21 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 from pydantic import JsonValue
 
 from ..core.aio import in_thread, run_to_completion
 from ..core.ids import new_session_id
-from ..errors import InvalidRequest, MochiError, SessionExists, SessionNotFound, SessionUnreadable
+from ..errors import MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from ..protocol.messages import now
-from .catalogue.index import SessionIndex, Table
-from .catalogue.pages import joined, parsed
-from .catalogue.rows import ALL, Key, Row, SessionFilter, SessionList, key_of, row_of_session
+from .catalogue.catalogue import SessionCatalogue
+from .catalogue.rows import ALL, SessionFilter, SessionPage, row_of_session
 from .codec import Document, DocumentCache, NotASession, assemble, disassemble
 from .session import ChatSession
 from .storage.base import SessionChanged, SessionStorage
 from .storage.json_files import JSONFileStorage
+from .storage.memory import MemoryStorage
 from .types import AgentSettings, ContextWindowConfig, SessionMetadata, ToolSettings
 
 Write = Callable[[Iterable[bytes]], Awaitable[tuple[int, ...]]]
@@ -39,6 +40,7 @@ class SessionManager:
         storage: SessionStorage | None = None,
         *,
         sessions_dir: str | os.PathLike[str] | None = None,
+        catalogue_path: Path | None = None,
         cache_bytes: int = CACHE_BYTES,
         sweep_seconds: float = 2.0,
     ) -> None:
@@ -48,6 +50,8 @@ class SessionManager:
             storage: where the files are.
             sessions_dir: the folder of the files.
             cache_bytes: memory for the files used last, about.
+            catalogue_path: the file of the catalogue, by which processes that share the sessions
+                list them fast; it may be deleted at any time. None: a catalogue in memory.
             sweep_seconds: after which time a list notices what a text editor changed in place.
 
         Raises:
@@ -57,8 +61,10 @@ class SessionManager:
             raise ValueError("Give either a storage or sessions_dir.")
         self.storage = storage or JSONFileStorage(sessions_dir or ".")
         self._cache = DocumentCache(cache_bytes)
-        self._index = SessionIndex(self.storage, sweep_seconds=sweep_seconds)
-        self._body: tuple[int, bytes] | None = None
+        is_private = isinstance(self.storage, MemoryStorage)
+        self.catalogue = SessionCatalogue(
+            self.storage, None if is_private else catalogue_path, sweep_seconds=sweep_seconds
+        )
 
     def __repr__(self) -> str:
         return f"SessionManager({self.storage!r})"
@@ -235,50 +241,25 @@ class SessionManager:
 
     async def list(
         self, limit: int | None = None, cursor: str | None = None, wanted: SessionFilter = ALL
-    ) -> SessionList:
-        """The sessions, the one changed last first; all of those wanted, or a page.
+    ) -> SessionPage:
+        """Return the sessions that are wanted, the one changed last first; all, or a page.
 
         Raises:
-            InvalidRequest: the limit is below one, or the cursor is none of ours.
+            InvalidRequest: the limit is below one, or the cursor is none of this list.
             StorageError: the folder cannot be listed.
         """
-        table, behind = await self._table(limit, cursor)
-        return await in_thread(parsed, table.page(behind, limit, wanted))
+        return await self.catalogue.list(limit, cursor, wanted)
 
     async def list_json(
         self, limit: int | None = None, cursor: str | None = None, wanted: SessionFilter = ALL
     ) -> bytes:
-        """The same, encoded: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
-
-        Joined from rows that were encoded before: what an HTTP answer wants.
+        """Return the same as JSON: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
 
         Raises:
-            InvalidRequest: the limit is below one, or the cursor is none of ours.
+            InvalidRequest: the limit is below one, or the cursor is none of this list.
             StorageError: the folder cannot be listed.
         """
-        table, behind = await self._table(limit, cursor)
-        paged = limit is not None or cursor is not None
-        if paged or wanted != ALL:
-            return await in_thread(joined, table.page(behind, limit, wanted), paged=paged)
-        version = self._index.version
-        if self._body is None or self._body[0] != version:
-            self._body = (version, await in_thread(joined, table.page(None, None), paged=False))
-        return self._body[1]
-
-    async def rows(self) -> tuple[int, dict[str, Row]]:
-        """The list's version, and its rows by id, after a look at every file.
-
-        Raises:
-            StorageError: the folder cannot be listed.
-        """
-        table = await self._index.table(look=True)
-        return self._index.version, dict(table.rows)
-
-    async def _table(self, limit: int | None, cursor: str | None) -> tuple[Table, Key | None]:
-        if limit is not None and limit < 1:
-            raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
-        behind = None if cursor is None else key_of(cursor)
-        return await self._index.table(), behind
+        return await self.catalogue.list_json(limit, cursor, wanted)
 
     async def _document(self, session_id: str, signature: tuple[int, ...] | None) -> Document:
         """From the cache if the storage still has the same; else read, checked and kept."""
@@ -296,17 +277,22 @@ class SessionManager:
 
     async def _write(self, session: ChatSession, write: Write) -> None:
         document = session.document()
-        async with self._index.own_change() as enter:
+        async with self.catalogue.own_change(session.session_id) as enter:
             signature = await write(assemble(document))
-            enter(session.session_id, row_of_session(session, signature))
+            enter(partial(row_of_session, session, signature))
         self._cache.put(session.session_id, signature, document)
 
     async def _delete(self, session_id: str) -> None:
-        async with self._index.own_change() as enter:
+        async with self.catalogue.own_change(session_id) as enter:
             await self.storage.delete(session_id)
-            enter(session_id, None)
+            enter(_no_row)
         self._cache.drop(session_id)
 
     async def aclose(self) -> None:
-        """Give back what the storage holds."""
+        """Close the catalogue, and give back what the storage holds."""
+        await self.catalogue.aclose()
         await self.storage.aclose()
+
+
+def _no_row() -> None:
+    """Return what a deleted session leaves in the catalogue."""

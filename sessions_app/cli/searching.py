@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from django.conf import settings
-
 from mochi_project.management.console import as_json, plain, progress
-from mochi_server.sessions.catalogue.search import INDEX, PAGE, SearchResult, SessionSearch
+from mochi_server.sessions.catalogue.search import PAGE, SearchResult, SessionSearch
 from mochi_server.sessions.manager import SessionManager
 
 from .action import Action, Console, Options, add_json
@@ -29,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
     """Print them, the best first. Where the index is far behind, a bar shows how far it is."""
-    search = SessionSearch(sessions, settings.MOCHI.sessions_state_path / INDEX)
+    search = SessionSearch(sessions.catalogue)
     wanted = filter_of(options)
     try:
         await search.update(progress("sessions"))

@@ -12,7 +12,7 @@ SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")
 LOCK = re.compile(r"[A-Za-z0-9_-]{1,64}\.(lock|claim)")
 MARKS = r"summaries(/[A-Za-z0-9_-]{1,64})?"
 STATE = re.compile(
-    rf"{MARKS}|sessions-[0-9a-f]{{8}}(/({MARKS}|search\.sqlite3(-wal|-shm|\.lock)?))?"
+    rf"{MARKS}|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
 )
 FOLDERS = {
     ".mochi",

@@ -1,40 +1,88 @@
-"""The index: one SQLite file with a full-text table, which may be deleted at any time."""
+"""The SQLite file of the catalogue: opened, checked, and made anew when it is lost or broken."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from ...core.files import PRIVATE_FILE, hand_over, make_folder
-from .document import Contents
-from .query import Query
-from .tables import (
-    BEST,
-    CONTENTS,
-    IN_ONE_ROW,
-    OTHERS,
-    SCHEMA,
-    Damaged,
-    Hit,
-    Indexed,
-    check,
-    enter,
-    forget,
-    meaning,
-    refusal,
-)
+from .document import SearchDocument
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-BUSY_SECONDS = 10.0
+BUSY_SECONDS = 5.0
+"""Longest wait for another process that writes."""
+
+SCHEMA_VERSION = 2
+"""A file of another version is made anew. Raise it also when the code of ``rows``,
+``text_folding`` or ``document`` stores something else."""
+
+_APPLICATION = 0x6D6F6368  # "moch"
+
+_FORMER_NAME = "search.sqlite3"
+"""An older server's file in the same folder; it holds texts of conversations, so it is removed."""
+
+_SCHEMA = f"""
+CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+INSERT INTO state VALUES ('revision', 0);
+CREATE TABLE sessions (
+  number INTEGER PRIMARY KEY,
+  session_id TEXT NOT NULL UNIQUE,
+  version TEXT NOT NULL,
+  position INTEGER NOT NULL,
+  line BLOB NOT NULL,
+  is_problem INTEGER NOT NULL,
+  archived INTEGER NOT NULL,
+  text_version TEXT
+);
+CREATE INDEX in_order ON sessions (position, session_id) WHERE NOT is_problem;
+CREATE INDEX by_archived ON sessions (archived, position, session_id) WHERE NOT is_problem;
+CREATE INDEX problems ON sessions (position, session_id) WHERE is_problem;
+CREATE INDEX without_text ON sessions (position, session_id)
+  WHERE NOT is_problem AND text_version IS NOT version;
+CREATE TABLE tags (
+  tag TEXT NOT NULL, position INTEGER NOT NULL, session_id TEXT NOT NULL, number INTEGER NOT NULL,
+  PRIMARY KEY (tag, position, session_id)
+) WITHOUT ROWID;
+CREATE INDEX tags_of_session ON tags (number, tag);
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+_TEXT_SCHEMA = f"""
+CREATE VIRTUAL TABLE texts USING fts5 (
+  {", ".join(SearchDocument._fields)}, tokenize="unicode61 remove_diacritics 2", prefix='2 3'
+);
+"""
+
+_TEMPORARY = ("locked", "busy", "full", "unable to open", "readonly", "disk I/O")
+"""In messages of SQLite about files that may be usable later."""
+
+
+class Unusable(Exception):
+    """The file is not there, is broken or is somebody else's: it must be made anew."""
+
+    def __init__(self, reason: str, identity: int | None = None) -> None:
+        super().__init__(reason)
+        self.identity = identity
+        """Of the database that is broken; None when there is none."""
+
+
+class Refused(Exception):
+    """The file cannot be used now: it is locked, the disk is full, the folder is read-only."""
 
 
 def has_full_text() -> bool:
-    """Whether this Python's SQLite was built with FTS5."""
+    """Tell whether this Python's SQLite was built with FTS5."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute("CREATE VIRTUAL TABLE probe USING fts5(text)")
@@ -45,64 +93,69 @@ def has_full_text() -> bool:
     return True
 
 
-class SearchFile:
-    """The index in a file, or without a path in memory. For one thread.
+class CatalogueDatabase:
+    """A connection to the catalogue's file, or without a path to a database in memory.
 
-    Others may have the same file open; one that was deleted or replaced meanwhile is noticed at the
-    next use. Only ``prepare`` makes one, and only one process at a time may call it, ``put`` and
-    ``remove``.
+    For one thread. Others may have the same file open; one that was deleted or replaced meanwhile
+    is noticed at the next use. Only ``prepare`` makes a file, and only one process at a time may
+    call it.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self.identity = 0
+        """Differs between this file and the one that replaces it."""
+        self.has_deleted = False
+        """Whether deleted texts may still be in SQLite's log: see ``tidy``."""
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
-        self._known: dict[str, str] = {}
-        self._known_at: object = None
         self._fault: str | None = None
 
-    def prepare(self) -> None:
-        """Have a usable file, new and empty if need be.
+    def is_usable(self, broken: int | None = None) -> bool:
+        """Tell whether there is a file that can be used, other than the one that is broken.
 
         Raises:
-            StorageError: it cannot be made; the text says why.
+            Refused: there is one, and it cannot be used now.
         """
         try:
-            if self._opened() is not None:
-                return
-            logger.info("Making the search index anew: %s", self.path or "in memory")
-        except Damaged as error:
-            logger.warning("The search index is made anew: %s (%s)", error, self.path)
-        self.close()
-        self._make()
+            self.connection()
+        except Unusable:
+            return False
+        return self.identity != broken
+
+    def prepare(self, broken: int | None = None) -> None:
+        """Open the file; make a new and empty one if it is not usable.
+
+        Raises:
+            Refused: it cannot be made; the text says why.
+        """
+        if not self.is_usable(broken):
+            logger.debug("Making the catalogue of sessions anew: %s", self.path or "in memory")
+            self.close()
+            self._make()
 
     def _make(self) -> None:
         try:
             if self.path is not None:
-                self._make_empty(self.path)
+                _make_empty(self.path)
             connection = self._connect()
         except OSError as error:
-            raise refusal(error.strerror or str(error)) from error
+            raise Refused(error.strerror or str(error)) from error
+        except sqlite3.Error as error:
+            raise Refused(str(error)) from error
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(SCHEMA)
+            connection.executescript(f"BEGIN;{_SCHEMA}{_TEXT_SCHEMA * has_full_text()}COMMIT;")
         except sqlite3.Error as error:
             connection.close()
-            raise refusal(str(error)) from error
+            raise Refused(str(error)) from error
         self._keep(connection)
 
-    def _make_empty(self, path: Path) -> None:
-        """An empty file that nobody else may read; SQLite gives its helpers the same mode."""
-        make_folder(path.parent, private=True)
-        for name in (path, *(path.with_name(path.name + tail) for tail in ("-wal", "-shm"))):
-            name.unlink(missing_ok=True)
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)
-        hand_over(path, handle)
-        os.close(handle)
-
     def _connect(self) -> sqlite3.Connection:
-        name = ":memory:" if self.path is None else f"{self.path.as_uri()}?mode=rw"
-        connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+        name = ":memory:" if self.path is None else f"{self.path.absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(
+            name, timeout=BUSY_SECONDS, isolation_level=None, uri=True, check_same_thread=False
+        )
         # What is lost with the power is made anew; what was deleted shall be gone.
         try:
             connection.executescript("PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;")
@@ -112,117 +165,138 @@ class SearchFile:
         return connection
 
     def _keep(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        self._connection, self._fault = connection, None
         self._inode = self._inode_now()
-        self._known_at, self._fault = None, None
+        self.identity = self._inode if self.path is not None else self.identity + 1
 
     def _inode_now(self) -> int:
+        """Return 0 in memory, and -1 where there is no file."""
         try:
             return 0 if self.path is None else self.path.stat().st_ino
-        except OSError:  # where nothing can be, ``prepare`` tells why
+        except OSError:
             return -1
 
-    def _opened(self) -> sqlite3.Connection | None:
-        """The connection; None while there is no file.
+    def connection(self) -> sqlite3.Connection:
+        """Return the open connection.
 
         Raises:
-            Damaged: there is one, and it is not usable.
+            Unusable: there is no file, or one that is broken or of another version.
+            Refused: it cannot be opened now.
         """
         if self._connection is not None:
             if self._inode == self._inode_now():
                 if self._fault is not None:
-                    raise Damaged(self._fault)
+                    raise Unusable(self._fault, self.identity)
                 return self._connection
             self.close()
         if self.path is None or self._inode_now() < 0:
-            return None
+            raise Unusable("there is none")
         try:
             connection = self._connect()
         except sqlite3.Error as error:
-            raise meaning(error) from error
+            raise self._meaning(error) from error
         try:
-            check(connection)
+            self._check_version(connection)
         except BaseException:
             connection.close()
             raise
         self._keep(connection)
         return connection
 
+    @contextmanager
+    def transaction(self, mode: str = "DEFERRED") -> Iterator[sqlite3.Connection]:
+        """Read a state of the file, or with ``IMMEDIATE`` change it, as a whole or not at all.
+
+        Raises:
+            Unusable: there is no file, or one that is broken or of another version.
+            Refused: it cannot be read or written now.
+        """
+        connection = self.connection()
+        try:
+            connection.execute(f"BEGIN {mode}")
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            meaning = self._meaning(error)
+            if isinstance(meaning, Unusable):
+                self._fault = str(meaning)
+            raise meaning from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _check_version(self, connection: sqlite3.Connection) -> None:
+        try:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.Error as error:
+            raise self._meaning(error) from error
+        if (application, version) != (_APPLICATION, SCHEMA_VERSION):
+            raise Unusable("it is of another version")
+
+    def _meaning(self, error: sqlite3.Error) -> Exception:
+        text = str(error)
+        if isinstance(error, sqlite3.OperationalError) and any(
+            words in text for words in _TEMPORARY
+        ):
+            return Refused(text)
+        return Unusable(text, self.identity)
+
+    def tidy(self) -> None:
+        """Move the log that writing left into the file, so that what was deleted is gone."""
+        self.has_deleted = False
+        try:
+            self.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except (sqlite3.Error, Unusable, Refused) as error:
+            logger.debug("The catalogue's log stays for now: %s", error)
+
     def close(self) -> None:
-        """Give back the file; the next use opens it again."""
+        """Close the file; the next use opens it again."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
 
-    def state(self) -> object:
-        """Equal as long as nobody has changed the index; None while there is no usable one."""
-        try:
-            if (connection := self._opened()) is None:
-                return None
-            (version,) = connection.execute("PRAGMA data_version").fetchone()
-        except (Damaged, sqlite3.Error):
-            return None
-        return self._inode, version, connection.total_changes
+    def __del__(self) -> None:
+        self.close()
 
-    def known(self) -> dict[str, str]:
-        """Signatures of the sessions that the index has, by id; not to be changed."""
-        if (state := self.state()) is None or state != self._known_at:
-            self._known = dict(self._rows("SELECT session_id, signature FROM sessions"))
-            self._known_at = state
-        return self._known
 
-    def find(self, query: Query, most: int = -1) -> list[Hit]:
-        """The sessions that the query matches, in no order: the best so many, or all."""
-        statement = IN_ONE_ROW.format(BEST if query.wanted else OTHERS)
-        for (lines,) in self._rows(statement, query.match, most):
-            pairs = (line.split(" ") for line in (lines or "").splitlines())
-            return [Hit(session_id, float(score)) for session_id, score in pairs]
-        return []
+def _make_empty(path: Path) -> None:
+    """Make an empty file that nobody else may read; SQLite gives its helpers the same mode."""
+    make_folder(path.parent, private=True)
+    for name in (path.name, _FORMER_NAME):  # the file first: nobody can open it by its name then
+        for tail in ("", "-wal", "-shm"):
+            path.with_name(name + tail).unlink(missing_ok=True)
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)
+    hand_over(path, handle)
+    os.close(handle)
 
-    def contents(self, session_id: str) -> Contents:
-        """The texts of a session; empty when the index has none."""
-        return next((Contents(*row) for row in self._rows(CONTENTS, session_id)), Contents())
 
-    def _rows(self, statement: str, *values: str | int) -> list[tuple[Any, ...]]:
-        try:
-            connection = self._opened()
-            return [] if connection is None else connection.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise self._meaning(error) from error
+class DatabaseThread:
+    """A thread with a database of its own."""
 
-    def put(self, batch: Sequence[Indexed]) -> None:
-        """Enter these sessions, in the place of what was there."""
-        self._change([each.session_id for each in batch], batch)
+    def __init__(self, path: Path | None, name: str) -> None:
+        self.database = CatalogueDatabase(path)
+        self._name = name
+        self._executor: ThreadPoolExecutor | None = None
 
-    def remove(self, session_ids: Sequence[str]) -> None:
-        """Forget these sessions."""
-        self._change(session_ids, ())
+    def submit(self, work: Callable[[CatalogueDatabase], T]) -> Future[T]:
+        """Hand in work for the thread, which does one after the other."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix=self._name)
+        return self._executor.submit(work, self.database)
 
-    def _change(self, gone: Sequence[str], new: Sequence[Indexed]) -> None:
-        connection, known = self._opened(), self.known()
-        if connection is None:
-            raise Damaged("the file was deleted")
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            forget(connection, gone)
-            enter(connection, new)
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._meaning(error) from error
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-        for session_id in gone:
-            known.pop(session_id, None)
-        known.update((each.session_id, each.signature) for each in new)
-        self._known_at = self.state()
+    async def run(self, work: Callable[[CatalogueDatabase], T]) -> T:
+        """Do the work in the thread.
 
-    def _meaning(self, error: sqlite3.Error) -> Exception:
-        found = meaning(error)
-        if isinstance(found, Damaged):
-            self._fault = str(found)
-        return found
+        Raises:
+            Unusable: the file must be made anew.
+            Refused: it cannot be used now.
+        """
+        return await asyncio.wrap_future(self.submit(work))
 
-    def tidy(self) -> None:
-        """Let the log that writing left go into the file, if nobody reads."""
-        self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    async def aclose(self) -> None:
+        """Close the file and end the thread; the next use begins anew."""
+        if self._executor is not None:
+            await self.run(CatalogueDatabase.close)
+            self._executor.shutdown()
+            self._executor = None

@@ -20,7 +20,7 @@ _BREATH = 256
 _SEPARATOR = "\n\n"
 
 
-class Contents(NamedTuple):
+class SearchDocument(NamedTuple):
     """The texts of a session, by where they stand: the columns of the index, in their order."""
 
     title: str = ""
@@ -32,7 +32,7 @@ class Contents(NamedTuple):
     tool: str = ""
 
 
-def contents_of(data: bytes, session_id: str) -> Contents | None:
+def search_document(data: bytes, session_id: str) -> SearchDocument | None:
     """The texts of a session file, ready for the index; None when it is no session."""
     try:
         document = disassemble(data)
@@ -45,7 +45,7 @@ def contents_of(data: bytes, session_id: str) -> Contents | None:
         if number % _BREATH == 0:
             yield_to_loop()
     texts = {role: _SEPARATOR.join(found) for role, found in said.items()}
-    return Contents(*map(_joined, _head(metadata)), **texts)
+    return SearchDocument(*map(_joined, _head(metadata)), **texts)
 
 
 def _add(said: dict[str, list[str]], message: JsonValue) -> None:

@@ -67,21 +67,21 @@ def _is_unspaced(word: str) -> bool:
 class Query:
     """What must be there, and what must not."""
 
-    wanted: tuple[Term, ...] = ()
-    unwanted: tuple[Term, ...] = ()
+    required: tuple[Term, ...] = ()
+    excluded: tuple[Term, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether anything was asked."""
-        return bool(self.wanted or self.unwanted)
+        return bool(self.required or self.excluded)
 
     @property
     def match(self) -> str:
-        """The whole expression where something is wanted, else what is unwanted."""
-        unwanted = " OR ".join(term.match for term in self.unwanted)
-        if not self.wanted:
-            return unwanted
-        wanted = " AND ".join(term.match for term in self.wanted)
-        return f"({wanted}) NOT ({unwanted})" if unwanted else wanted
+        """The whole expression where something is required, else what is excluded."""
+        excluded = " OR ".join(term.match for term in self.excluded)
+        if not self.required:
+            return excluded
+        required = " AND ".join(term.match for term in self.required)
+        return f"({required}) NOT ({excluded})" if excluded else required
 
 
 def parse(text: str) -> Query:

@@ -1,27 +1,30 @@
-"""What a list of sessions shows of each."""
+"""What a list of sessions shows of each, and the texts that stand for a place in a list."""
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import orjson
 
-from ...errors import JSONObject, MochiError
+from ...errors import InvalidRequest, JSONObject, MochiError
 from ..codec import NotASession, disassemble, encode, is_user, open_prefix
 from ..migration import NotMetadata, read_metadata
 from ..session import ChatSession, preview_of
 from ..storage.base import Entry
 from ..types import SessionMetadata, microseconds
-from .cursors import foreign_cursor, read_cursor, write_cursor
 
-Key = tuple[int, str]
+Position = tuple[int, str]
 """Where a session stands in the list: minus the microseconds of ``updated_at``, then the id."""
+
+LARGEST = 2**63 - 2
+"""About the largest integer of SQLite."""
 
 
 @dataclass(slots=True)
-class SessionList:
-    """A list, or one page of it."""
+class SessionPage:
+    """The list of sessions, or a page of it."""
 
     entries: list[JSONObject] = field(default_factory=list)
     """``session_id, model, created_at, updated_at, message_count, summary, preview, title, tags,
@@ -29,15 +32,19 @@ class SessionList:
     problems: list[JSONObject] = field(default_factory=list)
     """``{"session_id", "reason"}`` of what looks like a session and cannot be read."""
     next_cursor: str | None = None
-    """Where the next page begins; null on the last one."""
+    """Where the next page begins; None on the last one."""
 
 
 class Row(NamedTuple):
-    """One session in the index: a line of the list, or a problem."""
+    """A session in the catalogue: a line of the list, or a problem."""
 
-    signature: tuple[int, ...]
-    key: Key
-    encoded: bytes
+    session_id: str
+    version: str
+    """Of the content that the row was made of; empty when it must be read again."""
+    position: int
+    """Minus the microseconds of ``updated_at``: the list is sorted by it."""
+    line: bytes
+    """The line of the list as JSON."""
     is_problem: bool = False
     tags: tuple[str, ...] = ()
     archived: bool = False
@@ -48,43 +55,40 @@ class SessionFilter:
     """Which sessions a list shows; problems are always shown."""
 
     archived: bool | None = None
-    """Only what is put away, or only what is not; None: both."""
+    """Only archived sessions, or only the others; None: both."""
     tags: tuple[str, ...] = ()
     """A session must have all of these."""
-
-    def matches(self, row: Row) -> bool:
-        """Whether the row belongs into the list."""
-        if self.archived is not None and row.archived is not self.archived:
-            return False
-        return all(tag in row.tags for tag in self.tags)
 
 
 ALL = SessionFilter()
 
 
+def version_text(signature: tuple[int, ...]) -> str:
+    """Return a storage's signature as the catalogue keeps it; empty for none."""
+    return ".".join(map(str, signature))
+
+
 def row_of_session(session: ChatSession, signature: tuple[int, ...]) -> Row:
-    """The row of a session that is in hand."""
+    """Make the row of a session in memory."""
     at = microseconds(session.metadata.updated_at, otherwise=0)
     return _row(session.metadata, signature, at, session.preview)
 
 
 def row_of_problem(entry: Entry, reason: str) -> Row:
-    """The row of what cannot be read."""
+    """Make the row of what cannot be read."""
     line = encode({"session_id": entry.session_id, "reason": reason})
-    return Row(entry.signature, (-entry.modified, entry.session_id), line, is_problem=True)
+    version = version_text(entry.signature)
+    return Row(entry.session_id, version, -entry.modified, line, is_problem=True)
 
 
 def row_of_error(entry: Entry, error: MochiError) -> Row:
-    """The row of what the storage could not read; it is tried again at the next look."""
+    """Make the row of what the storage could not read, which is tried again at the next check."""
     return row_of_problem(entry._replace(signature=()), error.message)
 
 
-def row_of_prefix(entry: Entry, prefix: bytes, asked: int) -> Row | None:
-    """The row from the beginning of a file of which ``asked`` bytes were asked for.
-
-    None when more of the file is needed.
-    """
-    if len(prefix) < asked:
+def row_of_prefix(entry: Entry, prefix: bytes, size: int) -> Row | None:
+    """Make the row from the first ``size`` bytes of a file; None when more of it is needed."""
+    if len(prefix) < size:
         return row_of_file(entry, prefix)
     opening = open_prefix(prefix)
     if opening is None:
@@ -93,7 +97,7 @@ def row_of_prefix(entry: Entry, prefix: bytes, asked: int) -> Row | None:
 
 
 def row_of_file(entry: Entry, data: bytes) -> Row:
-    """The row from the whole file, of any layout."""
+    """Make the row from the whole file, of any layout."""
     try:
         document = disassemble(data)
     except NotASession as error:
@@ -126,27 +130,53 @@ def _row(metadata: SessionMetadata, signature: tuple[int, ...], at: int, preview
         **labels,
     }
     return Row(
-        signature,
-        (-at, metadata.session_id),
+        metadata.session_id,
+        version_text(signature),
+        -at,
         encode(shown),
         tags=tuple(labels["tags"]),
         archived=labels["archived"],
     )
 
 
-def cursor_behind(key: Key) -> str:
-    """The cursor of the page that begins behind this row."""
-    return write_cursor(f"{key[0]}:{key[1]}")
+# Cursors: places in a list as texts that clients hand back and do not look into
 
 
-def key_of(cursor: str) -> Key:
-    """The row behind which the cursor's page begins.
+def write_cursor(place: str) -> str:
+    """Return the opaque text of a place."""
+    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> str:
+    """Return the place that was written; the caller checks that it is one of its own list.
 
     Raises:
-        InvalidRequest: it is none of ours.
+        InvalidRequest: it is no cursor.
+    """
+    try:
+        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except ValueError as error:
+        raise foreign_cursor() from error
+
+
+def foreign_cursor() -> InvalidRequest:
+    """Return the error for a cursor of another list, or for no cursor at all."""
+    return InvalidRequest("The cursor is not one of this list.")
+
+
+def cursor_after(position: Position) -> str:
+    """Return the cursor of the page that begins behind this session."""
+    return write_cursor(f"{position[0]}:{position[1]}")
+
+
+def position_of(cursor: str) -> Position:
+    """Return the position behind which the cursor's page begins.
+
+    Raises:
+        InvalidRequest: it is no cursor of a list of sessions.
     """
     number, _, session_id = read_cursor(cursor).partition(":")
     try:
-        return int(number), session_id
+        return max(-LARGEST, min(int(number), LARGEST)), session_id
     except ValueError as error:
         raise foreign_cursor() from error

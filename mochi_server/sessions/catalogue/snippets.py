@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from .document import Contents
+from .document import SearchDocument
 from .query import Query, Term
 from .text_folding import fold, together
 
@@ -48,23 +48,23 @@ class _Window(NamedTuple):
     marks: list[tuple[int, int]]
 
 
-def passage_of(contents: Contents, query: Query) -> Passage:
+def passage_of(document: SearchDocument, query: Query) -> Passage:
     """The best passage: with the most of the words, then of the most telling place."""
-    terms = tuple(dict.fromkeys(query.wanted))
+    terms = tuple(dict.fromkeys(query.required))
     best: _Window | None = None
     for place in PLACES if terms else ():
-        window = _best_in(place, together(getattr(contents, place)), terms)
+        window = _best_in(place, together(getattr(document, place)), terms)
         if window is not None and (best is None or window.terms > best.terms):
             best = window
             if best.terms == len(terms):
                 break
     if best is None:
-        return Passage(None, _beginning(contents))
+        return Passage(None, _beginning(document))
     return Passage(best.place, [*_parts(best.text, best.marks)])
 
 
-def _beginning(contents: Contents) -> list[Part]:
-    text = together((contents.user or contents.assistant or contents.title)[: 3 * SHOWN]).strip()
+def _beginning(document: SearchDocument) -> list[Part]:
+    text = together((document.user or document.assistant or document.title)[: 3 * SHOWN]).strip()
     return [*_parts(text, [(0, 0)])] if text else []
 
 

@@ -65,7 +65,7 @@ class Pruned:
 async def find_prunable(
     sessions: SessionManager, rule: PruneRule, advance: Advance | None = None
 ) -> list[JSONObject]:
-    """The lines of the list (``SessionList.entries``) whose sessions the rule takes.
+    """The lines of the list (``SessionPage.entries``) whose sessions the rule takes.
 
     Raises:
         StorageError: the folder cannot be listed.

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mochi_server.sessions.catalogue.database import SearchFile
-from mochi_server.sessions.catalogue.document import Contents
+from mochi_server.sessions.catalogue.database import CatalogueDatabase
+from mochi_server.sessions.catalogue.document import SearchDocument
 from mochi_server.sessions.catalogue.query import MOST_CHARACTERS, MOST_WORDS, parse
+from mochi_server.sessions.catalogue.rows import ALL, Row
 from mochi_server.sessions.catalogue.snippets import passage_of
-from mochi_server.sessions.catalogue.tables import Indexed
+from mochi_server.sessions.catalogue.tables import find, put_row, put_text, read_text
 from mochi_server.sessions.catalogue.text_folding import apart, fold, normal, together
+from mochi_server.sessions.codec import encode
 
 SAID = {
     "python": "How do I use asyncio in Python? See asyncio.gather(*tasks) and snake_case names.",
@@ -29,17 +32,22 @@ SAID = {
 
 @pytest.fixture(scope="module")
 def index():
-    found = SearchFile(None)
-    found.prepare()
-    texts = {name: apart(normal(text)) for name, text in SAID.items()}
-    found.put([Indexed(name, "1", Contents(user=text)) for name, text in texts.items()])
-    yield found
-    found.close()
+    database = CatalogueDatabase(None)
+    database.prepare()
+    with database.transaction("IMMEDIATE") as connection:
+        for name, text in SAID.items():
+            put_row(connection, Row(name, "1", 0, encode({"session_id": name})))
+            put_text(connection, name, "1", SearchDocument(user=apart(normal(text))))
+    yield database
+    database.close()
 
 
 def found(index, text):
-    query = parse(text)
-    return {hit.session_id for hit in index.find(query)} if query else set()
+    if not (query := parse(text)):
+        return set()
+    with index.transaction() as connection:
+        hits, _ = find(connection, query, ALL, most=-1, start=0, limit=100)
+    return {orjson.loads(hit.line)["session_id"] for hit in hits}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_a_query_without_a_word_is_none(text):
 
 @pytest.mark.parametrize("text", ["a*", "東*", '"c"'])
 def test_one_letter_is_a_whole_word(text):
-    (term,) = parse(text).wanted
+    (term,) = parse(text).required
     assert not term.prefix
 
 
@@ -109,9 +117,9 @@ def test_what_the_index_has_a_meaning_for_is_a_word_like_any_other(index, word):
 
 
 def test_long_queries_are_cut():
-    words = sum(len(term.words) for term in parse("ab " * 300).wanted)
+    words = sum(len(term.words) for term in parse("ab " * 300).required)
     assert words == MOST_WORDS
-    assert sum(len(w) for term in parse("x" * 9000).wanted for w in term.words) == MOST_CHARACTERS
+    assert sum(len(w) for term in parse("x" * 9000).required for w in term.words) == MOST_CHARACTERS
 
 
 PIECES = st.sampled_from(
@@ -130,8 +138,10 @@ PIECES = st.sampled_from(
 def test_no_query_is_an_error(index, text):
     query = parse(text)
     if query:
-        for hit in index.find(query):
-            passage_of(index.contents(hit.session_id), query)
+        with index.transaction() as connection:
+            hits, _ = find(connection, query, ALL, most=-1, start=0, limit=100)
+            for hit in hits:
+                passage_of(read_text(connection, hit.number), query)
 
 
 @given(st.text(st.characters()))

@@ -17,8 +17,7 @@ from mochi_server.errors import InvalidRequest, StorageError
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions import MemoryStorage, SessionFilter, SessionManager
 from mochi_server.sessions.catalogue.database import has_full_text
-from mochi_server.sessions.catalogue.indexing import Indexing
-from mochi_server.sessions.catalogue.search import SessionSearch
+from mochi_server.sessions.catalogue.search import Indexing, SessionSearch
 from mochi_server.sessions.types import ConversationSummary
 from tests.support.turns import bench
 
@@ -29,8 +28,14 @@ class Shelf:
     def __init__(self, folder):
         self.folder = folder / "sessions"
         self.path = folder / "state" / "search.sqlite3"
-        self.sessions = SessionManager(sessions_dir=self.folder)
-        self.search = SessionSearch(self.sessions, self.path)
+        self.sessions = SessionManager(
+            sessions_dir=self.folder, catalogue_path=self.path, sweep_seconds=0
+        )
+        self.search = SessionSearch(self.sessions.catalogue)
+
+    async def close(self):
+        await self.search.aclose()
+        await self.sessions.aclose()
 
     def file(self, session_id):
         return self.folder / f"{session_id}.json"
@@ -50,7 +55,7 @@ class Shelf:
 async def shelf(tmp_path):
     shelf = Shelf(tmp_path)
     yield shelf
-    await shelf.search.aclose()
+    await shelf.close()
 
 
 async def test_every_text_of_a_session_is_searched_but_its_instructions(shelf):
@@ -140,7 +145,7 @@ async def test_an_index_that_root_makes_belongs_to_the_owner_of_the_data(tmp_pat
     shelf = Shelf(tmp_path)
     await shelf.add("one", "hello")
     assert await shelf.found("hello") == ["one"]
-    await shelf.search.aclose()
+    await shelf.close()
     assert {(p.stat().st_uid, p.stat().st_gid) for p in tmp_path.rglob("*")} == {(65534, 65534)}
 
 
@@ -205,12 +210,12 @@ async def test_an_index_that_is_lost_broken_or_of_another_version_is_made_anew(t
     for number in range(20):
         await shelf.add(f"s{number}", f"needle number{number}")
     assert len(await shelf.found("needle")) == 20
-    await shelf.search.aclose()
+    await shelf.close()
     spoil(shelf.path)
     again = Shelf(tmp_path)
     assert len(await again.found("needle")) == 20
     assert await again.found("number7") == ["s7"]
-    await again.search.aclose()
+    await again.close()
 
 
 @pytest.mark.parametrize("spoil", [delete, foreign])
@@ -276,8 +281,8 @@ async def test_a_filter_looks_only_at_what_is_wanted(shelf):
 
 
 async def test_sessions_in_memory_are_searched_without_a_file(tmp_path):
-    sessions = SessionManager(MemoryStorage())
-    search = SessionSearch(sessions, tmp_path / "search.sqlite3")
+    sessions = SessionManager(MemoryStorage(), catalogue_path=tmp_path / "search.sqlite3")
+    search = SessionSearch(sessions.catalogue)
     session = await sessions.create("qwen3:14b")
     async with sessions.edit(session.session_id) as edited:
         edited.append(UserMessage(content="needle"))
@@ -323,7 +328,7 @@ async def test_a_search_works_on_one_event_loop_after_another(tmp_path):
 
     assert await anyio.to_thread.run_sync(on_a_loop_of_its_own) == ["one"]
     assert await shelf.found("needle") == ["one"]
-    await shelf.search.aclose()
+    await shelf.close()
 
 
 async def test_an_update_tells_how_far_it_is(shelf):
@@ -354,7 +359,7 @@ async def test_an_index_that_cannot_be_made_is_an_error_with_a_reason(tmp_path):
     await shelf.add("one", "needle")
     with pytest.raises(StorageError, match=r"search index cannot be used: .*(exists|directory)"):
         await shelf.found("needle")
-    await shelf.search.aclose()
+    await shelf.close()
 
 
 def test_this_sqlite_has_full_text_search():
@@ -368,10 +373,13 @@ from mochi_server.sessions.catalogue.search import SessionSearch
 from mochi_server.sessions import SessionManager
 
 async def main(folder):
-    search = SessionSearch(SessionManager(sessions_dir=folder / "sessions"), folder / "state/s.db")
+    path = folder / "state/s.db"
+    sessions = SessionManager(sessions_dir=folder / "sessions", catalogue_path=path)
+    search = SessionSearch(sessions.catalogue)
     found = await search.search("needle", limit=1000, wait_seconds=None)
     print(len(found.sessions))
     await search.aclose()
+    await sessions.aclose()
 
 asyncio.run(main(Path(sys.argv[1])))
 """

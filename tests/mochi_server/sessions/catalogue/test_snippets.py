@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mochi_server.sessions.catalogue.document import Contents
+from mochi_server.sessions.catalogue.document import SearchDocument
 from mochi_server.sessions.catalogue.query import parse
 from mochi_server.sessions.catalogue.snippets import SHOWN, passage_of
 from mochi_server.sessions.catalogue.text_folding import apart
 
 
-def passage(text, **contents):
-    return passage_of(Contents(**{key: apart(said) for key, said in contents.items()}), parse(text))
+def passage(text, **texts):
+    return passage_of(
+        SearchDocument(**{key: apart(said) for key, said in texts.items()}), parse(text)
+    )
 
 
 def marked(found):
@@ -58,7 +60,7 @@ def test_words_of_the_person_go_before_those_of_the_model_unless_it_has_more_of_
     assert passage("red blue", **both | {"assistant": "red, blue"}).found_in == "assistant"
 
 
-@pytest.mark.parametrize("place", Contents._fields)
+@pytest.mark.parametrize("place", SearchDocument._fields)
 def test_it_is_told_where_the_passage_is_from(place):
     assert passage("red", **{place: "red"}).found_in == place
 

@@ -9,7 +9,7 @@ import pytest
 
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
-from mochi_server.sessions.catalogue.index import PREFIX_BYTES
+from mochi_server.sessions.catalogue.refresh import PREFIX_BYTES
 from mochi_server.sessions.codec import Document, assemble, encode
 from mochi_server.sessions.transfer.pruning import PruneRule, find_prunable, prune
 

@@ -1,0 +1,443 @@
+"""The catalogue of all sessions: a cache that follows the storage and is asked for lists."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import anyio
+import orjson
+
+from ...core.aio import in_thread, in_thread_to_completion, yield_to_loop
+from ...core.files import make_folder
+from ...core.leases import FileLock
+from ...core.logs import outside_request
+from ...errors import InvalidRequest, JSONObject, MochiError, StorageError
+from ..storage.base import SessionStorage
+from .database import CatalogueDatabase, DatabaseThread, Refused, Unusable
+from .refresh import Refresh
+from .rows import ALL, LARGEST, Position, Row, SessionFilter, SessionPage, cursor_after, position_of
+from .tables import Page, get_state, put_row, read_page, remove_row
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+CATALOGUE = "catalogue.sqlite3"
+"""The name of the catalogue in the state folder of the sessions that it is about."""
+
+_ATTEMPTS = 3
+_OWN_CHANGE_SECONDS = 0.02
+"""Longest that a conversation waits until its change is in the catalogue."""
+
+_PAUSES_PER_CHECK = 30
+"""A check of all sessions is followed by a pause of so many times its duration, at least."""
+
+_RETRY_SECONDS = 60.0
+"""After which time a file that could not be used is tried again."""
+
+_LOCK_SECONDS = 0.1
+_BREATH = 512
+
+
+class SessionCatalogue:
+    """The sessions of a storage in the order of the list, in one SQLite file that is only a cache.
+
+    Its own process enters what it changes; so do others that share the file. What changes in the
+    storage by other ways is noticed by a check of all sessions: in the background while ``watch``
+    runs, else before a list when the storage has changed or the last check is too old. A list never
+    comes from a catalogue that is still being built: it waits.
+
+    While the file cannot be used, lists come from a catalogue in memory.
+    """
+
+    def __init__(
+        self,
+        storage: SessionStorage,
+        path: Path | None,
+        *,
+        sweep_seconds: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open nothing before the first use.
+
+        Args:
+            storage: whose sessions are listed.
+            path: of the file; None for a catalogue in memory.
+            sweep_seconds: age at which a check of all sessions is repeated.
+            clock: seconds.
+        """
+        self.storage = storage
+        self.path = path
+        self.refused: Refused | None = None
+        """Why the file is not used now."""
+        self._sweep_seconds = sweep_seconds
+        self._clock = clock
+        self._use(path)
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+        self._own_changes: deque[tuple[str, Row | None]] = deque()
+        self._entering: Future[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._whole_list: tuple[object, bytes] | None = None
+        self._whole_list_used = False
+
+    def _use(self, path: Path | None) -> None:
+        """Begin with another file, or in memory."""
+        self.writer = DatabaseThread(path, "mochi-catalogue-write")
+        self._reader = self.writer if path is None else DatabaseThread(path, "mochi-catalogue-read")
+        self._refresh: Refresh | None = None
+        self._broken: int | None = None
+        self._has_database = False
+        self._checked_at: float | None = None
+        self._generation: object | None = None
+        self._opened_at = self._clock()
+
+    # Lists
+
+    async def list(
+        self, limit: int | None, cursor: str | None, wanted: SessionFilter
+    ) -> SessionPage:
+        """Return the sessions that are wanted, the one changed last first; all, or a page.
+
+        Raises:
+            InvalidRequest: the limit is below one, or the cursor is none of this list.
+            StorageError: the folder cannot be listed.
+        """
+        after, limit = _checked(limit, cursor)
+        page = await self.read(lambda connection: read_page(connection, "\n", after, limit, wanted))
+        return await in_thread(_parsed, page)
+
+    async def list_json(
+        self, limit: int | None, cursor: str | None, wanted: SessionFilter
+    ) -> bytes:
+        """Return the same as JSON: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
+
+        Raises:
+            InvalidRequest: the limit is below one, or the cursor is none of this list.
+            StorageError: the folder cannot be listed.
+        """
+        after, limit = _checked(limit, cursor)
+        if limit is None and cursor is None and wanted == ALL:
+            return await self.read(self._read_whole_list)
+        is_page = limit is not None or cursor is not None
+        return await self.read(
+            lambda connection: _joined(read_page(connection, ",", after, limit, wanted), is_page)
+        )
+
+    def _read_whole_list(self, connection: sqlite3.Connection) -> bytes:
+        """Return the whole list, which is kept while somebody asks for it and nothing changes."""
+        revision = (self._reader.database.identity, get_state(connection, "revision"))
+        self._whole_list_used = True
+        if self._whole_list is None or self._whole_list[0] != revision:
+            page = read_page(connection, ",", None, None, ALL)
+            self._whole_list = (revision, _joined(page, is_page=False))
+        return self._whole_list[1]
+
+    # Reading what is up to date
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do the work in the reading thread on rows that are those of the storage.
+
+        Raises:
+            StorageError: the folder cannot be listed.
+        """
+        for _ in range(_ATTEMPTS):
+            await self.bring_up_to_date()
+            try:
+                return await self.read_once(work)
+            except Unusable as error:
+                self.lose(error)
+            except Refused as error:
+                await self._fall_back(error)
+        raise StorageError("The catalogue of sessions breaks again and again")
+
+    async def read_once(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do the work in the reading thread, on the rows as they are.
+
+        Raises:
+            Unusable: the file is gone, broken or not complete; ``lose`` it and begin again.
+            Refused: the file cannot be used now.
+        """
+        return await self._reader.run(partial(_read_complete, work))
+
+    def lose(self, error: Unusable) -> None:
+        """Note that the file is gone or broken, so that the next use makes it anew."""
+        self._broken = error.identity
+        self._checked_at = None
+
+    async def bring_up_to_date(self) -> None:
+        """Wait until the rows are those of the storage, own changes included.
+
+        Raises:
+            StorageError: the folder cannot be listed.
+        """
+        await self._own_changes_entered()
+        if self.refused and self._clock() - self._opened_at > _RETRY_SECONDS:
+            await self._close_databases()
+            self.refused = None
+            self._use(self.path)
+        if self._is_watched and self._checked_at is not None:
+            return
+        async with self._lock():
+            if await self._is_due():
+                await self._check()
+
+    def _lock(self) -> asyncio.Lock:
+        return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+
+    async def _is_due(self) -> bool:
+        now, generation = self._clock(), await self.storage.generation()
+        if self._is_watched:
+            if self._checked_at is None and await self._is_known(generation):
+                self._checked_at = now
+            return self._checked_at is None
+        return (
+            self._checked_at is None
+            or generation is None
+            or generation != self._generation
+            or now - self._checked_at >= self._sweep_seconds
+        )
+
+    async def _is_known(self, generation: object | None) -> bool:
+        """Tell whether an earlier process left a complete catalogue of this generation."""
+        if generation is None:
+            return False
+        try:
+            known = await self.read_once(lambda connection: get_state(connection, "generation"))
+        except (Unusable, Refused):
+            return False
+        return known == repr(generation)
+
+    async def _check(self) -> None:
+        """Compare all sessions with their rows, and mend those that differ."""
+        began, generation = self._clock(), await self.storage.generation()
+        try:
+            await self._prepare()
+            self._refresh = Refresh(self.storage, self._reader, self.writer)
+            await self._refresh.run(generation)
+        except Unusable as error:
+            self.lose(error)  # whoever reads next begins again
+            return
+        except Refused as error:
+            await self._fall_back(error)
+            return
+        finally:
+            self._refresh = None
+        self._checked_at, self._generation = began, generation
+
+    async def _prepare(self) -> None:
+        usable = partial(CatalogueDatabase.is_usable, broken=self._broken)
+        if not await self.writer.run(usable):
+            async with self.exclusively():
+                await self.writer.run(partial(CatalogueDatabase.prepare, broken=self._broken))
+        self._broken, self._has_database = None, True
+
+    async def _fall_back(self, refused: Refused) -> None:
+        """Go on in memory."""
+        if self.refused is not None:
+            raise StorageError(f"The catalogue of sessions cannot be used: {refused}")
+        logger.warning("The catalogue of sessions cannot be used: %s (%s)", refused, self.path)
+        await self._close_databases()
+        self._use(None)
+        self.refused = refused
+
+    @asynccontextmanager
+    async def exclusively(self) -> AsyncIterator[None]:
+        """Exclude other processes from making the file and from indexing texts."""
+        lock = self._file_lock("lock")
+        try:
+            while lock is not None and not await _acquire(lock):  # noqa: ASYNC110 - a file's lock
+                await anyio.sleep(_LOCK_SECONDS)
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _file_lock(self, name: str) -> FileLock | None:
+        path = self.writer.database.path
+        return None if path is None else FileLock(path.with_name(f"{path.name}.{name}"))
+
+    # Own changes
+
+    @asynccontextmanager
+    async def own_change(
+        self, session_id: str
+    ) -> AsyncIterator[Callable[[Callable[[], Row | None]], None]]:
+        """Surround a change of a session; yields the function that takes its new row.
+
+        That row is made only where there is a catalogue; None takes the session out.
+        """
+        changes: list[Callable[[], Row | None]] = []
+        is_checked = not self._is_watched and self._checked_at is not None
+        before = await self.storage.generation() if is_checked else None
+        yield changes.append
+        if not changes:
+            return
+        if not self._has_database and self.writer.database.path and not self._is_watched:
+            with suppress(Refused):
+                self._has_database = await self._reader.run(CatalogueDatabase.is_usable)
+        if self._has_database:
+            if self._refresh is not None:
+                self._refresh.own_changes.add(session_id)
+            self._own_changes.append((session_id, changes[0]()))
+            self._entering = self.writer.submit(self._enter_own_changes)
+            await self._own_changes_entered(_OWN_CHANGE_SECONDS)
+        if before is not None and before == self._generation:
+            self._generation = await self.storage.generation()
+
+    async def _own_changes_entered(self, seconds: float | None = None) -> None:
+        if self._entering is not None and not self._entering.done():
+            await asyncio.wait([asyncio.wrap_future(self._entering)], timeout=seconds)
+
+    def _enter_own_changes(self, database: CatalogueDatabase) -> None:
+        """Enter in one step what has come together; who is behind finds nothing left."""
+        rows: dict[str, Row | None] = {}
+        while self._own_changes:
+            session_id, row = self._own_changes.popleft()
+            rows[session_id] = row
+        try:
+            if rows:
+                _enter(rows, database)
+        except Unusable as error:
+            self.lose(error)
+            self._has_database = False
+        except Refused as error:
+            logger.warning("A change is not in the catalogue of sessions yet: %s", error)
+            self._checked_at = None
+
+    # The background
+
+    @property
+    def _is_watched(self) -> bool:
+        watch = self._watch
+        return (
+            watch is not None
+            and not watch.done()
+            and watch.get_loop() is asyncio.get_running_loop()
+        )
+
+    def watch(self) -> None:
+        """Notice in the background what changes by other ways, until ``aclose``.
+
+        Of the processes that share the file, one does.
+        """
+        if not self._is_watched:
+            loop = asyncio.get_running_loop()
+            self._watch = outside_request(loop.create_task, self._keep_watching())
+
+    async def _keep_watching(self) -> None:
+        lock = self._file_lock("watch")
+        try:
+            while True:
+                began = self._clock()
+                if await self._is_in_use():
+                    await self._watch_once(began, lock)
+                if not self._whole_list_used:
+                    self._whole_list = None
+                self._whole_list_used = False
+                duration = self._clock() - began
+                await anyio.sleep(max(self._sweep_seconds, duration * _PAUSES_PER_CHECK))
+        finally:
+            if lock is not None:
+                lock.release()
+
+    async def _is_in_use(self) -> bool:
+        """Tell whether anybody has asked for a list, now or in an earlier process."""
+        if self._checked_at is None and self.path is not None:
+            self._has_database = await in_thread(self.path.exists)
+        return self._has_database
+
+    async def _watch_once(self, began: float, lock: FileLock | None) -> None:
+        try:
+            if lock is None or lock.held or await _acquire(lock):
+                await self.bring_up_to_date()
+                if self._checked_at is not None and self._checked_at < began:
+                    async with self._lock():
+                        await self._check()
+                if self.writer.database.has_deleted:
+                    await self.writer.run(CatalogueDatabase.tidy)
+        except (MochiError, Refused) as error:
+            logger.warning("The sessions cannot be looked through: %s", error)
+
+    async def aclose(self) -> None:
+        """Stop watching and close the file; the next use begins anew."""
+        if self._is_watched and self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
+        await self._close_databases()
+        self._use(None if self.refused else self.path)
+
+    async def _close_databases(self) -> None:
+        for thread in {self.writer, self._reader}:
+            await thread.aclose()
+
+
+def _checked(limit: int | None, cursor: str | None) -> tuple[Position | None, int | None]:
+    if limit is not None and limit < 1:
+        raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
+    after = None if cursor is None else position_of(cursor)
+    return after, None if limit is None else min(limit, LARGEST)
+
+
+def _parsed(page: Page) -> SessionPage:
+    following = None if page.next_position is None else cursor_after(page.next_position)
+    return SessionPage(_objects(page.sessions), _objects(page.problems), following)
+
+
+def _objects(lines: bytes) -> list[JSONObject]:
+    objects: list[JSONObject] = []
+    for number, line in enumerate(lines.splitlines(), start=1):
+        objects.append(orjson.loads(line))
+        if number % _BREATH == 0:
+            yield_to_loop()
+    return objects
+
+
+def _joined(page: Page, is_page: bool) -> bytes:  # noqa: FBT001
+    parts = [b'{"sessions":[', page.sessions, b'],"problems":[', page.problems, b"]"]
+    if is_page:
+        following = None if page.next_position is None else cursor_after(page.next_position)
+        parts += [b',"next_cursor":', orjson.dumps(following)]
+    return b"".join([*parts, b"}"])
+
+
+def _read_complete(work: Callable[[sqlite3.Connection], T], database: CatalogueDatabase) -> T:
+    with database.transaction() as connection:
+        if not get_state(connection, "complete"):
+            raise Unusable("it is being built")
+        return work(connection)
+
+
+def _enter(changes: dict[str, Row | None], database: CatalogueDatabase) -> None:
+    with database.transaction("IMMEDIATE") as connection:
+        for session_id, row in changes.items():
+            if row is not None:
+                put_row(connection, row)
+            elif remove_row(connection, session_id):
+                database.has_deleted = True
+
+
+async def _acquire(lock: FileLock) -> bool:
+    """Take the lock of a file beside the catalogue, unless another process has it."""
+    await in_thread_to_completion(_acquire_now, lock)
+    return lock.held
+
+
+def _acquire_now(lock: FileLock) -> None:
+    try:
+        make_folder(lock.path.parent, private=True)
+        lock.acquire()
+    except OSError as error:
+        raise Refused(error.strerror or str(error)) from error

@@ -1,0 +1,391 @@
+"""The list of sessions from a file that is only a cache."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import asynccontextmanager, closing
+
+import anyio
+import pytest
+
+from mochi_server.core.leases import FileLock
+from mochi_server.errors import StorageError
+from mochi_server.protocol.messages import UserMessage
+from mochi_server.sessions import JSONFileStorage, MemoryStorage, SessionFilter, SessionManager
+from mochi_server.sessions.catalogue.rows import write_cursor
+
+
+class CountingStorage(JSONFileStorage):
+    """Counts how often all sessions are looked at, and how many are read."""
+
+    checks = 0
+    reads = 0
+
+    async def entries(self):
+        self.checks += 1
+        return await super().entries()
+
+    async def read_heads(self, session_ids, size):
+        self.reads += len(session_ids)
+        return await super().read_heads(session_ids, size)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "catalogue.sqlite3"
+
+
+@asynccontextmanager
+async def opened(tmp_path, path, *, watch=False, sweep_seconds=3600.0):
+    """A process that shares the sessions and the catalogue."""
+    storage = CountingStorage(tmp_path / "sessions")
+    manager = SessionManager(storage, catalogue_path=path, sweep_seconds=sweep_seconds)
+    if watch:
+        manager.catalogue.watch()
+    yield manager
+    await manager.aclose()
+
+
+async def ids(manager, **options):
+    return [entry["session_id"] for entry in (await manager.list(**options)).entries]
+
+
+async def until(condition):
+    """Ask again until it is true; a background check takes a moment."""
+    with anyio.fail_after(20):
+        while not await condition():  # noqa: ASYNC110 - it is another process's
+            await anyio.sleep(0.02)
+
+
+async def test_what_a_process_writes_is_in_the_list_of_another_at_once(tmp_path, path):
+    async with (
+        opened(tmp_path, path, watch=True) as mine,
+        opened(tmp_path, path, watch=True) as yours,
+    ):
+        assert await ids(mine) == await ids(yours) == []
+        before = mine.storage.checks, yours.storage.checks
+        for number in range(5):
+            await mine.create("m", session_id=f"s{number}")
+            assert (await ids(yours))[0] == f"s{number}"
+            async with mine.edit("s0") as session:
+                session.append(UserMessage(content=str(number)))
+            listed = json.loads(await yours.list_json())
+            assert listed["sessions"][0]["message_count"] == number + 1
+        await mine.delete("s3")
+        assert await ids(yours) == ["s0", "s4", "s2", "s1"]
+        assert (mine.storage.checks, yours.storage.checks) == before
+
+
+async def test_after_a_restart_no_file_is_read_and_none_looked_at(tmp_path, path):
+    async with opened(tmp_path, path) as manager:
+        for number in range(20):
+            await manager.create("m", session_id=f"s{number}")
+        expected = await ids(manager)
+    async with opened(tmp_path, path) as manager:  # a command, which has no background
+        assert await ids(manager) == expected
+        assert (manager.storage.checks, manager.storage.reads) == (1, 0)
+    async with opened(tmp_path, path, watch=True) as manager:
+        assert await ids(manager) == expected
+        assert manager.storage.reads == 0
+
+
+async def test_a_restart_sees_what_was_added_and_removed_meanwhile(tmp_path, path):
+    async with opened(tmp_path, path, watch=True) as manager:
+        await manager.create("m", session_id="one")
+        await manager.create("m", session_id="two")
+        assert await ids(manager) == ["two", "one"]
+    await anyio.sleep(0.02)  # the clock of a file system ticks every few milliseconds
+    content = (tmp_path / "sessions" / "two.json").read_bytes()
+    (tmp_path / "sessions" / "three.json").write_bytes(content)
+    (tmp_path / "sessions" / "one.json").unlink()
+    async with opened(tmp_path, path, watch=True) as manager:
+        assert await ids(manager) == ["three", "two"]
+
+
+async def test_what_is_changed_by_hand_is_noticed_in_the_background(tmp_path, path):
+    async with opened(tmp_path, path, watch=True, sweep_seconds=0.02) as manager:
+        for name in ("one", "two"):
+            await manager.create("m", session_id=name)
+        assert await ids(manager) == ["two", "one"]
+        file = tmp_path / "sessions" / "one.json"
+        file.write_bytes(file.read_bytes().replace(b'"model": "m"', b'"model": "edited"'))
+
+        async def is_edited():
+            return "edited" in {entry["model"] for entry in (await manager.list()).entries}
+
+        await until(is_edited)
+        file.with_name("three.json").write_bytes(file.read_bytes())
+        file.unlink()
+
+        async def is_replaced():
+            return await ids(manager) == ["two", "three"]
+
+        await until(is_replaced)
+        file.with_name("three.json").write_bytes(b"{")
+
+        async def is_problem():
+            return [each["session_id"] for each in (await manager.list()).problems] == ["three"]
+
+        await until(is_problem)
+
+
+async def test_of_several_processes_one_watches_and_another_takes_over(tmp_path, path):
+    async with opened(tmp_path, path, watch=True, sweep_seconds=0.02) as second:
+        async with opened(tmp_path, path, watch=True, sweep_seconds=0.02) as first:
+            assert await ids(first) == await ids(second) == []
+
+            async def one_has_checked():
+                return max(first.storage.checks, second.storage.checks) > 5
+
+            await until(one_has_checked)
+            assert min(first.storage.checks, second.storage.checks) <= 2
+        before = second.storage.checks
+
+        async def second_has_checked():
+            return second.storage.checks > before + 2
+
+        await until(second_has_checked)
+
+
+async def test_a_list_waits_for_a_catalogue_that_is_being_built(tmp_path, path):
+    class SlowStorage(CountingStorage):
+        go_on = None
+
+        async def read_heads(self, session_ids, size):
+            await self.go_on.wait()
+            return await super().read_heads(session_ids, size)
+
+    folder = tmp_path / "sessions"
+    async with opened(tmp_path, None) as manager:
+        await manager.create("m", session_id="pattern")
+    content = (folder / "pattern.json").read_bytes()
+    for number in range(1000):
+        (folder / f"s{number}.json").write_bytes(content)
+    storage = SlowStorage(folder)
+    storage.go_on = anyio.Event()
+    manager = SessionManager(storage, catalogue_path=path)
+    lists = [asyncio.ensure_future(manager.list(limit=2000)) for _ in range(3)]
+    await anyio.sleep(0.05)
+    assert not any(each.done() for each in lists)
+    await manager.create("m", session_id="new")
+    lists[0].cancel()
+    await anyio.sleep(0.01)
+    storage.go_on.set()
+    with anyio.fail_after(30):
+        for each in lists[1:]:
+            assert len((await each).entries) == 1002
+    await manager.aclose()
+
+
+def delete(path):
+    path.unlink()
+
+
+def garbage(path):
+    path.write_bytes(b"no database" * 1000)
+
+
+def drop(path):
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("DROP TABLE sessions")
+
+
+@pytest.mark.parametrize("spoil", [delete, garbage, drop])
+@pytest.mark.parametrize("watch", [True, False])
+async def test_a_catalogue_that_is_lost_while_it_is_used_is_made_anew(tmp_path, path, spoil, watch):
+    async with opened(tmp_path, path, watch=watch) as manager:
+        for number in range(50):
+            await manager.create("m", session_id=f"s{number}")
+        expected = await ids(manager)
+        spoil(path)
+        assert await ids(manager) == expected
+        spoil(path)
+        await manager.create("m", session_id="new")
+        assert await ids(manager) == ["new", *expected]
+        assert path.exists()
+
+
+async def test_where_the_file_cannot_be_made_lists_come_from_memory(tmp_path, path):
+    path.parent.write_text("a file where the folder should be")
+    async with opened(tmp_path, path) as manager:
+        for number in range(3):
+            await manager.create("m", session_id=f"s{number}")
+            assert (await ids(manager))[0] == f"s{number}"
+        assert path.parent.is_file()
+
+
+async def test_a_locked_file_holds_up_no_conversation(tmp_path, path):
+    async with opened(tmp_path, path, watch=True) as manager:
+        await manager.create("m", session_id="one")
+        assert await ids(manager) == ["one"]
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with anyio.fail_after(2):
+                for number in range(20):
+                    async with manager.edit("one") as session:
+                        session.append(UserMessage(content=str(number)))
+            other.execute("ROLLBACK")
+        assert (await manager.list()).entries[0]["message_count"] == 20
+
+
+async def test_a_disk_that_is_full_holds_up_no_conversation(tmp_path, path):
+    async with opened(tmp_path, path) as manager:
+        await manager.create("m", session_id="one")
+        assert await ids(manager) == ["one"]
+        connection = manager.catalogue.writer.database.connection()
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        for number in range(30):
+            await manager.create("m", session_id=f"s{number}", labels={"title": "long " * 500})
+        assert len(await ids(manager)) == 31
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_a_folder_that_is_read_only_still_has_lists(tmp_path, path):
+    path.parent.mkdir()
+    path.parent.chmod(0o500)
+    async with opened(tmp_path, path) as manager:
+        await manager.create("m", session_id="one")
+        assert await ids(manager) == ["one"]
+
+
+WRITES_FOR_EVER = """
+import asyncio, sys
+from pathlib import Path
+from mochi_server.protocol.messages import UserMessage
+from mochi_server.sessions import SessionManager
+
+async def main(folder):
+    manager = SessionManager(
+        sessions_dir=folder / "sessions", catalogue_path=folder / "state" / "catalogue.sqlite3"
+    )
+    manager.catalogue.watch()
+    await manager.list()
+    for number in range(100_000):
+        await manager.create("m", session_id=f"{sys.argv[2]}{number}")
+        print(number, flush=True)
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.slow
+async def test_a_killed_process_leaves_a_catalogue_that_can_be_used(tmp_path, path):
+    for attempt in range(5):
+        command = [sys.executable, "-c", WRITES_FOR_EVER, str(tmp_path), f"r{attempt}n"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
+            for _ in range(3 + attempt * 7):
+                assert process.stdout.readline()
+            process.kill()
+        files = sorted(each.stem for each in (tmp_path / "sessions").glob("*.json"))
+        async with opened(tmp_path, path, watch=True) as manager:
+            assert sorted(await ids(manager)) == files
+
+
+async def test_filters_and_pages_agree_with_the_whole_list(tmp_path, path):
+    async with opened(tmp_path, path) as manager:
+        for number in range(40):
+            labels = {
+                "tags": [
+                    tag for tag, every in (("a", 2), ("b", 3), ("c", 20)) if number % every == 0
+                ],
+                "archived": number % 5 == 0,
+            }
+            await manager.create("m", session_id=f"s{number:02}", labels=labels)
+        whole = (await manager.list()).entries
+        for archived in (None, True, False):
+            for tags in ((), ("a",), ("a", "b"), ("c", "a"), ("a", "a"), ("none",)):
+                wanted = SessionFilter(archived, tags)
+                expected = [
+                    entry
+                    for entry in whole
+                    if set(tags) <= set(entry["tags"]) and archived in (None, entry["archived"])
+                ]
+                assert (await manager.list(wanted=wanted)).entries == expected
+                entries, cursor = [], None
+                while True:
+                    page = await manager.list(limit=3, cursor=cursor, wanted=wanted)
+                    entries += page.entries
+                    if (cursor := page.next_cursor) is None:
+                        break
+                    assert len(page.entries) == 3
+                assert entries == expected
+
+
+async def test_a_cursor_of_an_enormous_number_is_no_error(tmp_path, path):
+    async with opened(tmp_path, path) as manager:
+        await manager.create("m", session_id="one")
+        for number, expected in ((10**30, []), (-(10**30), ["one"])):
+            cursor = write_cursor(f"{number}:x")
+            assert await ids(manager, cursor=cursor) == expected
+
+
+async def test_odd_names_of_files_are_problems(tmp_path, path):
+    async with opened(tmp_path, path) as manager:
+        await manager.create("m", session_id="one")
+        for name in (b"\xff\xfe.json", b"a b.json", b"line\nbreak.json"):
+            (tmp_path / "sessions" / os.fsdecode(name)).write_text("{}")
+        for _ in range(2):
+            listed = json.loads(await manager.list_json())
+            assert len(listed["problems"]) == 3
+            assert [each["session_id"] for each in listed["sessions"]] == ["one"]
+        manager.catalogue._checked_at = None
+        reads = manager.storage.reads
+        assert len((await manager.list()).problems) == 3
+        assert manager.storage.reads == reads
+
+
+async def test_a_folder_that_cannot_be_listed_is_an_error_and_not_an_empty_list(tmp_path, path):
+    (tmp_path / "sessions").write_text("no folder")
+    async with opened(tmp_path, path) as manager:
+        with pytest.raises(StorageError):
+            await manager.list()
+
+
+async def test_who_never_lists_has_no_file(tmp_path, path):
+    async with opened(tmp_path, path, watch=True) as manager:
+        await manager.create("m", session_id="one")
+        await anyio.sleep(0.05)
+    assert not path.parent.exists()
+
+
+async def test_the_former_search_index_goes_away(tmp_path, path):
+    path.parent.mkdir()
+    old = path.with_name("search.sqlite3")
+    for tail in ("", "-wal", "-shm"):
+        old.with_name(old.name + tail).write_text("texts of conversations")
+    async with opened(tmp_path, path) as manager:
+        await manager.list()
+        assert {each.name for each in path.parent.glob("search*")} == set()
+
+
+async def test_sessions_in_memory_have_their_catalogue_there(tmp_path, path):
+    manager = SessionManager(MemoryStorage(), catalogue_path=path)
+    manager.catalogue.watch()
+    await manager.create("m", session_id="one")
+    assert await ids(manager) == ["one"]
+    await manager.create("m", session_id="two")
+    assert await ids(manager) == ["two", "one"]
+    await manager.aclose()
+    assert await ids(manager) == ["two", "one"]
+    await manager.aclose()
+    assert not path.parent.exists()
+
+
+async def test_while_another_process_makes_the_file_a_list_waits(tmp_path, path):
+    path.parent.mkdir()
+    lock = FileLock(path.with_name(f"{path.name}.lock"))
+    assert lock.acquire()
+    async with opened(tmp_path, path) as manager:
+        await manager.create("m", session_id="one")
+        task = asyncio.ensure_future(ids(manager))
+        await anyio.sleep(0.05)
+        assert not task.done()
+        lock.release()
+        with anyio.fail_after(20):
+            assert await task == ["one"]
