@@ -32,3 +32,10 @@ def test_every_folder_of_code_is_on_the_map() -> None:
     folders = {f"{path.parent.as_posix()}/" for path in sources() if path.name != "__init__.py"}
     known = {path[: path.rindex("/") + 1] for path in paths}
     assert {one for one in folders if one not in known and not one.startswith(whole)} == set()
+
+
+def test_every_file_to_look_at_first_is_there() -> None:
+    cells = " ".join(cell for _, cell in rows(section(PAGE, "## Where to look first")))
+    files = [name for name in re.findall(r"`([^`]+)`", cells) if "/" in name]
+    assert files
+    assert [name for name in files if not (ROOT / name).is_file()] == []
