@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from pydantic import JsonValue
 from typing_extensions import assert_never
@@ -26,6 +28,9 @@ from ..protocol.events import (
 from ..protocol.messages import AssistantMessage, ToolCall
 from ..sessions.codec import encode
 
+_ESCAPED: Final = re.compile(rb'["\\\x00-\x1f\xed]').search
+"""Finds what JSON escapes, and what may be half a surrogate pair."""
+
 
 class Reply:
     """A model's reply, as far as it has come."""
@@ -47,12 +52,14 @@ class Reply:
         for chunk in chunks:
             match chunk:  # the commonest first: this runs for each token
                 case ContentDelta():
-                    self._text += chunk.content.encode("utf-8", "surrogatepass")
-                    self.size += len(encode(chunk.content)) - 2
+                    text = chunk.content.encode("utf-8", "surrogatepass")
+                    self._text += text
+                    self.size += _json_size(text, chunk.content)
                     deltas.append(chunk)
                 case ThinkingDelta():
-                    self._thinking += chunk.content.encode("utf-8", "surrogatepass")
-                    self.size += len(encode(chunk.content)) - 2
+                    text = chunk.content.encode("utf-8", "surrogatepass")
+                    self._thinking += text
+                    self.size += _json_size(text, chunk.content)
                     deltas.append(chunk)
                 case ToolCall():
                     self._add_call(chunk)
@@ -200,3 +207,8 @@ class WholeReply:
         if self._final.tool_rounds_exhausted:
             answer["tool_rounds_exhausted"] = True
         return answer
+
+
+def _json_size(encoded: bytes, text: str) -> int:
+    """Return the bytes of a text in a session's file, which escapes some characters."""
+    return len(encode(text)) - 2 if _ESCAPED(encoded) else len(encoded)

@@ -11,12 +11,18 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from ..errors import ProviderError
+from .json_limits import CALL_VALUES, has_more_values
 
 LARGEST_RESPONSE: Final = 4 * 2**20
 """Bytes of a response that is no stream: a list of models, an error, a structured reply. Parsing it
 holds the event loop."""
 LARGEST_EVENT: Final = 4 * 2**20
 """Bytes of one event, or one line, of a stream."""
+EVENT_VALUES: Final = CALL_VALUES + 2_000
+"""Members of objects and elements of lists in one event, at most: an SDK makes objects of them,
+which takes about 20 µs each and holds the event loop."""
+LONG_EVENT: Final = 16 * 2**10
+"""Bytes; the values of a shorter event are not counted."""
 LARGEST_STREAM: Final = 128 * 2**20
 """Bytes of a whole stream of events, of which about a hundredth is text: calls and signatures are
 kept until its end."""
@@ -72,6 +78,8 @@ class _Bound:
         self._is_whole = False
         """Whether the response is read as a whole, not as a stream."""
         self._size = 0
+        self._pieces: list[bytes] = []
+        """The present event as far as it has come."""
         self._last = b""
         """The last bytes, where the end of an event may begin."""
         self._left = LARGEST_STREAM
@@ -123,15 +131,34 @@ class _Bound:
         return [data[i : i + INFLATED_AT_ONCE] for i in range(0, len(data), INFLATED_AT_ONCE)]
 
     def _count(self, data: bytes) -> None:
-        self._size += len(data)
         self._left -= len(data)
-        if not self._is_whole:
-            data = self._last + data
-            end = max(data.rfind(end) for end in self._ends)
-            self._size = len(data) - end if end >= 0 else self._size
-            self._last = data[-3:]
+        if self._is_whole:
+            self._size += len(data)
+        else:
+            self._count_event(data)
         limit = LARGEST_RESPONSE if self._is_whole else LARGEST_EVENT
         if self._size > limit:
             raise too_large(limit)
         if self._left < 0:
             raise too_large(LARGEST_STREAM)
+
+    def _count_event(self, data: bytes) -> None:
+        """Count the bytes of the present event, and its values once it has ended."""
+        recent = self._last + data
+        end = max(recent.rfind(end) for end in self._ends)
+        if end < 0:
+            self._pieces.append(data)
+            self._size += len(data)
+        else:
+            rest = min(len(recent) - end, len(data))
+            size = self._size + len(data) - rest
+            if size > LONG_EVENT:
+                self._pieces.append(data[: len(data) - rest])
+                if has_more_values(b"".join(self._pieces), EVENT_VALUES):
+                    raise ProviderError(
+                        f"The model server sent more than {EVENT_VALUES:,} values at once:"
+                        " they were not read."
+                    )
+            self._pieces = [data[len(data) - rest :]]
+            self._size = rest
+        self._last = recent[-3:]

@@ -91,7 +91,7 @@ class Provider(ABC):
 
     @property
     def configured(self) -> bool:
-        """Whether the person has set what the provider needs (a key); without, it is not shown."""
+        """Whether it has what it needs (a key); it is not shown without."""
         return True
 
     async def prepare(self) -> None:  # noqa: B027 - not every provider has something to do
@@ -103,7 +103,7 @@ class Provider(ABC):
 
     @abstractmethod
     async def list_models(self) -> list[ModelInfo]:
-        """Every model that can chat, with plain names (no alias).
+        """Return every model that can chat, with plain names (no alias).
 
         Raises:
             ProviderUnreachable, ProviderError.
@@ -111,7 +111,7 @@ class Provider(ABC):
 
     @abstractmethod
     async def show_model(self, name: str) -> ModelInfo:
-        """One model, from a short-lived cache where that is cheaper.
+        """Return one model, from a short-lived cache where that is cheaper.
 
         Raises:
             ModelNotFound: the provider does not have it.
@@ -120,7 +120,7 @@ class Provider(ABC):
 
     @abstractmethod
     def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
-        """The reply, as it is generated. Closing the generator stops the generation at once.
+        """Yield the reply, as it is generated. Closing the generator stops the generation at once.
 
         Raises:
             ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy,
@@ -128,7 +128,7 @@ class Provider(ABC):
         """
 
     async def batches(self, request: ModelRequest) -> AsyncGenerator[Sequence[Chunk], None]:
-        """The same, with what came together handed on together; the engine reads this.
+        """Yield the same, with what came together handed on together; a turn reads this.
 
         For providers whose chunks come several at a time: a step through a generator for each
         token is what streaming costs most.
@@ -139,7 +139,7 @@ class Provider(ABC):
 
     @abstractmethod
     async def check(self) -> bool:
-        """Whether the provider answers now; never raises for one that does not."""
+        """Return whether the provider answers now; never raise for one that does not."""
 
     async def probe(self, name: str) -> None:
         """Ask a model for the beginning of a reply, to know whether it can be used.
@@ -153,21 +153,21 @@ class Provider(ABC):
                 return
 
     async def problem(self) -> str | None:
-        """Why there is no model, and what to do about it, in one line; None for nothing to say."""
+        """Say in one line why there is no model, and what to do about it; None if there is one."""
         return None
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """A reply that validates as ``shape``; asked for by ``request.schema``.
+        """Return a reply that validates as ``shape``.
 
         Of a reply that was cut, what is whole is enough if it validates.
 
         Raises:
             ProviderError: the reply does not validate.
         """
-        asked = replace(request, schema=shape.model_json_schema())
+        request = replace(request, schema=shape.model_json_schema())
         pieces: list[str] = []
         size, reason = 0, None
-        async with aclosing(self.stream(asked)) as chunks:
+        async with aclosing(self.stream(request)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, ContentDelta):
                     pieces.append(chunk.content)
@@ -190,7 +190,7 @@ class Provider(ABC):
             ) from error
 
     async def weights_of(self, name: str) -> Weights:
-        """What is loaded for a model.
+        """Return what is loaded for a model.
 
         Raises:
             ModelNotFound, ProviderUnreachable, ProviderError.
@@ -198,7 +198,7 @@ class Provider(ABC):
         return Weights(key=name)
 
     async def loaded_window(self, name: str) -> int | None:  # noqa: ARG002 - for those who know
-        """The window in tokens that the model is loaded with now; None when that is unknown."""
+        """Return the window in tokens that the model is loaded with now; None when unknown."""
         return None
 
     @property
@@ -210,7 +210,7 @@ class Provider(ABC):
         return None
 
     async def load_state(self, name: str) -> LoadState:  # noqa: ARG002 - for those who load models
-        """Whether a request for the model would have to load it.
+        """Return whether a request for the model would have to load it.
 
         Raises:
             ModelNotFound, ProviderUnreachable, ProviderError.
@@ -218,7 +218,7 @@ class Provider(ABC):
         return LoadState.LOADED
 
     async def reads_cancelled_prompts(self) -> bool:
-        """Whether a request that is cancelled still occupies its model until its prompt is read.
+        """Return whether a cancelled request occupies its model until its prompt is read.
 
         Raises:
             ProviderUnreachable, ProviderError.
@@ -226,7 +226,7 @@ class Provider(ABC):
         return False
 
     def describe(self) -> str:
-        """Where the provider is, for the line at start-up and for ``/health``."""
+        """Say where the provider is, for the line at start-up and for ``/health``."""
         return self.alias
 
     async def aclose(self) -> None:  # noqa: B027 - not every provider has something to close

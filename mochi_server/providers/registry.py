@@ -32,7 +32,7 @@ class HasNoModel(ProviderNotConfigured):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelList:
+class ListedModels:
     """What all providers together have."""
 
     models: list[ModelInfo]
@@ -64,7 +64,7 @@ class ProviderRegistry:
         return list(self._providers)
 
     def get(self, alias: str) -> Provider:
-        """The provider of an alias.
+        """Return the provider of an alias.
 
         Raises:
             KeyError: no such alias.
@@ -72,7 +72,7 @@ class ProviderRegistry:
         return self._providers[alias]
 
     def resolve(self, model: str) -> tuple[Provider, str]:
-        """The provider, and its own name of the model.
+        """Return the provider of a model, and its own name of the model.
 
         Names of Ollama may contain slashes: only a configured alias counts as one.
         """
@@ -81,34 +81,35 @@ class ProviderRegistry:
             return self._providers[alias], name
         return self._providers[self.default], model
 
-    def memory_of(self, model: str) -> str:
-        """What identifies the memory that the model takes: its server's address, or its own name.
+    def memory_key(self, model: str) -> str:
+        """Return the key of the memory that a model is loaded into.
 
-        Of two models with the same one, a request for one may unload the other.
+        Models with the same key share the memory of one server: a request for one may unload
+        another. The key is the server's address, else the name of the model.
         """
         provider, _ = self.resolve(model)
         return provider.shared_server or model
 
     def full_name(self, alias: str, name: str) -> str:
-        """The name by which requests call a provider's model."""
+        """Return the name by which requests call a provider's model."""
         return name if alias == self.default else f"{alias}/{name}"
 
     async def show_model(self, model: str) -> ModelInfo:
-        """One model, under the name that was asked for.
+        """Return one model, under the name that was asked for.
 
         Raises:
             ModelNotFound, ProviderUnreachable, ProviderError.
         """
         provider, name = self.resolve(model)
         try:
-            found = await provider.show_model(name)
+            info = await provider.show_model(name)
         except ModelNotFound as error:
             message = error.message.replace(f"Model {name!r}", f"Model {model!r}", 1)
             raise ModelNotFound(message, details={**error.details, "model": model}) from error
-        return replace(found, name=model, provider=provider.alias)
+        return replace(info, name=model, provider=provider.alias)
 
     async def models_of(self, alias: str) -> list[ModelInfo]:
-        """Every model of a provider, under the names by which requests call them.
+        """Return every model of a provider, under the names by which requests call them.
 
         Raises:
             KeyError: no such alias.
@@ -116,23 +117,23 @@ class ProviderRegistry:
             ProviderNotConfigured, ProviderUnreachable, ProviderError.
         """
         provider = self._providers[alias]
-        found = await provider.list_models()
-        if not found and (reason := await provider.problem()) is not None:
+        models = await provider.list_models()
+        if not models and (reason := await provider.problem()) is not None:
             raise HasNoModel(reason)
         return [
             replace(model, name=self.full_name(alias, model.name), provider=alias)
-            for model in found
+            for model in models
         ]
 
-    async def list_models(self) -> ModelList:
-        """Every model of every provider that answers, asked all at once.
+    async def list_models(self) -> ListedModels:
+        """Return every model of every provider that answers, asked all at once.
 
         Raises:
             MochiError: no provider has a model, and this is why the first one that failed has
                 none; ``details["problems"]`` has every provider's reason.
         """
         aliases = self.aliases
-        answers = await asyncio.gather(*map(self._answer, aliases))
+        answers = await asyncio.gather(*map(self._models_or_error, aliases))
         models = [model for answer in answers if isinstance(answer, list) for model in answer]
         errors = {
             alias: answer
@@ -144,10 +145,9 @@ class ProviderRegistry:
         if not models and (error := next(failed, None)) is not None:
             error.details["problems"] = list[JsonValue](problems)
             raise error
-        return ModelList(models=models, problems=problems)
+        return ListedModels(models=models, problems=problems)
 
-    async def _answer(self, alias: str) -> list[ModelInfo] | MochiError:
-        """The models of a provider, else why there are none; it may be anybody's."""
+    async def _models_or_error(self, alias: str) -> list[ModelInfo] | MochiError:
         with anyio.move_on_after(LIST_SECONDS):
             try:
                 return await self.models_of(alias)
@@ -160,14 +160,14 @@ class ProviderRegistry:
 
     async def aclose(self) -> None:
         """Close every provider, also when one of them fails to."""
-        closed = await asyncio.gather(
+        results = await asyncio.gather(
             *(provider.aclose() for provider in self._providers.values()), return_exceptions=True
         )
-        for outcome in closed:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
 
 def problem_of(alias: str, error: MochiError) -> JSONObject:
-    """What is wrong with a provider."""
+    """Return a problem of a provider, as ``ListedModels`` has them."""
     return {"provider": alias, "code": error.code, "message": error.message}

@@ -121,7 +121,7 @@ class SummarizationService:
         """Preempt summaries while a turn runs, and schedule one of the session after it."""
         self._drop(session_id)
         try:
-            with self._scheduler.turn(session_id, self._providers.memory_of(model)):
+            with self._scheduler.turn(session_id, self._providers.memory_key(model)):
                 yield
         finally:
             self.schedule(session_id)
@@ -130,7 +130,7 @@ class SummarizationService:
 
     def preempt(self, model: str, session_id: str) -> None:
         """End a background summary on the model's server, to go on after the chat's request."""
-        self._scheduler.preempt(self._providers.memory_of(model))
+        self._scheduler.preempt(self._providers.memory_key(model))
         if self._providers.resolve(model)[0].capabilities.context_size:
             self._last_read.note(self._windows.weights_key(model), session_id)
 
@@ -228,7 +228,7 @@ class SummarizationService:
             quiet = await self._quiet_seconds(model)
             pause = max(quiet, self._interval, AGAIN_SECONDS)
             patience = patience or PATIENCE_INTERVALS * pause
-            memory = self._providers.memory_of(model)
+            memory = self._providers.memory_key(model)
             async with self._scheduler.slot(memory, patience, quiet) as idle:
                 work = partial(self._write, session_id, model, anew=anew, loading=loading)
                 if await self._scheduler.run_exclusively(session_id, memory, work):
@@ -284,7 +284,7 @@ class SummarizationService:
         self._requested.add(scope)
         try:
             with scope:
-                self._scheduler.preempt(self._providers.memory_of(model))
+                self._scheduler.preempt(self._providers.memory_key(model))
                 async with self._scheduler.session(session_id, WAIT_SECONDS):
                     return await self._writer.write(session_id, model, anew=anew)
         finally:

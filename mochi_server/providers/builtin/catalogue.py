@@ -23,7 +23,7 @@ class WheelSource:
 
     @property
     def requirement(self) -> str:
-        """The line of a requirements file, with its hash."""
+        """Line of a requirements file, with its hash."""
         return f"{self.project}=={self.version} --hash=sha256:{self.wheel_sha256}"
 
 
@@ -36,7 +36,7 @@ class HubSource:
     file: str
 
     def url(self, hub: str) -> str:
-        """Where the file is; ``hub`` is the address of the hub or of a mirror."""
+        """Return where the file is; ``hub`` is the address of the hub or of a mirror."""
         return f"{hub.rstrip('/')}/{self.repository}/resolve/{self.revision}/{self.file}"
 
 
@@ -53,7 +53,7 @@ class CatalogueModel:
 
     @property
     def file_name(self) -> str:
-        """Its name in the models folder (``:`` is not allowed everywhere)."""
+        """Name in the models folder (``:`` is not allowed everywhere)."""
         return f"{self.name.replace(':', '-')}.gguf"
 
 
@@ -97,14 +97,12 @@ _NAMES: Final = {model.file_name: model.name for model in _MODELS}
 
 
 def name_of(path: Path) -> str:
-    """The model name of a GGUF file: the catalogue's, else the file's stem."""
+    """Return the model name of a GGUF file: the catalogue's, else the file's stem."""
     return _NAMES.get(path.name, path.stem)
 
 
 def weights_in(folder: Path) -> dict[str, Path]:
-    """Everything in the models folder that is named ``*.gguf``, by model name.
-
-    Nothing where there is no folder.
+    """Return all files of the models folder named ``*.gguf``, by model name.
 
     Raises:
         OSError: the folder cannot be read.

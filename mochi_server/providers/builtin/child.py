@@ -53,7 +53,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _acquire(lock: FileLock) -> bool:
-    """Try for a moment: somebody who only looks may be in the way."""
+    """Try for a moment: a process that only tests the lock may be in the way."""
     for _ in range(20):
         if lock.acquire():
             return True
@@ -62,7 +62,7 @@ def _acquire(lock: FileLock) -> bool:
 
 
 def _serve(options: argparse.Namespace) -> tuple[str, str, object]:
-    """Load the model and listen; its address, its key, and the object that keeps it alive."""
+    """Load the model and listen; return its address, its key, and what keeps it alive."""
     xllamacpp = import_module("xllamacpp")  # only after the lock; it ships no types
     key = secrets.token_urlsafe(32)
     params = xllamacpp.CommonParams()

@@ -59,7 +59,7 @@ def fetch_wheel(source: WheelSource, target: Path, progress: Progress) -> None:
 
 
 def _installer_command(requirements: Path, out: Path) -> list[str]:
-    """The installer of this environment, else one on the path."""
+    """Return the installer of this environment, else one on the path."""
     flags = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(requirements)]
     download = ["download", "--disable-pip-version-check", "--dest", str(out), *flags]
     if importlib.util.find_spec("pip") is not None:
@@ -75,12 +75,9 @@ def _installer_command(requirements: Path, out: Path) -> list[str]:
 
 
 def _run(command: list[str], tool: str, progress: Progress, folder: Path) -> None:
-    """Run it in a folder of ours, for ``-m`` looks there first for modules.
-
-    On a terminal it draws its own progress.
-    """
+    """Run a command in a folder of ours, where ``-m`` looks first for modules."""
     program = str(Path(command[0]).absolute())
-    output = None if progress.interactive else subprocess.PIPE
+    output = None if progress.interactive else subprocess.PIPE  # it draws its own progress
     done = subprocess.run(  # noqa: S603 - a command of ours
         [program, *command[1:]],
         cwd=folder,
@@ -140,7 +137,7 @@ def fetch_from_hub(
 
 
 def _continue(url: str, target: Path, total: int, progress: Progress) -> str | None:
-    """One connection, from where the file ends; what went wrong when that may pass."""
+    """Download from where the file ends; return what went wrong when that may pass."""
     have = _size(target)
     request = urllib.request.Request(url, headers={"User-Agent": "mochi-server"})  # noqa: S310 - checked
     if have:
@@ -151,14 +148,14 @@ def _continue(url: str, target: Path, total: int, progress: Progress) -> str | N
             done = _copy(response, target, have if resumed else 0, total, progress)
     except urllib.error.HTTPError as error:
         with error:
-            return _refused(error, url, target)
+            return _passing_refusal(error, url, target)
     except _PASSING as error:
         return f"The connection failed ({getattr(error, 'reason', None) or error!r})"
     return None if done == total else "The connection was cut"
 
 
-def _refused(error: urllib.error.HTTPError, url: str, target: Path) -> str:
-    """What is wrong, where trying again may help.
+def _passing_refusal(error: urllib.error.HTTPError, url: str, target: Path) -> str:
+    """Return what is wrong, where trying again may help.
 
     Raises:
         PullError: it will not help.
@@ -174,7 +171,7 @@ def _refused(error: urllib.error.HTTPError, url: str, target: Path) -> str:
 def _copy(
     response: http.client.HTTPResponse, target: Path, done: int, total: int, progress: Progress
 ) -> int:
-    """Append what comes; the size that is there now.
+    """Append what comes; return the size of the file.
 
     Raises:
         PullError: more comes than the file should have.

@@ -1,6 +1,6 @@
 """One running copy of a model for all processes of a user, started at first use.
 
-The processes meet in a folder beside the weights:
+The processes share a folder beside the weights:
 
 ``users.lock``  shared by every process that may use the model; the child ends when nobody does
 ``busy.lock``   shared during each request; its time is the last use
@@ -56,7 +56,7 @@ EXIT_SECONDS: Final = 5.0
 
 @cache
 def missing_requirement() -> str | None:
-    """Why no model can run on this machine, in one line; None when one can."""
+    """Say why no model can run on this machine, in one line; None when one can."""
     for package in ("xllamacpp", "openai"):
         if importlib.util.find_spec(package) is None:
             return f"package {package} is missing (run: {install_command('local')})"
@@ -108,8 +108,8 @@ class Engine:
         """Whether the process that we started has ever answered."""
 
     @staticmethod
-    def meeting_place(model: Path, context: int) -> Path:
-        """The folder where the users of this very file meet: a replaced one has another child.
+    def shared_folder(model: Path, context: int) -> Path:
+        """Return the folder that the users of a file share: a replaced file has another child.
 
         Raises:
             OSError: the file is gone, or no folder can be written.
@@ -120,7 +120,7 @@ class Engine:
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[Endpoint, None]:
-        """A child that answers, started if need be; it stays for the length of the block.
+        """Provide a child that answers, started if need be; it stays for the length of the block.
 
         Raises:
             ProviderError: the model cannot be loaded; the message has llama.cpp's reason.
@@ -138,7 +138,7 @@ class Engine:
             await self._detach_unused()
 
     async def leave(self) -> None:
-        """Be no user any more once the present requests are done; the child ends by itself."""
+        """Stop using the model once the present requests are done; the child ends by itself."""
         self._left = True
         await self._detach_unused()
 
@@ -151,11 +151,10 @@ class Engine:
             self._users.release()
 
     async def _reach(self, busy: FileLock) -> Endpoint:
-        """The child, after as many looks as it takes."""
         try:
             with anyio.fail_after(START_SECONDS):
                 # The other side is a process: there is no event to wait for.
-                while (endpoint := await self._look(busy)) is None:  # noqa: ASYNC110
+                while (endpoint := await self._poll(busy)) is None:  # noqa: ASYNC110
                     await anyio.sleep(POLL_SECONDS)
                 return endpoint
         except TimeoutError as error:
@@ -165,8 +164,8 @@ class Engine:
         except OSError as error:
             raise ProviderError(f"The built-in model cannot start: {error}") from error
 
-    async def _look(self, busy: FileLock) -> Endpoint | None:
-        """One look, without waiting: the child, or None after what brings it nearer."""
+    async def _poll(self, busy: FileLock) -> Endpoint | None:
+        """Return the child without waiting, or None after a step that brings it nearer."""
         if not await in_thread(self._attach):
             return None
         # Not in a thread, which would go on and take the lock after a cancellation.
@@ -184,7 +183,7 @@ class Engine:
             return endpoint
 
     def _attach(self) -> bool:
-        """Be one of the users; False for a moment while the child looks for users."""
+        """Become one of the users; False for a moment while the child looks for users."""
         with self._attaching:
             if self._users.held:
                 return True
@@ -216,7 +215,7 @@ class Engine:
         self._spawn()
 
     def _last_words(self) -> str:
-        """llama.cpp's first error, else the last line of the log."""
+        """Return llama.cpp's first error, else the last line of its log."""
         text = (self.folder / "child.log").read_text("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return next((line for line in lines if " E " in line), (lines or ["no reason given"])[-1])
@@ -245,7 +244,7 @@ class Engine:
         logger.info("Starting the built-in model %s (pid %s)", self._model.name, self._process.pid)
 
     async def aclose(self) -> None:
-        """Leave the model; the last to leave ends the child and waits for its end."""
+        """Stop using the model; the last user ends the child and waits for its end."""
         await in_thread(self._leave)
 
     def _leave(self) -> None:
@@ -262,7 +261,7 @@ class Engine:
                 last.release()
 
     def _stop(self) -> None:
-        """End a child that nobody uses: ours, also while it loads, or one we inherited."""
+        """End a child that nobody uses: our own, also while it loads, or another process's."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
         elif (endpoint := self._running()) is not None:

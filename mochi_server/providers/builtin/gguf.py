@@ -79,7 +79,7 @@ class _Reader:
         return self.take(self.length()).decode("utf-8", "replace")
 
     def value(self, kind: int) -> str | float | bool | None:
-        """One value; None for an array, which is only skipped."""
+        """Read a value; None for an array, which is only skipped."""
         if kind == _STRING:
             return self.string()
         if kind == _ARRAY:
@@ -102,7 +102,7 @@ class _Reader:
                 self.value(kind)
 
     def _skip_strings(self, count: int) -> None:
-        """A vocabulary has some hundred thousand of them, so this loop is tight."""
+        # A vocabulary has some hundred thousand of them.
         read = self._file.read
         for _ in range(count):
             size = int.from_bytes(read(8), "little")
@@ -110,7 +110,7 @@ class _Reader:
                 raise NotGGUF("the header is cut or damaged")
 
     def tensor_elements(self) -> int:
-        """The number of weights of the next tensor."""
+        """Read the next tensor; return its number of weights."""
         self.string()
         elements = 1
         for _ in range(self.number("I")):

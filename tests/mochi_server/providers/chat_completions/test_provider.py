@@ -177,6 +177,13 @@ async def test_arguments_of_many_values_are_not_read(provider, fake):
         assert call.arguments == ({"input": many} if arguments is many else json.loads(text))
 
 
+async def test_an_event_of_many_choices_is_not_read(provider, fake):
+    """The SDK makes objects of them, which would keep all others waiting."""
+    fake.answers = [stream({"choices": [{}] * 20_000}, finished())]
+    with pytest.raises(ProviderError, match="more than 12,000 values at once"):
+        await reply(provider)
+
+
 async def test_thinking_that_must_be_sent_back_is_bounded(provider, fake):
     """It is stored beside the reply."""
     data = {"type": "reasoning.encrypted", "data": "x" * 1_000_000}

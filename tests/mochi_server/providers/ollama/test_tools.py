@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from mochi_server.protocol.completions import ModelRequest
 from mochi_server.providers.ollama.provider import OllamaProvider
+from mochi_server.providers.ollama.tools import tool_for_ollama
 from mochi_server.tools.schema import ToolSchemaService
 from tests.support.fake_ollama import FakeOllama
 
@@ -191,3 +192,16 @@ async def test_every_json_pointer_leads_somewhere() -> None:
         }
     )
     assert found == dict.fromkeys(pointers, choice)
+
+
+def test_a_tool_that_is_equal_is_converted_once() -> None:
+    def tool(description: str) -> dict[str, Any]:
+        function = {"name": "f", "description": description, "parameters": {"type": "object"}}
+        return {"type": "function", "function": function}
+
+    assert tool_for_ollama(tool("Do it.")) is tool_for_ollama(tool("Do it."))
+    parameters = {"type": "object", "properties": {}}
+    assert tool_for_ollama(tool("Do more.")) == tool("Do more.") | {
+        "function": tool("Do more.")["function"] | {"parameters": parameters}
+    }
+    assert tool_for_ollama(tool("half \ud83d"))["function"]["description"] == "half \ud83d"  # type: ignore[index,call-overload]

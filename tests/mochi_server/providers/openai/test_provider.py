@@ -89,7 +89,7 @@ class Town(BaseModel):
 async def test_a_real_llama_cpp_server_answers_with_text_and_in_a_shape(tmp_path: Path) -> None:
     folder = folder_with_model(tmp_path)
     (weights,) = folder.iterdir()
-    place = Engine.meeting_place(weights, 2048)
+    place = Engine.shared_folder(weights, 2048)
     engine = Engine(weights, folder=place, context=2048, slots=1, threads=2, idle_seconds=1)
     async with engine.use() as endpoint:
         settings = load_settings(
