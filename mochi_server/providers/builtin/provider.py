@@ -99,21 +99,12 @@ class LocalProvider(Provider):
         return [self._describe(name, path, header) for name, (path, header) in models.items()]
 
     async def show_model(self, name: str) -> ModelInfo:
-        """Return one model of the folder.
-
-        Raises:
-            ModelNotFound: it is not there.
-            ProviderNotConfigured: no model can run here; the message says why.
-        """
+        """Return one model of the folder."""
         path, header = await self._find(name)
         return self._describe(name, path, header)
 
     async def probe(self, name: str) -> None:
-        """Check that the model is there; a reply would load it.
-
-        Raises:
-            ModelNotFound, ProviderNotConfigured.
-        """
+        """Check that the model is there; a reply would load it."""
         await self.show_model(name)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:

@@ -81,11 +81,7 @@ class OllamaProvider(Provider):
         self._instructor: AsyncInstructorOllamaClient | None = None
 
     async def list_models(self) -> list[ModelInfo]:
-        """Return the models that can chat, by one request where the server's list tells enough.
-
-        Raises:
-            OllamaUnreachable, OllamaError.
-        """
+        """Return the models that can chat, by one request where the server's list tells enough."""
         entries = await self._entries()
         await self._show_all(entries)
         models = [self._remember(self._info(entry)) for entry in entries]
@@ -136,12 +132,7 @@ class OllamaProvider(Provider):
         return model
 
     async def show_model(self, name: str) -> ModelInfo:
-        """Return one model, at most 30 seconds old; ``name`` without a tag means ``:latest``.
-
-        Raises:
-            ModelNotFound: it is not there, or cannot chat.
-            OllamaUnreachable, OllamaError.
-        """
+        """Return one model, at most 30 seconds old; ``name`` without a tag means ``:latest``."""
         until, model = self._known.get(full_name(name), (0.0, None))
         if model is None or until < time.monotonic():
             model = self._remember(await self._describe(name))
@@ -153,11 +144,7 @@ class OllamaProvider(Provider):
         return model
 
     async def probe(self, name: str) -> None:
-        """Ask Ollama for the model's description: a reply would load it, in another one's place.
-
-        Raises:
-            ModelNotFound, OllamaUnreachable, OllamaError.
-        """
+        """Ask Ollama for the model's description: a reply would load it, in another one's place."""
         await self._show(name)
 
     async def _describe(self, name: str) -> ModelInfo:
@@ -191,12 +178,7 @@ class OllamaProvider(Provider):
         return chat_body(request, keep_alive=self._keep_alive)
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """Return a reply that validates as ``shape``, by ollama-instructor.
-
-        Raises:
-            OllamaError: the reply does not validate, twice.
-            ModelNotFound, ContextOverflow, ProviderBusy, OllamaUnreachable.
-        """
+        """Return a reply that validates as ``shape``, by ollama-instructor."""
         if self._instructor is None:
             # Half a second of imports, not to be spent in the event loop nor at start-up.
             module = await in_thread(import_module, "mochi_server.ollama.async_client")
@@ -215,11 +197,7 @@ class OllamaProvider(Provider):
         )
 
     async def weights_of(self, name: str) -> Weights:
-        """Return what is loaded for a model; other names of the same file have the same.
-
-        Raises:
-            ModelNotFound, OllamaUnreachable, OllamaError.
-        """
+        """Return what is loaded for a model; other names of the same file have the same."""
         digest = self._digests.get(full_name(name))
         shown = self._shown.get(digest) if digest is not None else None
         if shown is None:
@@ -229,11 +207,7 @@ class OllamaProvider(Provider):
         return Weights(key=shown["weights"] or full_name(name), window=shown["window"])
 
     async def loaded_window(self, model: str) -> int | None:
-        """Return the context window that the model is loaded with, in tokens; None if it is not.
-
-        Raises:
-            OllamaUnreachable, OllamaError.
-        """
+        """Return the context window that the model is loaded with, in tokens; None if it is not."""
         length = (await self._entry_of(model, await self.running()) or {}).get("context_length")
         return length if isinstance(length, int) else None
 
@@ -254,11 +228,7 @@ class OllamaProvider(Provider):
         return self._transport.host
 
     async def load_state(self, name: str) -> LoadState:
-        """Return whether a request would have to load the model; models in the cloud never.
-
-        Raises:
-            ModelNotFound, OllamaUnreachable, OllamaError.
-        """
+        """Return whether a request would have to load the model; models in the cloud never."""
         if (await self.show_model(name)).remote_host is not None:
             return LoadState.LOADED
         running = await self.running()
@@ -267,11 +237,7 @@ class OllamaProvider(Provider):
         return LoadState.OTHERS_LOADED if running else LoadState.NONE_LOADED
 
     async def reads_cancelled_prompts(self) -> bool:
-        """Return True before 0.30, and where the version is unknown (somebody built the server).
-
-        Raises:
-            OllamaUnreachable, OllamaError.
-        """
+        """Return True before 0.30, and where the version is unknown (somebody built the server)."""
         numbers = re.match(r"v?(\d+)\.(\d+)", await self.version())
         return numbers is None or tuple(map(int, numbers.groups())) < FIRST_TO_STOP_READING
 
@@ -279,19 +245,12 @@ class OllamaProvider(Provider):
         """Return the models that are loaded, as the server lists them.
 
         With ``name``, ``size`` and ``size_vram`` (bytes), ``context_length`` (tokens, since 0.10).
-
-        Raises:
-            OllamaUnreachable, OllamaError.
         """
         answer = await self._transport.fetch("/api/ps")
         return list(answer.get("models") or [])
 
     async def version(self) -> str:
-        """Return the server's version, such as ``0.33.0``; ``0.0.0`` of one that somebody built.
-
-        Raises:
-            OllamaUnreachable, OllamaError.
-        """
+        """Return the server's version, such as ``0.33.0``; ``0.0.0`` of one that somebody built."""
         return str((await self._transport.fetch("/api/version")).get("version") or "unknown")
 
     async def check(self) -> bool:
