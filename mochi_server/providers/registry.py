@@ -32,7 +32,7 @@ class HasNoModel(ProviderNotConfigured):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedModels:
+class ModelList:
     """What all providers together have."""
 
     models: list[ModelInfo]
@@ -125,7 +125,7 @@ class ProviderRegistry:
             for model in models
         ]
 
-    async def list_models(self) -> ListedModels:
+    async def list_models(self) -> ModelList:
         """Return every model of every provider that answers, asked all at once.
 
         Raises:
@@ -145,7 +145,7 @@ class ProviderRegistry:
         if not models and (error := next(failed, None)) is not None:
             error.details["problems"] = list[JsonValue](problems)
             raise error
-        return ListedModels(models=models, problems=problems)
+        return ModelList(models=models, problems=problems)
 
     async def _models_or_error(self, alias: str) -> list[ModelInfo] | MochiError:
         with anyio.move_on_after(LIST_SECONDS):
@@ -169,5 +169,5 @@ class ProviderRegistry:
 
 
 def problem_of(alias: str, error: MochiError) -> JSONObject:
-    """Return a problem of a provider, as ``ListedModels`` has them."""
+    """Return a problem of a provider, as ``ModelList`` has them."""
     return {"provider": alias, "code": error.code, "message": error.message}
