@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest
 from ninja import Query, Router
 
-from chat.schemas.models import AvailableModels, ListedModel, ModelList, ModelCheck
+from chat.schemas.models import AvailableModels, ListedModel, ListedModels, ModelCheck
 from mochi_project.openapi import OF_PROVIDERS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import SessionModel
@@ -31,7 +31,7 @@ async def read_status(probe: str, *, refresh: bool) -> StatusReport:
 
 @router.get(
     "",
-    response=ModelList,
+    response=ListedModels,
     summary="List the models",
     openapi_extra=documented(*OF_PROVIDERS),
 )

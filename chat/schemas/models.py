@@ -44,7 +44,7 @@ class ProviderProblem(ResponseModel):
     message: str = Field(examples=["No answer within 3 s."])
 
 
-class ModelList(ResponseModel):
+class ListedModels(ResponseModel):
     """Every model of every provider that answers."""
 
     models: list[ListedModel]
