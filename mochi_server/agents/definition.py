@@ -50,7 +50,6 @@ class AgentDefinition:
 
     @property
     def valid(self) -> bool:
-        """Whether the agent can be used."""
         return self.error_message is None
 
 
@@ -98,7 +97,6 @@ def define_agent(
 
 
 def _broken(folder: AgentFolder, error: SkillFileError | None) -> AgentDefinition:
-    """Define an agent whose ``SKILL.md`` cannot be read."""
     if error is None:
         reason = "SKILL.md is missing, which says what the agent is for"
         problem = Problem(file=str(folder.path), line=None, reason=reason)
@@ -130,7 +128,6 @@ class _AgentBuilder:
             self._problem(reason, line)
 
     def check_scripts(self, scripts: Sequence[str]) -> None:
-        """Note programs that the agent cannot run."""
         if scripts:
             shown = ", ".join(scripts[:MAX_REASONS])
             more = len(scripts) - MAX_REASONS
@@ -139,7 +136,6 @@ class _AgentBuilder:
             self.others.append(Problem(file=str(self.folder.path), line=None, reason=reason))
 
     def tools(self, loaded: LoadedFolder | None, default_timeout: float | None) -> dict[str, Tool]:
-        """Return the agent's own tools by name."""
         own: dict[str, Tool] = {}
         if self.folder.code is not None:
             own = self._allowed(self._functions(loaded, default_timeout))
@@ -170,7 +166,6 @@ class _AgentBuilder:
         }
 
     def _allowed(self, tools: dict[str, Tool]) -> dict[str, Tool]:
-        """Keep the tools that ``allowed-tools`` names, if the key is there."""
         allowed = self.skill.allowed_tools
         if allowed is None or not tools:
             return tools
@@ -184,7 +179,6 @@ class _AgentBuilder:
         return kept
 
     def check_agents(self, names: Collection[str]) -> None:
-        """Note agents that do not exist."""
         line = self.skill.agents_line
         for name in self.skill.agents:
             if name not in names:

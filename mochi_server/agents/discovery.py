@@ -216,7 +216,6 @@ def _skill(folder: AgentFolder, known: _Agent | None) -> SkillFile | SkillFileEr
 
 
 def _scripts(folders: Sequence[AgentFolder]) -> dict[str, tuple[str, ...]]:
-    """Find the scripts of each agent without Python files of its own; blocks."""
     return {
         folder.name: find_scripts(folder.path) if folder.code is None else () for folder in folders
     }

@@ -105,7 +105,6 @@ class AgentExecutionService:
             raise ToolFailed(reason) from error
 
     async def _find_model(self, definition: AgentDefinition, fallback: str) -> ChatModel:
-        """Find the agent's model, or the caller's if that is missing or cannot call tools."""
         tools = bool(definition.tools)
         if definition.model is not None:
             with suppress(ModelNotFound, ProviderNotConfigured, ToolsNotSupported):
@@ -118,8 +117,6 @@ class AgentExecutionService:
         model: ChatModel,
         instruct: Callable[[ChatSession], None],
     ) -> str:
-        """Create the agent's session, complete in one write."""
-
         def prepare(session: ChatSession) -> None:
             extra = session.metadata.model_extra
             assert extra is not None  # noqa: S101 - the model keeps keys that it does not know
@@ -307,7 +304,7 @@ class AgentRun:
             await self.conversation.finish(reply)
 
     async def _output(self, text_before: str = "") -> str:
-        """What is handed back, with room for something that is said before it."""
+        """Return the transcript, with room for a text before it."""
         conversation = self.conversation
         since: list[JSONObject] = []
         with suppress(MochiError):  # the session may be deleted by now; the run ends all the same

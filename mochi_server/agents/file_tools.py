@@ -79,7 +79,6 @@ class SkillFileTool(Tool):
 
 
 def make_file_tools(folder: Path, *, source: str) -> list[Tool]:
-    """Make the two tools for the files of one folder."""
     files = _SkillFolder(folder)
     return [
         SkillFileTool(LIST, files.list, source=source),

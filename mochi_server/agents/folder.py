@@ -60,7 +60,6 @@ class AgentFolder:
 
     @property
     def spec(self) -> FolderSpec:
-        """The folder to load for its tools."""
         if self.has_tools:
             return FolderSpec(path=self.path / TOOLS, taken=TAKEN_IN_TURNS)
         return FolderSpec(path=self.path, subfolders=False, taken=TAKEN_IN_TURNS)

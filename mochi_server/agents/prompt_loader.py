@@ -29,7 +29,6 @@ class PromptLoader:
     """
 
     def __init__(self, planning: Path, execution: Path) -> None:
-        """Keep two absolute paths; neither file need exist."""
         self._planning = _PromptFile(planning, "planning.md")
         self._execution = _PromptFile(execution, "execution.md")
 
@@ -89,7 +88,6 @@ def _facts(path: Path) -> _Facts | None:
 
 @cache
 def built_in(name: str) -> str:
-    """Return a prompt of this package."""
     return (_BUILT_IN / name).read_text("utf-8").strip()
 
 

@@ -46,7 +46,6 @@ class AgentTool(Tool):
         discovery: AgentDiscoveryService,
         runner: AgentExecutionService,
     ) -> None:
-        """``agents`` are valid, and at least one."""
         self._names = [agent.name for agent in agents]
         self._discovery = discovery
         self._runner = runner
@@ -130,7 +129,6 @@ def agent_tool(
 
 
 def describe(agents: Sequence[AgentDefinition]) -> str:
-    """Return the tool's description for the model."""
     lines = [f"  - {agent.name}: {agent.description}" for agent in agents]
     arguments = [f"    {name} (str): {text}" for name, text in PARAMETERS.items()]
     return "\n".join(
@@ -150,7 +148,6 @@ def describe(agents: Sequence[AgentDefinition]) -> str:
 
 
 def parameters_of(names: Sequence[str]) -> JSONObject:
-    """Return the JSON Schema of the arguments."""
     properties: dict[str, JSONObject] = {
         name: {"type": "string", "description": text} for name, text in PARAMETERS.items()
     }

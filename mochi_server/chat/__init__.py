@@ -1,4 +1,4 @@
-"""Conversations: the engine of turns, its tasks and logs, and the service that opens them."""
+"""Chat: turns, their conversations, tool calls and logs, and the service that opens them."""
 
 from ..services.requests import RequestLimits
 from .conversation import Conversations, StoredMessages

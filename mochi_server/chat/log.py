@@ -48,7 +48,6 @@ class TurnLog:
         return self._first + len(self._events)
 
     def append(self, event: Event) -> None:
-        """Add one event and wake the readers."""
         self.extend((event,))
 
     def extend(self, events: Iterable[Event]) -> None:

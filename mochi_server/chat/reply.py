@@ -92,7 +92,6 @@ class Reply:
         return not (self.calls or self._text or self._thinking)
 
     def message(self, model: str, *, interrupted: bool = False) -> AssistantMessage:
-        """Return the message to store."""
         finish = self.finish
         message = AssistantMessage(
             content=_decoded(self._text),

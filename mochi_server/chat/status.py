@@ -78,7 +78,6 @@ class StatusService:
         }
 
     def _missing(self, names: Sequence[str]) -> JSONObject:
-        """Return why some of the tools could not be loaded, by name."""
         return {
             problem.tool: problem.reason
             for problem in self._tools.problems()
@@ -86,7 +85,6 @@ class StatusService:
         }
 
     async def _context_length(self, model: str) -> int | None:
-        """Return the model's longest context; None if its provider does not say now."""
         try:
             return (await self._providers.show_model(model)).context_length
         except MochiError:

@@ -105,7 +105,6 @@ class ToolCalls:
     depth: int = 0
 
     def schemas(self) -> list[JSONObject]:
-        """Return the schemas of the tools for the model."""
         return [tool.schema() for tool in self.tools.values()]
 
     async def run(
@@ -146,7 +145,6 @@ class ToolCalls:
         return events
 
     async def _plan(self, call: ToolCall, index: int) -> PlannedCall:
-        """Find the tool of a call and validate its arguments."""
         tool = self.tools.get(call.name)
         plan = PlannedCall(call, index, tool, call.arguments)
         if tool is None:
@@ -171,7 +169,6 @@ class ToolCalls:
     async def _ask(
         self, planned: Sequence[PlannedCall], results: Results
     ) -> AsyncGenerator[list[Event], None]:
-        """Ask a person about one call after the other."""
         queue = [
             (plan, plan.tool)
             for plan in planned
@@ -213,7 +210,6 @@ class ToolCalls:
             await self._validate(plan, tool, decision.arguments)
 
     async def _run(self, plan: PlannedCall, results: Results) -> AsyncGenerator[list[Event], None]:
-        """Run one call that is allowed."""
         assert plan.tool is not None  # noqa: S101 - planned without a refusal
         if not plan.asked:
             yield [self._started(plan)]

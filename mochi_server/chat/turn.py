@@ -49,7 +49,6 @@ class Turn:
 
     @property
     def model(self) -> str:
-        """The full name of the model."""
         return self.conversation.model.full_name
 
     async def release(self) -> None:
@@ -140,7 +139,6 @@ class TurnRegistry:
             raise ShuttingDown
 
     def log_of(self, session_id: str) -> TurnLog | None:
-        """Return the log of the session's running turn."""
         running = self._running.get(session_id)
         return running[1] if running else None
 

@@ -1,1 +1,1 @@
-"""What turns need beside models and sessions: window, history, prompts."""
+"""What turns need beside models and sessions: window, history, requests, prompts, summaries."""

@@ -1,6 +1,6 @@
-"""How large a context window a turn gets.
+"""Decides how large a context window a turn gets.
 
-What a session needs follows from its usage; what is *sent* is one size for each model's weights,
+A session's need follows from its usage; what is *sent* is one size for each model's weights,
 because each change of it makes Ollama load them again. The size grows along powers of two, is
 shared by all sessions of all models of these weights, and never shrinks while they are in use
 (docs/explanation/context-window.md).
@@ -22,7 +22,7 @@ from ..sessions.types import ContextWindowConfig
 INITIAL_WINDOW = 8192
 """Tokens for a new conversation, where the model has that many."""
 SMALLEST_WINDOW = 2048
-"""Tokens below which no step of the ladder lies."""
+"""Tokens of the smallest step of the ladder."""
 LARGEST_UNKNOWN = 262_144
 """Most tokens that a person may set for a model whose longest context is unknown."""
 SAFE_SHARE = 0.9
@@ -32,11 +32,11 @@ HEADROOM = 1.5
 LONGEST_RESERVE = 4096
 """Most tokens kept free for the reply."""
 IDLE_SECONDS = 900
-"""Unused for so long, a model counts as unloaded, and its window may start small again."""
+"""Seconds after which an unused model counts as unloaded, and its window may start small again."""
 LOOK_SECONDS = 10.0
-"""How often a single process looks at what is loaded: other programs use the same Ollama."""
+"""Seconds between checks of what is loaded: other programs use the same Ollama."""
 HISTORY_LENGTH = 10
-"""Adjustments remembered in the session file."""
+"""Number of adjustments kept in the session file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,20 +44,20 @@ class Window:
     """The decision for one request."""
 
     size: int | None
-    """Tokens of the session's window; None when it is not ours to choose and unknown."""
+    """Tokens of the session's window; None if the server does not choose it and it is unknown."""
     num_ctx: int | None
-    """What is sent: at least ``size``; None when nothing is."""
+    """Tokens that are sent: at least ``size``; None if no size is sent."""
     reason: str
     """``initial_setup``, ``usage_threshold``, ``model_change``, ``manual_override``, …"""
 
     @property
     def budget(self) -> int | None:
-        """Tokens that the history may have, a reserve for the reply taken off."""
+        """Tokens for the history, without a reserve for the reply."""
         return None if self.size is None else budget_of(self.size)
 
 
 def budget_of(size: int) -> int:
-    """Tokens of a prompt that a window of this size holds, with a reserve for the reply."""
+    """Return the tokens that a window holds of a prompt, beside a reserve for the reply."""
     return size - min(size // 4, LONGEST_RESERVE)
 
 
@@ -80,13 +80,13 @@ class DynamicContextWindowService:
         look_seconds: float = LOOK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with no model.
+        """Know no model yet.
 
         Args:
             enabled: Whether windows are sized by need at all.
             beyond_modelfile: Whether a window may grow beyond the one that a Modelfile sets.
-            look_seconds: How long what is loaded counts as known; 0 where other processes of ours
-                use the same models.
+            look_seconds: Seconds for which what is loaded counts as known; 0 if other processes of
+                this server use the same models.
             clock: Seconds that never go back.
         """
         self.enabled = enabled
@@ -99,7 +99,7 @@ class DynamicContextWindowService:
         """By the model's name."""
 
     def weights_key(self, model: str) -> str:
-        """What is the same for all names of the model's weights; its name until that is known."""
+        """Return the key of the model's weights; its name until they are known."""
         weights = self._weights.get(model)
         return weights.key if weights else model
 
@@ -107,15 +107,15 @@ class DynamicContextWindowService:
         return self._states.setdefault(self.weights_key(model), _ModelState())
 
     def knows(self, model: str) -> bool:
-        """Whether it was seen just now what window is loaded; if not, ask: others use it too."""
+        """Return whether the loaded window was checked just now."""
         return self._clock() - self._state(model).looked_at < self._look_seconds
 
     def identify(self, model: str, weights: Weights) -> None:
-        """Note which weights a model has; those of another name may be the same."""
+        """Note which weights a model has."""
         self._weights[model] = weights
 
     def loaded(self, model: str, window: int | None) -> None:
-        """Note the window that the provider has loaded the model with, if any."""
+        """Note the window with which the provider has loaded the model, if it has."""
         state = self._state(model)
         if self._clock() - state.last_used >= IDLE_SECONDS:
             state.window = 0
@@ -123,11 +123,11 @@ class DynamicContextWindowService:
         state.last_used = state.looked_at = self._clock()
 
     def ratio(self, model: str) -> float:
-        """Characters a token, as far as this model has been measured."""
+        """Return the measured characters a token of the model."""
         return self._state(model).ratio
 
     def calibrate(self, model: str, characters: int, tokens: int) -> None:
-        """Learn from what the provider counted for a prompt of so many characters."""
+        """Adjust the ratio to the tokens that a provider counted for a prompt."""
         if tokens < 64 or characters < 256:  # noqa: PLR2004 - the template would dominate
             return
         state = self._state(model)
@@ -144,14 +144,14 @@ class DynamicContextWindowService:
         ours: bool,
         model_changed: bool = False,
     ) -> Window:
-        """The window of the next request.
+        """Decide the window of the next request.
 
         Args:
-            model: Full name of the model, by which its window is shared.
-            info: What is known of it.
+            model: Full name of the model.
+            info: The model.
             config: The session's configuration so far.
-            usage: Tokens that the conversation has now.
-            ours: Whether the provider lets us choose the size.
+            usage: Tokens of the conversation now.
+            ours: Whether the provider lets the server choose the size.
             model_changed: Whether the session's last turn had another model.
         """
         config = config or ContextWindowConfig()
@@ -179,7 +179,7 @@ class DynamicContextWindowService:
         return weights.window if weights else None
 
     def _bounds(self, model: str, info: ModelInfo) -> tuple[int, int]:
-        """The window of a new conversation, and the largest one that need alone may lead to."""
+        """Return the window of a new conversation, and the largest that it may grow to."""
         safe = safe_limit(info)
         preset = self._set_by_modelfile(model)
         if preset is None:
@@ -188,14 +188,14 @@ class DynamicContextWindowService:
         return first, max(first, safe) if self._beyond_modelfile else first
 
     def _raise(self, model: str, size: int) -> int:
-        """Make the shared window at least so large; the shared window."""
+        """Make the shared window at least so large, and return it."""
         state = self._state(model)
         state.last_used = self._clock()
         state.window = max(state.window, size)
         return state.window
 
     def grow(self, model: str, info: ModelInfo, needed: int) -> int | None:
-        """Make room after an overflow: the larger window; None when the model has no more."""
+        """Return a larger window after an overflow; None if the model has no larger one."""
         state = self._state(model)
         _, limit = self._bounds(model, info)
         size = ladder(max(math.ceil(needed * HEADROOM), state.window + 1), limit)
@@ -206,14 +206,14 @@ class DynamicContextWindowService:
 
 
 def _need(size: int, limit: int, usage: int) -> int:
-    """The window of a session that has one of ``size``, and whose next prompt is of ``usage``."""
+    """Return the window for a prompt of ``usage`` in a session whose window is ``size``."""
     if usage <= budget_of(size):
         return size
     return max(size, ladder(math.ceil(usage * HEADROOM), limit))
 
 
 def _reason(current: int | None, size: int | None, *, model_changed: bool) -> str:
-    """Why a session has a window of ``size`` after one of ``current``."""
+    """Return why a session has a window of ``size`` after one of ``current``."""
     if size is None:
         return "no_adjustment"
     if current is None:
@@ -226,13 +226,13 @@ def _reason(current: int | None, size: int | None, *, model_changed: bool) -> st
 async def learn_window(
     windows: DynamicContextWindowService, model: str, provider: Provider, name: str
 ) -> None:
-    """See how large the model is loaded, if that is not known: so much costs no reload.
+    """Note how large the model is loaded, unless that is known: a window up to it costs no reload.
 
     Args:
-        windows: Where it is noted.
-        model: The full name.
-        provider: Whose model it is.
-        name: The provider's own name.
+        windows: Where to note it.
+        model: The full name of the model.
+        provider: Its provider.
+        name: The provider's own name of it.
 
     Raises:
         ProviderUnreachable: the provider is not there.
@@ -252,14 +252,14 @@ async def learn_window(
 
 
 def safe_limit(info: ModelInfo) -> int:
-    """Most tokens of the model that are used; unknown models get the initial window."""
+    """Return the most tokens of a model to use; the initial window if they are unknown."""
     if not info.context_length:
         return INITIAL_WINDOW
     return max(int(info.context_length * SAFE_SHARE), min(info.context_length, SMALLEST_WINDOW))
 
 
 def ladder(size: int, limit: int) -> int:
-    """The next power of two that holds ``size``, but no more than the limit."""
+    """Return the next power of two that holds ``size``, but no more than the limit."""
     step = SMALLEST_WINDOW
     while step < size:
         step *= 2
@@ -267,7 +267,6 @@ def ladder(size: int, limit: int) -> int:
 
 
 def record(config: ContextWindowConfig | None, window: Window) -> ContextWindowConfig:
-    """The session's configuration after a turn with this window."""
     config = config.model_copy(deep=True) if config else ContextWindowConfig()
     size, reason = window.size, window.reason
     last = config.adjustment_history[-1:] or [{}]

@@ -1,4 +1,4 @@
-"""What of a conversation is sent to the model.
+"""Fits the history of a conversation to what is sent to the model.
 
 The file keeps everything. What is sent must fit the context window: the system prompt and the
 last turn stay, older turns are left out whole and oldest first, and within the last turn older
@@ -18,7 +18,7 @@ from ..errors import JSONObject
 from ..sessions import ChatSession
 
 MESSAGE_TOKENS = 4
-"""What a chat template adds around each message."""
+"""Tokens that a chat template adds around each message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +27,13 @@ class FittedHistory:
 
     messages: list[JSONObject]
     tokens: int
-    """Estimated tokens of them."""
+    """Estimated tokens of the messages."""
     dropped: int
     """Messages left out."""
 
 
 def estimate(message: JSONObject, ratio: float = CHARACTERS_PER_TOKEN) -> int:
-    """Tokens that a stored message costs, at so many characters a token."""
+    """Estimate the tokens of a stored message, at so many characters a token."""
     size = len(_text(message.get("content"))) + len(_text(message.get("thinking")))
     if calls := message.get("tool_calls"):
         size += len(orjson.dumps(calls))
@@ -53,13 +53,13 @@ def fit(
     ratio: float = CHARACTERS_PER_TOKEN,
     max_messages: int | None = None,
 ) -> FittedHistory:
-    """The longest end of the conversation that fits.
+    """Return the longest end of the conversation that fits.
 
     Args:
         system: The system prompt, which always stays.
         backwards: The other messages, last one first; read only as far as they fit.
-        total: How many those are.
-        budget: Tokens for all of it; None for no limit.
+        total: Number of the other messages.
+        budget: Tokens for everything; None for no limit.
         ratio: Characters a token.
         max_messages: Most messages beside the system prompt.
     """
@@ -84,7 +84,7 @@ def fit(
 
 
 def _turns(backwards: Iterable[JSONObject]) -> Iterator[list[JSONObject]]:
-    """Each turn in order, last one first; what stands before the first question as one more."""
+    """Yield each turn, last one first; messages before the first question are one more."""
     turn: list[JSONObject] = []
     for message in backwards:
         turn.append(message)
@@ -112,7 +112,7 @@ class _Budget:
 def _shorten(
     turn: Sequence[JSONObject], left: _Budget, used: int, ratio: float
 ) -> list[JSONObject]:
-    """The last turn without its oldest steps; the question and the last step always stay."""
+    """Drop the oldest steps of the last turn; its question and its last step always stay."""
     question, steps = turn[0], _steps(turn[1:])
     while len(steps) > 1:
         rest = [question, *(item for step in steps for item in step)]
@@ -123,7 +123,7 @@ def _shorten(
 
 
 def _steps(messages: Sequence[JSONObject]) -> list[list[JSONObject]]:
-    """Each assistant message together with the results of its calls."""
+    """Group each assistant message with the results of its calls."""
     steps: list[list[JSONObject]] = []
     for message in messages:
         if message.get("role") != "tool" or not steps:
@@ -133,18 +133,17 @@ def _steps(messages: Sequence[JSONObject]) -> list[list[JSONObject]]:
 
 
 def objects(messages: Iterable[JsonValue]) -> Iterator[JSONObject]:
-    """Stored messages without what is no object: kept in the file, never sent."""
+    """Skip entries that are no objects: they are kept in the file and never sent."""
     return (message for message in messages if isinstance(message, dict))
 
 
 def system_of(session: ChatSession) -> JSONObject | None:
-    """The stored system prompt."""
     first = session.stored(0) if len(session.messages) else None
     return first if isinstance(first, dict) and first.get("role") == "system" else None
 
 
 def usage_of(session: ChatSession, limit: int | None) -> tuple[int, str | None]:
-    """Tokens of the conversation, and the model of its last reply.
+    """Return the tokens of the conversation, and the model of its last reply.
 
     The provider's own count where there is one, plus an estimate of what came after it; reads no
     further back than that, or than ``limit`` tokens.

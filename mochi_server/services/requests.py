@@ -102,7 +102,6 @@ class RequestExtras:
     """Messages behind the history."""
 
     def estimate(self, ratio: float) -> int:
-        """Estimate the tokens of the extras, at so many characters a token."""
         tokens = sum(estimate(message, ratio) for message in self.messages)
         return tokens + (int(len(orjson.dumps(self.tools)) / ratio) if self.tools else 0)
 
@@ -133,7 +132,6 @@ class RequestBuilder:
     """Most tokens of history by our estimate, once an overflow has shown that it was wrong."""
 
     async def build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
-        """Return the next request."""
         is_long = len(session.messages) >= LONG_SESSION
         return await in_thread_if(is_long, self._build, session, extras)
 
@@ -240,6 +238,5 @@ class RequestBuilder:
 
 
 def _count(overflow: ContextOverflow, key: str) -> int:
-    """Return a number that the provider gave with the error; 0 if it gave none."""
     value = overflow.details.get(key)
     return value if isinstance(value, int) else 0

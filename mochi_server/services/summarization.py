@@ -238,7 +238,6 @@ class SummarizationService:
             await anyio.sleep(pause)
 
     async def _quiet_seconds(self, model: str) -> float:
-        """Return the seconds without a chat that the model's server needs before a summary."""
         provider, _ = self._providers.resolve(model)
         return LONGER_QUIET * self._interval if await provider.reads_cancelled_prompts() else 0.0
 
@@ -249,7 +248,6 @@ class SummarizationService:
         await self._writer.write(session_id, model, anew=anew, loading=loading, preemptible=True)
 
     def _are_same(self, model: str, other: str) -> bool:
-        """Return whether two names are known to be of the same weights."""
         return self._windows.weights_key(model) == self._windows.weights_key(other)
 
     # On request
@@ -314,7 +312,6 @@ class SummarizationService:
             scope.cancel()
 
     async def aclose(self) -> None:
-        """Stop, and wait for the end of what ran."""
         self.stop()
         await self._tasks.drain(CLOSE_SECONDS)
 

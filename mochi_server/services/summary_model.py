@@ -1,4 +1,4 @@
-"""Which model writes the summary of a session."""
+"""Chooses the model that writes the summary of a session."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class SummaryModelManager:
         self._providers = providers
 
     def can_summarise(self, model: str) -> bool:
-        """Whether the model, which need not be there, can be trusted with structured output."""
+        """Return whether the model, which need not exist, can be trusted with structured output."""
         provider, name = self._providers.resolve(model)
         family = name.rpartition("/")[2].partition(":")[0].lower()
         return provider.capabilities.structured_output and family not in SUMMARY_UNSUPPORTED_MODELS
 
     async def choose(self, metadata: SessionMetadata) -> str | None:
-        """The chat's model if it can, else the session's ``summary_model`` if that can, else None.
+        """Return the chat's model, else the session's ``summary_model``, else None.
 
-        Models that are not there are passed over.
+        Models that do not exist or cannot write summaries are passed over.
 
         Raises:
             ProviderUnreachable, ProviderError: it cannot be known now.
@@ -34,10 +34,10 @@ class SummaryModelManager:
         return None
 
     async def require(self, metadata: SessionMetadata, named: str | None = None) -> str:
-        """The named model, or what ``choose`` finds.
+        """Return the named model, or the one that ``choose`` returns.
 
         Raises:
-            ModelNotFound: the named one is not there.
+            ModelNotFound: the named one does not exist.
             SummaryModelRequired: it cannot; or none was named, and there is no other.
             ProviderNotConfigured, ProviderUnreachable, ProviderError.
         """
@@ -50,10 +50,10 @@ class SummaryModelManager:
         return chosen
 
     async def check(self, model: str) -> None:
-        """Be sure that the model is there and can write summaries.
+        """Check that the model exists and can write summaries.
 
         Raises:
-            ModelNotFound: it is not there.
+            ModelNotFound: it does not exist.
             SummaryModelRequired: it cannot.
             ProviderNotConfigured, ProviderUnreachable, ProviderError.
         """

@@ -15,10 +15,10 @@ from ..core.files import NOT_PLAIN, check_plain, read_plain, replace_file
 from ..errors import InvalidRequest, PromptExists, PromptNotFound, StorageError
 
 FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,123}\.(?:md|txt)")
-"""What a prompt file may be called; anything else never reaches the file system."""
+"""Names of prompt files; any other name never reaches the file system."""
 
 LARGEST_FILE = 1_000_000
-"""Bytes; of a larger file nothing but its beginning is read, for the list."""
+"""Bytes; of a larger file only the beginning is read, for the list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class PromptSummary:
 
     filename: str
     preview: str
-    """The beginning in one line, at most 100 characters, cut with "..."."""
+    """The beginning in one line, at most 100 characters, then "..."."""
     word_count: int
 
 
@@ -41,7 +41,7 @@ class SystemPromptService:
         self.folder = folder
 
     async def read(self, filename: str) -> str:
-        """The whole text.
+        """Return the whole text.
 
         Raises:
             PromptNotFound: there is no such file, or it could not be a prompt's name.
@@ -50,7 +50,7 @@ class SystemPromptService:
         return await in_thread(read_prompt, self._path(filename))
 
     async def text_for_session(self, filename: str) -> str:
-        """The text of a file, if a session may have it: the rule for texts that are written here.
+        """Return the text of a file if it may be the prompt of a session.
 
         Raises:
             InvalidRequest: it is empty or too long.
@@ -103,7 +103,7 @@ class SystemPromptService:
 
     def _write(self, path: Path, content: str, *, new: bool) -> None:
         try:
-            with _named(path.name):
+            with _storage_errors(path.name):
                 if not new:
                     check_plain(path)
                 replace_file(path, [content.encode()], new=new)
@@ -113,7 +113,7 @@ class SystemPromptService:
             raise PromptExists(filename=path.name) from error
 
     def _delete(self, path: Path) -> None:
-        with _named(path.name):
+        with _storage_errors(path.name):
             check_plain(path)
             path.unlink()
 
@@ -125,14 +125,14 @@ class SystemPromptService:
             return []
         except OSError as error:
             raise _storage_error(self.folder.name, error) from error
-        found = []
+        prompts = []
         for name in sorted(filter(FILENAME.fullmatch, names)):
             with contextlib.suppress(PromptNotFound):  # removed since we looked
-                found.append(_summary_of(self.folder / name))
-        return found
+                prompts.append(_summary_of(self.folder / name))
+        return prompts
 
     async def list(self) -> list[PromptSummary]:
-        """Every prompt file, by name.
+        """Return every prompt file, by name.
 
         Raises:
             StorageError: the folder cannot be read.
@@ -141,7 +141,7 @@ class SystemPromptService:
 
 
 def check_content(content: str, name: str = "A system prompt") -> None:
-    """Refuse an empty or excessively long prompt.
+    """Refuse an empty or too long prompt.
 
     Raises:
         InvalidRequest: it is one of these.
@@ -157,7 +157,6 @@ def check_content(content: str, name: str = "A system prompt") -> None:
 
 
 def summarize(filename: str, content: str) -> PromptSummary:
-    """A prompt as the list shows it."""
     words = content.split()
     line = " ".join(words)
     cut = line[:PREVIEW_CHARACTERS] + ("..." if len(line) > PREVIEW_CHARACTERS else "")
@@ -165,7 +164,7 @@ def summarize(filename: str, content: str) -> PromptSummary:
 
 
 def _summary_of(path: Path) -> PromptSummary:
-    """Of what of it can be read: a prompt that cannot be used should be seen as well."""
+    """Summarize what can be read of a file: the list has unusable prompts too."""
     try:
         content = _beginning(path)
     except StorageError:
@@ -174,7 +173,7 @@ def _summary_of(path: Path) -> PromptSummary:
 
 
 def read_prompt(path: Path) -> str:
-    """The text of a prompt file; blocks.
+    """Return the text of a prompt file; blocks.
 
     Raises:
         PromptNotFound: there is no plain file.
@@ -190,7 +189,7 @@ def read_prompt(path: Path) -> str:
 
 
 def _beginning(path: Path) -> bytes:
-    with _named(path.name):
+    with _storage_errors(path.name):
         return read_plain(path, LARGEST_FILE + 1)[0]
 
 
@@ -199,8 +198,8 @@ def _text(content: bytes) -> str:
 
 
 @contextlib.contextmanager
-def _named(filename: str) -> Iterator[None]:
-    """What the system says, as errors of ours; but that something is there is passed on."""
+def _storage_errors(filename: str) -> Iterator[None]:
+    """Translate errors of the system, except that a file exists."""
     try:
         yield
     except FileExistsError:

@@ -26,7 +26,6 @@ class LastReadConversations:
         self._sessions: dict[str, str] = {}
 
     def note(self, weights: str, session_id: str) -> None:
-        """Remember that the model reads this session."""
         if self._folder is None:
             self._sessions[weights] = session_id
             return
@@ -42,7 +41,6 @@ class LastReadConversations:
                 file.write(session_id)
 
     def forget(self, weights: str) -> None:
-        """Remember that the model reads something else."""
         if self._folder is None:
             self._sessions.pop(weights, None)
         else:

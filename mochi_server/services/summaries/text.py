@@ -50,7 +50,6 @@ def repeats(text: str, source: str) -> bool:
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
-    """Return every run of a few words."""
     words = re.findall(r"\w+", text.casefold())
     return {tuple(words[at : at + ECHO_WORDS]) for at in range(len(words) - ECHO_WORDS + 1)}
 
@@ -197,7 +196,6 @@ class TokenBudget:
         return replace(self, prompt=max(self.prompt // 2, SMALLEST_PART))
 
     def tokens(self, text: str) -> int:
-        """Estimate the tokens of a text."""
         return int(len(text) / self.ratio) + MESSAGE_TOKENS
 
 
@@ -283,7 +281,6 @@ def _first_within(costs: Sequence[int], room: int) -> int:
 
 
 def _count_within(costs: Sequence[int], room: int) -> int:
-    """Count how many costs from the beginning fit."""
     for count, cost in enumerate(costs):
         room -= cost
         if room < 0:

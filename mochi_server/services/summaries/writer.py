@@ -28,7 +28,6 @@ class Loading(Enum):
     NEVER = "never"
 
     def allows(self, state: LoadState) -> bool:
-        """Return whether a model in this state may be used."""
         if state is LoadState.LOADED or self is Loading.ALWAYS:
             return True
         return self is Loading.IF_NONE_LOADED and state is LoadState.NONE_LOADED
@@ -175,7 +174,6 @@ class SummaryWriter:
     async def _store(
         self, session_id: str, part: SummaryPart, reply: SummaryReply, model: str
     ) -> ConversationSummary:
-        """Store the summary, unless the part was changed meanwhile."""
         summary = ConversationSummary(
             summary=reply.summary,
             topics=reply.topics,

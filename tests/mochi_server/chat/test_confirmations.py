@@ -1,4 +1,4 @@
-"""Calls whose question or arguments are out of the ordinary."""
+"""Confirmations that cannot be registered, and how they are shown."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
 from mochi_server.chat.confirmations import (
     ConfirmationRequest,
     LocalConfirmations,
     PendingConfirmation,
 )
-from mochi_server.chat.tool_calls import INTERRUPTED, unanswered
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationUnavailable
 from mochi_server.providers.ollama.provider import OllamaProvider
@@ -73,11 +71,19 @@ async def test_a_question_that_cannot_be_registered_is_a_failed_call_and_no_ques
     assert entry["arguments"] == {"a": 1, "b": 2}
 
 
-@pytest.mark.parametrize(
-    "call", ["add", None, {"function": "add"}, {"function": {"name": 3}, "id": 4}, {"id": None}]
-)
-def test_calls_of_odd_writers_get_a_result_as_well(call: JsonValue) -> None:
-    """A session whose last calls a crash or an editor has left so can still be talked to."""
-    [result] = unanswered([{"role": "assistant", "tool_calls": [call]}])
-    assert result.content == INTERRUPTED
-    assert (result.tool_name, result.tool_call_id) == (None, None)
+def test_a_confirmation_can_be_shown_as_json() -> None:
+    """The agent's name is there only for agents."""
+    request = ConfirmationRequest(
+        confirmation_id="conf_1",
+        session_id="a",
+        tool_name="add",
+        tool_source="directory",
+        arguments={},
+        call_index=0,
+        tool_call_id="call_1",
+        queue_position=1,
+        queue_total=1,
+        asked_at="2026-11-22T00:00:00.000000Z",
+        expires_at="2026-11-22T00:05:00.000000Z",
+    )
+    assert "agent_name" not in request.payload()

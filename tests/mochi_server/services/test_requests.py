@@ -1,18 +1,38 @@
-"""The context window of whole turns: what Ollama is sent, and how often it has to load again."""
+"""What models are asked: the window and the history of whole turns, and what is refused."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mochi_server.errors import ContextOverflow
+from mochi_server import Runtime
+from mochi_server.config import load_settings
+from mochi_server.errors import ContextOverflow, ThinkingNotSupported
 from mochi_server.protocol.messages import AssistantMessage, ToolMessage, UserMessage
+from mochi_server.providers.base import (
+    Capabilities,
+    Chunk,
+    ContentDelta,
+    Finish,
+    ModelInfo,
+    ModelRequest,
+    Provider,
+)
+from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
-from tests.support.turns import MODEL, Bench, bench, kinds, roles, text_of
+from tests.support.turns import MODEL, Bench, bench, kinds, read_all, roles, text_of
 
 PAGE = "All work and no play makes Jack a dull boy. " * 25  # 1,100 characters, 275 tokens
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    async with bench(tmp_path, ollama) as found:
+        yield found
 
 
 async def filled(engine: Bench, pages: int, *, model: str = MODEL, **fields: Any) -> str:
@@ -373,3 +393,72 @@ async def test_what_other_programs_load_is_seen_within_seconds(
     for _ in range(3):
         await engine.turn(session)
     assert [request.path for request in ollama.requests].count("/api/ps") == 1
+
+
+ONE = '''
+def {name}(text: str) -> str:
+    """Do {name}.
+
+    {words}
+    """
+    return text
+'''
+NAMES = [f"tool_{number}" for number in range(25)]
+
+
+@pytest.fixture
+async def many_tools(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    """Tools, of about 200 tokens each."""
+    (tmp_path / "tools").mkdir()
+    code = "".join(ONE.format(name=name, words="It is very good at it. " * 30) for name in NAMES)
+    (tmp_path / "tools" / "__init__.py").write_text(f"__all__ = {NAMES!r}\n{code}")
+    async with bench(tmp_path, ollama, tool_isolation="thread") as found:
+        yield found
+
+
+async def test_tools_that_are_enabled_later_enlarge_the_window_and_drop_no_history(
+    many_tools: Bench, ollama: FakeOllama
+) -> None:
+    session = await many_tools.session()
+    for number in range(4):
+        ollama.reply(["Yes. " * 300])
+        await many_tools.turn(session, f"Question {number}: " + "what is it? " * 50)
+    async with many_tools.sessions.edit(session) as edited:
+        edited.metadata.tool_settings = ToolSettings(
+            tools=NAMES, execution_policy=ToolExecutionPolicy.NEVER_CONFIRM
+        )
+    complete = (await many_tools.turn(session, "And now?"))[-2].payload()
+    before, after = ollama.chats[3], ollama.chats[4]
+    assert len(after["tools"]) == len(NAMES)
+    assert complete["context_window"]["dropped_messages"] == 0
+    assert len(after["messages"]) == len(before["messages"]) + 2
+    assert after["options"]["num_ctx"] > before["options"]["num_ctx"]
+
+
+class PlainProvider(Provider):
+    """Thinks never, and says nothing of its models."""
+
+    capabilities = Capabilities(tools=False, thinking=False, structured_output=False)
+
+    async def list_models(self) -> list[ModelInfo]:
+        return []
+
+    async def show_model(self, name: str) -> ModelInfo:
+        return ModelInfo(name=name)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        yield ContentDelta("Well.")
+        yield Finish(reason="stop")
+
+    async def check(self) -> bool:
+        return True
+
+
+async def test_thinking_is_refused_where_the_provider_never_thinks(tmp_path: Path) -> None:
+    settings = load_settings(data_dir=tmp_path, summarization_enabled=False)
+    async with aclosing(Runtime(settings, providers={"plain": PlainProvider("plain")})) as runtime:
+        session_id = (await runtime.sessions.create("plain/any")).session_id
+        with pytest.raises(ThinkingNotSupported):
+            await runtime.chat.open_turn(session_id, message="Hello", think=True)
+        turn = await runtime.chat.open_turn(session_id, message="Hello")
+        assert (await read_all(runtime.chat.start(turn)))[-1].type == "done"

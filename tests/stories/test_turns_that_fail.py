@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,12 @@ BEFORE_ANY_BYTE = {
     "err_forbidden_host": "OLLAMA_UNREACHABLE",
     "err_no_route": "OLLAMA_ERROR",
 }
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    async with bench(tmp_path, ollama) as found:
+        yield found
 
 
 def endless(ollama: FakeOllama) -> Reply:

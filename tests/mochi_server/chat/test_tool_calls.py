@@ -10,9 +10,10 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import JsonValue
 
-from mochi_server.chat.confirmations import ConfirmationRequest
 from mochi_server.chat.reply import Reply
+from mochi_server.chat.tool_calls import INTERRUPTED, unanswered
 from mochi_server.errors import (
     ConfirmationNotFound,
     InvalidRequest,
@@ -738,19 +739,11 @@ async def test_what_was_executed_is_counted(threads: Bench, ollama: FakeOllama) 
     assert 0 < statistics["add"]["mean_seconds"] <= statistics["add"]["p95_seconds"] < 10
 
 
-def test_a_question_can_be_shown_as_json() -> None:
-    """The agent's name is there only for agents."""
-    request = ConfirmationRequest(
-        confirmation_id="conf_1",
-        session_id="a",
-        tool_name="add",
-        tool_source="directory",
-        arguments={},
-        call_index=0,
-        tool_call_id="call_1",
-        queue_position=1,
-        queue_total=1,
-        asked_at="2026-11-22T00:00:00.000000Z",
-        expires_at="2026-11-22T00:05:00.000000Z",
-    )
-    assert "agent_name" not in request.payload()
+@pytest.mark.parametrize(
+    "call", ["add", None, {"function": "add"}, {"function": {"name": 3}, "id": 4}, {"id": None}]
+)
+def test_calls_of_odd_writers_get_a_result_as_well(call: JsonValue) -> None:
+    """A session whose last calls a crash or an editor has left so can still be talked to."""
+    [result] = unanswered([{"role": "assistant", "tool_calls": [call]}])
+    assert result.content == INTERRUPTED
+    assert (result.tool_name, result.tool_call_id) == (None, None)
