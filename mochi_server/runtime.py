@@ -1,4 +1,4 @@
-"""Builds the parts and puts them together: the one place that knows all of them."""
+"""Builds all parts from the settings and puts them together."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ DRAIN_SECONDS = 5.0
 
 
 def _settings_of(
-    given: MochiServerSettings | str | os.PathLike[str] | None,
+    settings: MochiServerSettings | str | os.PathLike[str] | None,
 ) -> MochiServerSettings:
-    if isinstance(given, MochiServerSettings):
-        return given
-    if given is None:
+    if isinstance(settings, MochiServerSettings):
+        return settings
+    if settings is None:
         return load_settings()
-    if isinstance(given, (str, os.PathLike)):
-        return load_settings(data_dir=given)
+    if isinstance(settings, (str, os.PathLike)):
+        return load_settings(data_dir=settings)
     raise TypeError(
-        f"Runtime takes MochiServerSettings or the path of the data folder, not {given!r}."
+        f"Runtime takes MochiServerSettings or the path of the data folder, not {settings!r}."
     )
 
 
@@ -71,9 +71,9 @@ def _storages_of(settings: MochiServerSettings) -> dict[str, SessionStorage]:
 
 
 class Runtime:
-    """Everything that a server or a library user needs, built from the settings.
+    """All parts that a server or a user of the library needs.
 
-    Building it does no input or output; connections and child processes come at first use.
+    Building it does no input or output; connections and child processes are opened at first use.
     """
 
     def __init__(
@@ -245,17 +245,17 @@ class Runtime:
         )
 
     def start(self) -> None:
-        """Begin what a server does by itself; a library user need not."""
+        """Start the background work of a server; users of the library need not."""
         self.sessions.catalogue.watch()
         self.summaries.catch_up()
 
     def stop(self) -> None:
-        """End turns and summaries, and begin no new ones: the server is stopping."""
+        """End turns and summaries and refuse new ones: the server is stopping."""
         self.turns.stop_all()
         self.summaries.stop()
 
     async def aclose(self) -> None:
-        """End the turns, keep what they have so far, finish background work, close everything."""
+        """End turns, which keep what they have, finish background work and close all parts."""
         closers = [storage.aclose for storage in self._storages.values()]
         closers += [self.sessions.catalogue.aclose, self.agent_sessions.catalogue.aclose]
         closers += [self.search.aclose, self.providers.aclose, self.tool_loader.aclose]

@@ -86,8 +86,8 @@ class PlannedCall:
     """Result of a call that will not run."""
     edited: bool = False
     """Whether a person has changed the arguments."""
-    asked: bool = False
-    """Whether a person was asked about it: then the confirmation has announced it."""
+    announced: bool = False
+    """Whether a confirmation has announced the call."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,10 +190,10 @@ class ToolCalls:
                     if isinstance(step, ConfirmationDecision):
                         await self._follow(plan, tool, step)
                     else:
-                        plan.asked = True
+                        plan.announced = True
                         yield [step]
             if plan.refusal is not None:
-                start = [] if plan.asked else [self._started(plan)]
+                start = [] if plan.announced else [self._started(plan)]
                 yield [*start, self._refuse(plan, results)]
 
     def _needs_confirmation(self, tool: Tool) -> bool:
@@ -211,7 +211,7 @@ class ToolCalls:
 
     async def _run(self, plan: PlannedCall, results: Results) -> AsyncGenerator[list[Event], None]:
         assert plan.tool is not None  # noqa: S101 - planned without a refusal
-        if not plan.asked:
+        if not plan.announced:
             yield [self._started(plan)]
         context = CallContext(
             session_id=self.session_id,

@@ -1,4 +1,4 @@
-"""What is asked of a model, and what comes back: the words that all providers share."""
+"""Requests to models and the pieces of their replies, shared by all providers."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Finish:
     """The end of a reply; always the last chunk."""
 
     reason: str
-    """``stop``, ``length``, ``tool_calls``, … as the provider says it; ``stop`` if it does not."""
+    """``stop``, ``length``, ``tool_calls``, … from the provider; ``stop`` if it says none."""
     eval_count: int | None = None
     """Tokens generated, thinking included."""
     prompt_eval_count: int | None = None
     """Tokens of the prompt."""
     load_seconds: float = 0.0
-    """Time the provider spent on loading the model for this request."""
+    """Seconds in which the provider loaded the model for this request."""
     provider_data: JSONObject | None = None
-    """What must be echoed back with the message."""
+    """Data that the provider wants back with the message."""
 
 
 Chunk: TypeAlias = ContentDelta | ThinkingDelta | ToolCall | Finish
-"""What a reply consists of. The deltas are the turn's own events: one object for each token."""
+"""A piece of a reply. The deltas are events of the turn as well: one object for each token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ LONG_REQUEST = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """What a provider needs for one reply."""
+    """A request for one reply."""
 
     model: str
     """The provider's own name of the model (without alias)."""

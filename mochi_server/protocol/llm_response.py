@@ -1,7 +1,6 @@
-"""A model's reply in one shape, whatever provider it came from: OpenAI's, arguments as text.
+"""Whole replies in the shape of OpenAI, whatever provider they came from.
 
-For programs that want whole messages instead of the stream of events; the simple routes speak it
-(docs/how-to/use-the-simple-routes.md).
+For programs that want whole messages instead of events (docs/how-to/use-the-simple-routes.md).
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from .messages import AssistantMessage, ToolMessage
 
 @dataclass(frozen=True, slots=True)
 class GenericFunction:
-    """What a call is of."""
+    """The function of a call, with its arguments as text."""
 
     name: str
     arguments: str
-    """JSON of an object; services may write none as nothing at all."""
+    """JSON of an object; some services write an empty text for no arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +35,13 @@ class GenericToolCall:
     type: Literal["function"] = "function"
 
     def as_json(self) -> JSONObject:
-        """``{"id", "type", "function": {"name", "arguments"}}``."""
+        """Return ``{"id", "type", "function": {"name", "arguments"}}``."""
         function: JSONObject = {"name": self.function.name, "arguments": self.function.arguments}
         return {"id": self.id, "type": self.type, "function": function}
 
 
 class TokenUsage(TypedDict):
-    """Tokens of a reply; a count is null if nobody has counted."""
+    """Tokens of a reply; a count is null if it is unknown."""
 
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -54,9 +53,9 @@ class LlmResponse:
     """One whole reply of a model."""
 
     content: str | None = None
-    """The text; null where the model only calls tools."""
+    """The text; null if the model only calls tools."""
     tool_calls: tuple[GenericToolCall, ...] | None = None
-    """Null where it calls none."""
+    """Null without calls."""
     finish_reason: str | None = None
     """``tool_calls``, ``stop``, …; null when unknown."""
     usage: TokenUsage | None = None
@@ -64,11 +63,11 @@ class LlmResponse:
 
     @classmethod
     def of(cls, message: AssistantMessage, finish_reason: str | None = None) -> LlmResponse:
-        """The same as the message, which a session has stored or a reply was made into.
+        """Convert a stored message.
 
         Args:
-            message: with tool calls of the session file's shape.
-            finish_reason: as the provider says it; with calls it is always ``tool_calls``.
+            message: The message, its tool calls in the session file's shape.
+            finish_reason: The provider's word; with calls it is always ``tool_calls``.
         """
         calls = tuple(_call(call) for call in message.tool_calls or ())
         return cls(
@@ -79,22 +78,21 @@ class LlmResponse:
         )
 
     def has_tool_calls(self) -> bool:
-        """Whether the model asks for tools."""
         return bool(self.tool_calls)
 
     def get_status_text(self) -> str | None:
-        """``Using tools: add, subtract...`` where it does, else the content."""
+        """Return ``Using tools: add, subtract...``, or the content without calls."""
         if not self.tool_calls:
             return self.content
         names = ", ".join(call.function.name for call in self.tool_calls)
         return f"Using tools: {names}..."
 
     def to_chat_message_dict(self) -> list[JSONObject] | None:
-        """The calls as they stand in a chat message, arguments as text; null without any."""
+        """Return the calls for a chat message, arguments as text; None without any."""
         return [call.as_json() for call in self.tool_calls] if self.tool_calls else None
 
     def get_tool_execution_data(self) -> list[JSONObject]:
-        """What to run: ``{"id", "name", "arguments"}`` each, arguments as an object."""
+        """Return ``{"id", "name", "arguments"}`` of each call, arguments as an object."""
         return [
             {
                 "id": call.id,
@@ -105,7 +103,7 @@ class LlmResponse:
         ]
 
     def as_json(self) -> JSONObject:
-        """``{"content", "tool_calls", "finish_reason", "usage"}``."""
+        """Return ``{"content", "tool_calls", "finish_reason", "usage"}``."""
         data: dict[str, Any] = {
             "content": self.content,
             "tool_calls": self.to_chat_message_dict(),
@@ -116,7 +114,7 @@ class LlmResponse:
 
 
 def tool_message(message: ToolMessage) -> JSONObject:
-    """A tool's result as a chat message: ``{"role", "content", "tool_call_id", "name"}``."""
+    """Return a tool's result as ``{"role", "content", "tool_call_id", "name"}``."""
     return {
         "role": "tool",
         "content": message.text,
@@ -132,7 +130,7 @@ def _call(stored: dict[str, Any]) -> GenericToolCall:
 
 
 def _object(arguments: object) -> dict[str, Any]:
-    """The arguments of a stored call, which other writers may have left as text."""
+    """Parse the arguments of a stored call, which other writers may have left as text."""
     if isinstance(arguments, str):
         with suppress(orjson.JSONDecodeError):
             arguments = orjson.loads(arguments)

@@ -1,7 +1,7 @@
 """The messages of a conversation, as they are stored and sent.
 
-One pydantic class for each role, its fields in the order of the session file. Keys that we do not
-know are kept (docs/reference/session-file.md).
+A pydantic class for each role, its fields in the order of the session file. Unknown keys are kept
+(docs/reference/session-file.md).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from ..errors import JSONObject
 
 
 def now() -> str:
-    """The present instant: UTC, microseconds, ``Z``."""
+    """Return the present time: UTC, microseconds, ``Z``."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class ToolCall(BaseModel):
-    """One call of a tool, as the model asked for it."""
+    """A call of a tool by the model."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
     name: str
     arguments: dict[str, JsonValue]
-    """Where the model wrote no JSON object: its text, under ``input``."""
+    """If the model wrote no JSON object: its text, under ``input``."""
     problem: str | None = None
-    """Why the call cannot run, in words for the model: its arguments cannot be read."""
+    """Why the arguments cannot be read, in words for the model."""
 
     def as_stored(self) -> JSONObject:
-        """The shape in the session file: ``{"function": {"name", "arguments"}, "id"}``."""
+        """Return ``{"function": {"name", "arguments"}, "id"}``, as in the session file."""
         return {"function": {"name": self.name, "arguments": self.arguments}, "id": self.id}
 
 
@@ -74,24 +74,24 @@ _TOOL_CALLS_SCHEMA: JSONObject = {
 
 
 class _Stored(BaseModel):
-    """How a message becomes JSON: optional keys only where they say something."""
+    """A message in a session file: optional keys only where they say something."""
 
     # Files of old writers lack any other key.
     model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["role"]})
 
     optional: ClassVar[frozenset[str]] = frozenset()
-    """Keys left out when they are null and were not in the file."""
+    """Keys that are left out if they are null and were not in the file."""
 
     role: str
     content: str | None = ""
 
     @property
     def text(self) -> str:
-        """The content; nothing for a missing one."""
+        """The content; empty for a missing one."""
         return self.content or ""
 
     def as_stored(self) -> JSONObject:
-        """The object in the session file, keys in the file's order."""
+        """Return the object in the session file, keys in the file's order."""
         data: dict[str, Any] = self.model_dump(mode="json")
         for key in self.optional - self.model_fields_set:
             if data.get(key) is None:
@@ -100,7 +100,7 @@ class _Stored(BaseModel):
 
 
 class UserMessage(_Stored):
-    """What the person said."""
+    """A message of the user."""
 
     role: Literal["user"] = "user"
     content: str | None = ""
@@ -109,18 +109,18 @@ class UserMessage(_Stored):
 
 
 class SystemMessage(_Stored):
-    """The instructions in front of the conversation."""
+    """The system prompt."""
 
     role: Literal["system"] = "system"
     content: str | None = ""
     source_file: str | None = None
-    """The prompt file that the text came from."""
+    """Name of the prompt file of the text."""
     message_id: str | None = Field(default_factory=new_message_id)
     timestamp: str | None = Field(default_factory=now)
 
 
 class AssistantMessage(_Stored):
-    """What the model answered, whole or as far as it came."""
+    """A reply of the model, whole or as far as it came."""
 
     optional = frozenset({"tool_calls", "thinking", "interrupted", "provider_data"})
 
@@ -137,11 +137,11 @@ class AssistantMessage(_Stored):
     interrupted: bool | None = None
     """True when the reply was cut off; absent on whole replies."""
     provider_data: dict[str, Any] | None = None
-    """What the provider wants echoed back (signatures)."""
+    """Data that the provider wants back with the message (signatures)."""
 
 
 class ToolMessage(_Stored):
-    """What a tool returned, in words for the model."""
+    """The result of a call, in words for the model."""
 
     optional = frozenset({"tool_call_id"})
 
@@ -157,13 +157,13 @@ _ROLES = ("user", "system", "assistant", "tool")
 
 
 class UnknownMessage(_Stored):
-    """A role of another writer: kept, shown, and not sent to models."""
+    """A message of another program's role: kept, shown, and not sent to models."""
 
     role: str = Field(json_schema_extra={"not": {"enum": [*_ROLES]}})
 
 
 def _role(value: object) -> str:
-    """The tag of the union: the role, or ``unknown``."""
+    """Return the tag of the union: the role, or ``unknown``."""
     role = value.get("role") if isinstance(value, dict) else getattr(value, "role", None)
     return role if role in _ROLES else "unknown"
 

@@ -55,8 +55,8 @@ def _runs(text: str) -> set[tuple[str, ...]]:
 
 
 def _distinct(topics: list[str]) -> list[str]:
-    found = (cut(" ".join(topic.split()), TOPIC_CHARACTERS) for topic in topics)
-    by_name = {topic.casefold(): topic for topic in reversed([*found]) if topic}
+    shortened = [cut(" ".join(topic.split()), TOPIC_CHARACTERS) for topic in topics]
+    by_name = {topic.casefold(): topic for topic in reversed(shortened) if topic}
     return [*reversed(by_name.values())][:MOST_TOPICS]
 
 
@@ -104,21 +104,21 @@ class Utterance:
 def utterances(session: ChatSession) -> list[Utterance]:
     """Return the texts of people and models in order, without system prompt and tools."""
     running = hashlib.blake2b(digest_size=8)
-    found = []
+    entries = []
     for message in session.stored_messages():
         text = text_of(message)
         if text is not None and isinstance(message, dict):
             role = str(message["role"])
             running.update(f"{role}\0{text}\0".encode("utf-8", "surrogatepass"))
             digest = running.copy().hexdigest()
-            found.append(Utterance(id_of(message), role, text, digest))
-    return found
+            entries.append(Utterance(id_of(message), role, text, digest))
+    return entries
 
 
 def id_of(message: object) -> str | None:
     """Return the id of a stored message, which old files may lack."""
-    found = message.get("message_id") if isinstance(message, dict) else None
-    return found if isinstance(found, str) else None
+    message_id = message.get("message_id") if isinstance(message, dict) else None
+    return message_id if isinstance(message_id, str) else None
 
 
 def text_of(message: object) -> str | None:
@@ -262,7 +262,7 @@ def _extract(
     room = min(budget.prompt, budget.part) - budget.tokens(INSTRUCTION + head + tail)
     room = max(room, SMALLEST_PART // 2)
     longest = min(MESSAGE_CHARACTERS, int(room * budget.ratio))
-    lines = [f"[{entry.role}] {shortened(entry.text, longest)}" for entry in entries[start:]]
+    lines = [f"[{entry.role}] {_shorten(entry.text, longest)}" for entry in entries[start:]]
     costs = [budget.tokens(line) for line in lines]
     first = _first_within(costs, room * MOST_PARTS)
     count = max(_count_within(costs[first:], room), 1)
@@ -288,7 +288,7 @@ def _count_within(costs: Sequence[int], room: int) -> int:
     return len(costs)
 
 
-def shortened(text: str, characters: int) -> str:
+def _shorten(text: str, characters: int) -> str:
     """Keep the beginning and the end of a longer text."""
     if len(text) <= characters:
         return text
