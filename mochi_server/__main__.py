@@ -1,4 +1,4 @@
-"""The command ``mochi-server``: serve, fetch a model, write a data folder, keep order."""
+"""The command ``mochi-server``: serve, fetch a model, write a data folder, run a command."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ COMMANDS = ("serve", "pull", "init", "fake-ollama")
 """Commands of this module; the operator's are those of the application."""
 
 STARTUP_FAILURE = 3
-"""The exit code of a server of uvicorn's whose application refused to start."""
+"""Exit code of a uvicorn server whose application refused to start."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code: 0, 1 when it cannot start, 2 for wrong settings."""
+    """Run the command and return its exit code: 1 when it cannot start, 2 for wrong settings."""
     arguments = sys.argv[1:] if arguments is None else arguments
     split = split_at_command(arguments, map(_option, OPTIONS))
-    given = vars(_parser().parse_args(arguments if split is None else split[0]))
-    command, name = given.pop("command"), given.pop("name")
+    options = vars(_parser().parse_args(arguments if split is None else split[0]))
+    command, name = options.pop("command"), options.pop("name")
     if command not in COMMANDS:
         known = ", ".join([*COMMANDS, *operator_commands()])
         return _fail(f"unknown command: {command} (there are: {known})", code=2)
-    values = {field: value for field, value in given.items() if value is not None}
+    values = {field: value for field, value in options.items() if value is not None}
     if command in {"serve", "fake-ollama"} and name is not None:
         return _fail(f"unexpected argument: {name}", code=2)
     try:
@@ -99,19 +99,19 @@ def split_at_command(
 
 
 def _operator_command(
-    words: Sequence[str], settings: MochiServerSettings, given: Mapping[str, object]
+    words: Sequence[str], settings: MochiServerSettings, values: Mapping[str, object]
 ) -> int:
     asks_for_help = not {"-h", "--help"}.isdisjoint(words)
     problem = None if asks_for_help else settings.data_folder_problem
     if problem is not None:
         return _fail(data_folder_choice(problem, *words), code=2)
-    export(given)
+    export(values)
     run_operator_command("mochi-server", words)
     return 0
 
 
 def _run(
-    command: str, name: str | None, settings: MochiServerSettings, given: Mapping[str, object]
+    command: str, name: str | None, settings: MochiServerSettings, values: Mapping[str, object]
 ) -> int:
     match command:
         case "pull":
@@ -121,17 +121,17 @@ def _run(
         case "fake-ollama":
             return _fake_ollama(settings)
         case _:
-            return _serve(settings, given)
+            return _serve(settings, values)
 
 
-def _serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
+def _serve(settings: MochiServerSettings, values: Mapping[str, object]) -> int:
     try:
         with contextlib.ExitStack() as stack:
             folder = _data_folder(settings, stack)
             if folder is not None:
-                given = {**given, "data_dir": folder}
-                settings = load_settings(**given)
-            return serve(settings, given)
+                values = {**values, "data_dir": folder}
+                settings = load_settings(**values)
+            return serve(settings, values)
     except SettingsError as error:
         return _fail(str(error), code=2)
     except CannotStart as error:
@@ -141,12 +141,12 @@ def _serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
 
 
 def _data_folder(settings: MochiServerSettings, stack: contextlib.ExitStack) -> Path | None:
-    """The folder to use where the settings name none that is known to be one.
+    """Return the folder to use if the settings name none that is known to be a data folder.
 
     Test mode, which keeps nothing, gets an empty one.
 
     Raises:
-        SettingsError: nobody has chosen.
+        SettingsError: Nobody has chosen one.
     """
     problem = settings.data_folder_problem
     if problem is None:
@@ -158,12 +158,16 @@ def _data_folder(settings: MochiServerSettings, stack: contextlib.ExitStack) -> 
     return Path.cwd()
 
 
-def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
-    """Serve until a signal ends it; ``given`` are the values of the command line.
+def serve(settings: MochiServerSettings, values: Mapping[str, object]) -> int:
+    """Serve until a signal ends it.
+
+    Args:
+        settings: The settings.
+        values: Those of the command line.
 
     Raises:
-        CannotStart: the folder, the address, Redis or a package cannot be had.
-        SettingsError: the workers could not work together.
+        CannotStart: The folder, the address, Redis or a package cannot be used.
+        SettingsError: The workers could not work together.
     """
     check_workers(settings)
     raise_file_limit()
@@ -174,7 +178,7 @@ def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
     sock = listen(settings.host, settings.port)
     if settings.workers > 1:
         start_resource_tracker()
-    export(given)
+    export(values)
     announcement = Announcement(settings, sock, _print)
     threading.Thread(target=announcement.run, name="announcement", daemon=True).start()
     # A server that was stopped in order is no failure, whoever sent the signal.
@@ -183,7 +187,7 @@ def serve(settings: MochiServerSettings, given: Mapping[str, object]) -> int:
 
 
 def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
-    """Whether it started."""
+    """Serve, and return whether the server started."""
     import uvicorn  # noqa: PLC0415 - not for --help and pull
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
 
@@ -293,7 +297,7 @@ def _option(field: str) -> str:
 
 
 def commands_table() -> str:
-    """The commands that keep a server in order."""
+    """Return the part of the help that lists the commands of an operator."""
     names = textwrap.wrap(
         ", ".join(operator_commands()), initial_indent="  ", subsequent_indent="  "
     )
@@ -302,7 +306,7 @@ def commands_table() -> str:
 
 
 def settings_table() -> str:
-    """Every setting: its variable, its default, what it is for."""
+    """Return the part of the help that lists every setting, with its variable and default."""
     lines = [
         "Settings, each also in .env; options go before variables:",
         "",

@@ -13,7 +13,7 @@ APPLICATION = "mochi_project.asgi:application"
 
 
 class ASGIApplication(Protocol):
-    """What :func:`create_app` makes."""
+    """The application that :func:`create_app` returns."""
 
     async def __call__(
         self,
@@ -27,30 +27,30 @@ class ASGIApplication(Protocol):
         """Start it, and end it with the block, in a program that mounts it below a path."""
 
 
-_given: dict[str, object] | None = None
+_values_of_application: dict[str, object] | None = None
 
 
 def create_app(**values: Any) -> ASGIApplication:  # noqa: ANN401 - checked by the settings
-    """The ASGI application with these settings, such as ``ollama_host`` and ``data_dir``.
+    """Return the ASGI application with settings such as ``ollama_host`` and ``data_dir``.
 
     Every keyword is a field of :class:`mochi_server.MochiServerSettings` and goes before the
     environment. There is one application in a process, as Django has it.
 
     Raises:
-        SettingsError: a value is not allowed.
-        TypeError: a keyword is not a setting.
-        RuntimeError: there is an application already, with other settings, or this process belongs
+        SettingsError: A value is not allowed.
+        TypeError: A keyword is not a setting.
+        RuntimeError: There is an application already, with other settings, or this process belongs
             to another Django project.
     """
-    global _given  # noqa: PLW0603 - one application per process is the point
-    if _given is not None and _given != values:
+    global _values_of_application  # noqa: PLW0603 - one application per process is the point
+    if _values_of_application is not None and _values_of_application != values:
         raise RuntimeError("create_app() was called before, with other settings")
     load_settings(**values)
     export(values)
 
     from mochi_project.asgi import application  # noqa: PLC0415 - imports Django
 
-    _given = dict(values)
+    _values_of_application = dict(values)
     return application
 
 

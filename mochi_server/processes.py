@@ -1,4 +1,4 @@
-"""The processes of one server: why they could not work together, and how they end together."""
+"""The processes of one server: whether they can work together, and how they end together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PR_SET_DUMPABLE = 4
 
 
 def sessions_problem(settings: MochiServerSettings, processes: int) -> str | None:
-    """Why so many processes cannot serve these sessions."""
+    """Return why so many processes cannot serve these sessions, or None."""
     if processes < 2 or settings.session_storage != "memory":  # noqa: PLR2004
         return None
     testing = settings.environment == "test"
@@ -32,7 +32,7 @@ def sessions_problem(settings: MochiServerSettings, processes: int) -> str | Non
 
 
 def redis_package_problem(settings: MochiServerSettings) -> str | None:
-    """Why Redis is wanted and cannot be spoken to."""
+    """Return why the Redis of the settings cannot be used, or None."""
     if settings.redis_url is None or find_spec("channels_redis") is not None:
         return None
     return (
@@ -52,9 +52,9 @@ def forbid_inspection() -> None:
 
 
 def start_resource_tracker() -> None:
-    """Start the process that `multiprocessing` has beside workers, without secrets.
+    """Start the helper process of `multiprocessing` without secrets.
 
-    It would start with them, have the whole environment, and keep it open to the tools.
+    Otherwise it would start with the workers, with the whole environment, which tools can read.
     """
     with with_tool_environment():
         resource_tracker.ensure_running()

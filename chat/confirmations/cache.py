@@ -15,14 +15,14 @@ from django.core.cache.backends.filebased import FileBasedCache
 from django.core.cache.backends.locmem import LocMemCache
 
 SWEEP_SECONDS = 60.0
-"""Pause between two looks for entries whose time is over."""
+"""Pause between two searches for entries whose time is over."""
 
 STALE_SECONDS = 600.0
-"""Age from which a temporary file is the rest of a crash."""
+"""Age from which a temporary file is what a crash has left."""
 
 
 def _machine() -> str:
-    """Return what names this machine until it starts again, with which its clock begins anew."""
+    """Return a name of this machine until it starts again, when its clock begins anew."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
@@ -33,10 +33,10 @@ MACHINE = _machine()
 
 
 class MemoryCache(LocMemCache):
-    """Django's cache of one process, by a clock that nobody sets."""
+    """Django's cache of one process, by a monotonic clock."""
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Any:  # noqa: ANN401 - Django
-        """Return when an entry's time is over."""
+        """Return when an entry expires."""
         seconds = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         return None if seconds is None else time.monotonic() + float(seconds)
 
@@ -48,27 +48,28 @@ class MemoryCache(LocMemCache):
 class FolderCache(FileBasedCache):
     """Django's cache of files, shared by the processes of one machine.
 
-    Django's own throws away entries at random when there are many, and looks at the whole folder at
-    each write to know how many; and entries that nobody asks for again stay for ever. Here nothing
-    goes before its time, and what is over goes by itself. ``delete`` is true for exactly one of
-    those who try: the system removes a file once.
+    Django's own throws entries away at random when there are many, lists the whole folder at each
+    write to count them, and keeps expired entries that nobody reads again. Here nothing goes before
+    its time, and what has expired goes by itself. ``delete`` returns True to exactly one of those
+    who try: the system removes a file once. Methods with an underscore are Django's own, as
+    mochi_project/django_private.py says.
     """
 
     _swept: ClassVar[dict[str, float]] = {}
-    """When a folder was swept last: Django makes a cache for each thread."""
+    """When each folder was swept last: Django builds a cache for each thread."""
 
     def __init__(self, dir: str, params: dict[str, Any]) -> None:  # noqa: A002 - Django's name
-        """Make nothing yet: who only looks leaves no folder behind."""
+        """Make no folder: a process that only reads leaves none behind."""
         BaseCache.__init__(self, params)
         self._dir = os.path.abspath(dir)  # noqa: PTH100 - of text, as Django has it
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Any:  # noqa: ANN401 - as Django has it
-        """Return when an entry's time is over, on a clock of the machine that nobody sets."""
+        """Return when an entry expires, by the machine's monotonic clock."""
         seconds = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         return None if seconds is None else (MACHINE, time.monotonic() + float(seconds))
 
     def _is_expired(self, file: Any) -> bool:  # noqa: ANN401 - an open file
-        """Whether the time of an entry is over; then it is removed."""
+        """Return whether an entry has expired, and remove it then."""
         try:
             expires = pickle.load(file)  # noqa: S301 - what we have written ourselves
         except EOFError:  # a power cut left an empty file
@@ -86,14 +87,14 @@ class FolderCache(FileBasedCache):
         return True
 
     def _cull(self) -> None:
-        """Called by Django before each write."""
+        """Sweep now and then; Django calls this before each write."""
         now = time.monotonic()
         if now - self._swept.get(self._dir, float("-inf")) > SWEEP_SECONDS:
             self._swept[self._dir] = now
             self.sweep()
 
     def sweep(self) -> None:
-        """Remove the entries whose time is over."""
+        """Remove the entries that have expired."""
         for entry in os.scandir(self._dir):
             with suppress(OSError):
                 if entry.name.endswith(self.cache_suffix):

@@ -1,11 +1,10 @@
 """A channel layer on a folder, for server processes that share their data on one machine.
 
-A channel is a folder below ``folder``, made by whoever receives, who holds a lock on its file
-``owner`` as long as the channel is there: so everybody can tell a channel whose process has died.
-A message is a file in it, put there in one step.
+A channel is a folder below ``folder``. The process that receives makes it, and holds a lock on its
+file ``owner`` as long as the channel exists: a channel without the lock is of a dead process.
+A message is a file in it, written in one step.
 
-Only what the server needs is here: messages of JSON, channels made by ``new_channel``. There are no
-groups.
+The layer has what the server needs: messages of JSON, channels made by ``new_channel``; no groups.
 """
 
 from __future__ import annotations
@@ -32,30 +31,29 @@ from mochi_server.core.leases import FileLock, is_locked
 OWNER = "owner"
 SUFFIX = ".json"
 NEW = ".new-"
-"""How the folder of a channel begins until its lock is taken, and when it is being removed."""
+"""Prefix of a channel's folder until its lock is taken, and while it is removed."""
 
 SETTLED_SECONDS = 2.0
-"""Within this time of a change, another one may leave the folder's time of change as it is."""
+"""Time after a change in which another change may leave the folder's timestamp as it is."""
 
 STALE_SECONDS = 60.0
-"""Age from which something half-made is the rest of a crash."""
+"""Age from which an unfinished channel is what a crash has left."""
 
 REMOVALS = 20
-"""A file whose opening began under the old name may come into a folder while it is removed."""
+"""Most attempts to remove a folder: a file may still be written to it under its old name."""
 
 Message = dict[str, Any]
 
 
 class ChannelClosed(Exception):
-    """Nobody receives from this channel any more, nor will."""
+    """The channel has no receiver, and will have none."""
 
 
 class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has no types
     """Channels as folders, messages as files.
 
-    Whoever waits looks at the folder's time of change, and at nothing while nobody waits. A channel
-    ends when its ``receive`` is cancelled, and by nothing else: a folder that somebody removes is
-    made again.
+    A receiver polls the timestamp of its folder while it waits. A channel ends when its ``receive``
+    is cancelled, and only then: a folder that somebody removes is made again.
     """
 
     extensions = ("flush",)
@@ -68,24 +66,24 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         expiry: float = 60,
         capacity: int = 10_000,
     ) -> None:
-        """Nothing is made before the first channel.
+        """Make no folder yet; the first channel does.
 
         Args:
-            folder: Where the channels are; made readable for its owner only.
-            poll: Seconds between two looks of somebody who waits.
+            folder: Where the channels are; readable by its owner only.
+            poll: Seconds between two checks of a receiver.
             expiry: Seconds after which a message that nobody took is dropped.
             capacity: Most messages that a channel holds.
         """
         super().__init__(expiry=expiry, capacity=capacity)
         self.folder = Path(folder)
         self.poll = poll
-        self._owned: dict[str, _Owned] = {}
+        self._owned: dict[str, _OwnChannel] = {}
 
     async def new_channel(self, prefix: str = "specific.") -> str:
         """Make a channel that only this process receives from."""
         name = f"{prefix}{uuid.uuid4().hex}"
         self.require_valid_channel_name(name)
-        made: list[_Owned] = []
+        made: list[_OwnChannel] = []
         try:
             await in_thread_to_completion(_open, self.folder / name, made)
         except BaseException:
@@ -99,8 +97,8 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         """Put a message of JSON into the channel.
 
         Raises:
-            ChannelClosed: its process has ended, or there was never one.
-            ChannelFull: it holds as many as it may.
+            ChannelClosed: Its process has ended, or never existed.
+            ChannelFull: It holds as many messages as it may.
         """
         self.require_valid_channel_name(channel)
         content = orjson.dumps(message)
@@ -110,8 +108,8 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         """Wait for the next message of a channel of this process; messages come oldest first.
 
         Raises:
-            ChannelClosed: it has ended, or is none of this process.
-            OSError: its folder cannot be read now; the channel is there all the same.
+            ChannelClosed: It has ended, or belongs to another process.
+            OSError: Its folder cannot be read now; the channel exists all the same.
         """
         owned = self._owned.get(channel)
         if owned is None:
@@ -133,12 +131,12 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
             self._drop(channel)
 
     def _drop(self, channel: str) -> None:
-        """End a channel at once: who is cancelled may get no other chance."""
+        """End a channel without a pause: a cancelled task may get no other chance."""
         if (owned := self._owned.pop(channel, None)) is not None:
             owned.end()
 
 
-class _Owned:
+class _OwnChannel:
     """A channel of this process."""
 
     def __init__(self, path: Path, lock: FileLock) -> None:
@@ -148,7 +146,7 @@ class _Owned:
         self._seen: int | None = None
 
     def end(self) -> None:
-        """Nobody can put anything in any more: it has another name before it is emptied."""
+        """Remove the folder; under another name first, so that nothing more is written to it."""
         gone = self.path.with_name(f"{NEW}{uuid.uuid4().hex}")
         with suppress(OSError):
             self.path.rename(gone)
@@ -159,9 +157,9 @@ class _Owned:
         self.lock.release()
 
     def may_have_changed(self) -> bool:
-        """Whether a look into the folder may find something new.
+        """Return whether the folder may have new messages.
 
-        One ``stat`` of what the system has in memory: a thread would cost ten times as much.
+        One ``stat``, which the system answers from memory: a thread would cost ten times as much.
         """
         try:
             changed = os.stat(self.path).st_mtime_ns  # noqa: PTH116 - many times a second
@@ -174,7 +172,7 @@ class _Owned:
         return True
 
     def take_all(self, expiry: float) -> None:
-        """Add every message that is there, oldest first; blocks."""
+        """Take every message out of the folder, oldest first; blocks."""
         try:
             names = sorted(os.listdir(self.path))  # noqa: PTH208 - of one channel
         except FileNotFoundError:
@@ -191,21 +189,21 @@ class _Owned:
                     self.messages.append(orjson.loads(content))
 
     def _make_again(self) -> None:
-        """Somebody has removed the folder, or what is in it."""
+        """Make the channel again: somebody has removed the folder, or what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         lock = _make(self.path)
         self.lock.release()
         self.lock = lock
 
 
-def _open(path: Path, made: list[_Owned]) -> None:
-    """Make a channel; the list has it even if nobody waits for it any more."""
-    made.append(_Owned(path, _make(path)))
+def _open(path: Path, made: list[_OwnChannel]) -> None:
+    """Make a channel and put it into the list, also if the caller was cancelled meanwhile."""
+    made.append(_OwnChannel(path, _make(path)))
     _sweep(path.parent)
 
 
 def _make(path: Path) -> FileLock:
-    """Make the folder of a channel, and its lock before it has its name: none is seen without."""
+    """Make the folder of a channel; it gets its name when it has its lock."""
     make_folder(path.parent, private=True)
     new = path.with_name(f"{NEW}{path.name}")
     shutil.rmtree(new, ignore_errors=True)  # of an attempt that failed

@@ -80,7 +80,7 @@ async def check_redis(runtime: Runtime) -> list[Finding]:
 
 
 def _redis_finding(url: str) -> Finding:
-    from redis import RedisError  # noqa: PLC0415 - an extra, and seldom wanted
+    from redis import RedisError  # noqa: PLC0415 - an extra
 
     try:
         with closing(redis_client(url, REDIS_SECONDS)) as client:

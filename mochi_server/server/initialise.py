@@ -15,48 +15,48 @@ from ..core.files import make_folder, replace_file
 
 _PACKAGE = Path(__file__).parents[1]
 _PLACES = (_PACKAGE / "examples", _PACKAGE.parent / "examples" / "data")
-"""Where a wheel has the examples, and where a clone has them."""
+"""Folders of the examples: of a wheel, and of a clone."""
 
 _NOT_COPIED = {"__pycache__", ".DS_Store"}
 
 
 class CannotInitialise(Exception):
-    """The folder cannot be had; the text is one line that says why."""
+    """The folder cannot be made; the text is one line that says why."""
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What became of each file; paths are relative to the folder."""
+class InitialisedFiles:
+    """The files of the examples; paths are relative to the folder."""
 
     written: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
-    """There already, with whatever they hold."""
+    """Files that were there before, with whatever they hold."""
 
 
-def run_init(folder: Path, tell: Callable[[str], object]) -> None:
-    """Put the examples into a folder and tell what was done, and what can be done next.
+def run_init(folder: Path, write: Callable[[str], object]) -> None:
+    """Put the examples into a folder; say what was done, and what can be done next.
 
     Raises:
-        CannotInitialise: the folder, or a file in it, cannot be written.
+        CannotInitialise: The folder, or a file in it, cannot be written.
     """
     folder = folder.expanduser()
-    outcome = initialise(folder)
-    for path in outcome.written:
-        tell(f"wrote {folder / path}\n")
-    for path in outcome.kept:
-        tell(f"kept {folder / path}, which was there already\n")
-    if outcome.written:
-        tell(_next_steps(folder))
+    files = initialise(folder)
+    for path in files.written:
+        write(f"wrote {folder / path}\n")
+    for path in files.kept:
+        write(f"kept {folder / path}, which was there already\n")
+    if files.written:
+        write(_next_steps(folder))
 
 
-def initialise(folder: Path) -> Outcome:
+def initialise(folder: Path) -> InitialisedFiles:
     """Write every example that is not there yet; each file appears whole or not at all.
 
     Raises:
-        CannotInitialise: the folder, or a file in it, cannot be written. What was written so far
+        CannotInitialise: The folder, or a file in it, cannot be written. What was written so far
             stays, and a second call goes on from there.
     """
-    outcome = Outcome()
+    files = InitialisedFiles()
     source = _examples()
     # The packages come last: a folder of tools is not loaded before its modules are there.
     paths = sorted(_files(source), key=lambda path: (path.name == "__init__.py", path))
@@ -64,8 +64,8 @@ def initialise(folder: Path) -> Outcome:
     for path in paths:
         place = folder / path.relative_to(source)
         new = _write(place, path.read_bytes())
-        (outcome.written if new else outcome.kept).append(str(path.relative_to(source)))
-    return outcome
+        (files.written if new else files.kept).append(str(path.relative_to(source)))
+    return files
 
 
 def _mark(state: Path) -> None:
@@ -94,7 +94,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _write(place: Path, content: bytes) -> bool:
-    """Whether the file is new; what is there, be it a link to nowhere, is left alone."""
+    """Write a file unless something has its name; return whether it was written."""
     if os.path.lexists(place):
         return False
     try:

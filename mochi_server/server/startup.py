@@ -1,4 +1,4 @@
-"""What happens around the start of the server: the folder, the socket, the lines it prints."""
+"""The start of the server: its folder, its socket, the lines that it prints."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ REDIS_SECONDS = 3.0
 MODELS_SECONDS = 15.0
 """Longest wait for the list of models."""
 
-
 _PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
-"""Names that mean nothing but themselves in a shell."""
+"""Names of models that a shell takes as they are."""
 
 
 class CannotStart(Exception):
@@ -52,7 +51,7 @@ class CannotStart(Exception):
 
 
 def folder_problem(path: Path) -> str | None:
-    """Why a folder could not be made or written, without trying to."""
+    """Return why a folder could not be made or written, without trying to."""
     existing = next(place for place in (path, *path.parents) if place.exists())
     if not existing.is_dir():
         return f"{existing} is not a folder."
@@ -62,36 +61,36 @@ def folder_problem(path: Path) -> str | None:
 
 
 def check_workers(settings: MochiServerSettings) -> None:
-    """Be sure that the workers can work together.
+    """Check that the workers can work together.
 
     Raises:
-        SettingsError: they would not see each other's sessions.
+        SettingsError: They would not see each other's sessions.
     """
     if (problem := sessions_problem(settings, settings.workers)) is not None:
         raise SettingsError(problem)
 
 
 def check_test_mode(settings: MochiServerSettings) -> None:
-    """Be sure that the package is there that test mode answers through.
+    """Check that the package that test mode needs is installed.
 
     Raises:
-        CannotStart: it is missing.
+        CannotStart: It is missing.
     """
     if settings.environment == "test" and find_spec("openai") is None:
         raise CannotStart(f"Test mode needs the package openai: {install_command('openai')}")
 
 
 def check_redis(settings: MochiServerSettings) -> None:
-    """Be sure that Redis answers and takes what we write, where one is wanted.
+    """Check that Redis, where one is configured, answers and can be written.
 
     Raises:
-        CannotStart: it does not, or the package to speak to it is missing.
+        CannotStart: It does not, or its package is missing.
     """
     if settings.redis_url is None:
         return
     if (problem := redis_package_problem(settings)) is not None:
         raise CannotStart(problem)
-    from redis import RedisError  # noqa: PLC0415 - an extra, and seldom wanted
+    from redis import RedisError  # noqa: PLC0415 - an extra
 
     try:
         with closing(redis_client(settings.redis_url, REDIS_SECONDS)) as client:
@@ -102,10 +101,10 @@ def check_redis(settings: MochiServerSettings) -> None:
 
 
 def redis_client(url: str, seconds: float) -> Redis:
-    """A client that waits so long for a connection, and for an answer, and tries once.
+    """Return a client that tries once, and waits so long for a connection and for an answer.
 
     Raises:
-        ValueError: the address has options that cannot be.
+        ValueError: The address has options that do not exist.
     """
     from redis import Redis  # noqa: PLC0415
     from redis.backoff import NoBackoff  # noqa: PLC0415
@@ -120,7 +119,7 @@ def redis_client(url: str, seconds: float) -> Redis:
 
 
 def place_of_redis(url: str) -> str:
-    """The address without user, password and options, which may hold a password as well."""
+    """Return the address without user, password and options, which may hold a password too."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return parts.path
@@ -128,11 +127,11 @@ def place_of_redis(url: str) -> str:
 
 
 def data_folder_choice(problem: str, *words: str) -> str:
-    """The problem and the two commands to choose from.
+    """Return the problem and two commands to choose from.
 
     Args:
-        problem: the settings' ``data_folder_problem``.
-        words: what stands behind the options in these commands.
+        problem: The settings' ``data_folder_problem``.
+        words: The command line behind the options.
     """
     options = ("--data-dir data", "--data-dir .")
     new, here = (
@@ -146,7 +145,7 @@ def data_folder_choice(problem: str, *words: str) -> str:
 
 
 def accepts_data_folder(problem: str) -> bool:
-    """Ask whether to use the working directory; no where nobody sits at a terminal."""
+    """Ask whether to use the working directory; return False without a terminal."""
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     sys.stderr.write(f"{problem}\nUse it as the data folder? [y/N] ")
@@ -158,7 +157,7 @@ def prepare_folder(settings: MochiServerSettings) -> None:
     """Make the folder of the sessions and write to it.
 
     Raises:
-        CannotStart: that is not possible.
+        CannotStart: That is not possible.
     """
     if settings.session_storage != "json":
         return
@@ -175,16 +174,16 @@ def prepare_folder(settings: MochiServerSettings) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
+    """Open a listening socket.
 
     Raises:
-        CannotStart: the address is taken, forbidden, or none of this machine.
+        CannotStart: The address is taken, forbidden, or none of this machine.
     """
     try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise CannotStart(f"Cannot listen on {host!r} (MOCHI_HOST): {error.strerror}.") from error
-    family, kind, number, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    family, kind, number, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
     sock = socket.socket(family, kind, number)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -207,7 +206,7 @@ def _socket_problem(host: str, port: int, error: OSError) -> str:
 
 
 def is_public(host: str) -> bool:
-    """Whether others can reach a server that listens there."""
+    """Return whether others can reach a server that listens there."""
     if host.lower() == "localhost":
         return False
     try:
@@ -217,21 +216,21 @@ def is_public(host: str) -> bool:
 
 
 def address_of(sock: socket.socket) -> tuple[str, int]:
-    """Where to connect to a listening socket from this machine."""
+    """Return where to connect to a listening socket from this machine."""
     host, port = sock.getsockname()[:2]
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104
 
 
 def url_of(host: str, port: int) -> str:
-    """The address of a server on this machine."""
+    """Return the address of a server on this machine."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class Announcement:
-    """The lines that a person sees at the start, once the server answers.
+    """The lines that a person sees once the server answers.
 
-    It asks the server itself, over HTTP: so it is the same for one process and for many, and what
-    it says is what a client would see.
+    It asks the server itself, over HTTP: one process and many are the same to it, and it says what
+    a client would see.
     """
 
     def __init__(
@@ -244,7 +243,7 @@ class Announcement:
         self._write = write
 
     def run(self) -> None:
-        """Wait for the server and say what it has."""
+        """Wait until the server answers, and print what it has."""
         health = self._wait()
         if health is None:
             return
@@ -278,7 +277,7 @@ class Announcement:
         return None
 
     def _models(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The models, and the problems of providers without one."""
+        """Return the models, and the problems of providers that have none."""
         try:
             answer = self._get("/api/v1/models", MODELS_SECONDS)
         except (OSError, http.client.HTTPException, ValueError):
@@ -319,7 +318,7 @@ class Announcement:
 def provider_lines(
     health: dict[str, Any], models: list[dict[str, Any]], problems: list[dict[str, Any]]
 ) -> Iterator[str]:
-    """One line for each provider: how many models it has, or why it has none."""
+    """Yield a line for each provider: how many models it has, or why it has none."""
     count = Counter(model.get("provider") for model in models)
     reasons = {
         problem["provider"]: problem["message"]
