@@ -121,7 +121,9 @@ async def list_sessions(
     wanted = SessionFilter(ARCHIVED[archived], tuple(tag))
     if query is None:
         return await runtime.sessions.list_json(limit, cursor, wanted)
-    page = await runtime.search.search(query, limit=limit or PAGE, cursor=cursor, wanted=wanted)
+    page = await runtime.search.search(
+        query, limit=limit or PAGE, cursor=cursor, session_filter=wanted
+    )
     return orjson.dumps(page.as_json())
 
 

@@ -36,7 +36,7 @@ _INDENT = b"\n    "
 _BETWEEN = b",\n    "
 _END = b"\n  ]"
 _BOM = b"\xef\xbb\xbf"
-_BREATH = 512
+_YIELD_EVERY = 512
 """Lines handled before other threads may run, about a millisecond."""
 
 
@@ -49,7 +49,7 @@ class NotASession(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file, taken apart. Shared between sessions, so never changed."""
+    """The parts of one file. Shared between sessions, so never changed."""
 
     head: bytes
     """The ``metadata`` object, encoded."""
@@ -60,12 +60,12 @@ class Document:
 
     @property
     def size(self) -> int:
-        """Bytes of memory, about."""
+        """Approximate size in bytes of memory."""
         return sum(map(len, self.lines)) + 40 * len(self.lines) + len(self.head) + len(self.rest)
 
 
 def encode(value: object) -> bytes:
-    """Compact JSON; half a surrogate pair, which UTF-8 cannot hold, becomes U+FFFD."""
+    """Encode as compact JSON; half a surrogate pair, which UTF-8 cannot hold, becomes U+FFFD."""
     try:
         # A copy: what orjson returns keeps its buffer of 4 KiB, and these are kept by thousands.
         return bytes(memoryview(orjson.dumps(value)))
@@ -75,7 +75,7 @@ def encode(value: object) -> bytes:
 
 
 def assemble(document: Document) -> Iterator[bytes]:
-    """The file, in pieces."""
+    """Yield the content of the file in pieces."""
     head = orjson.dumps(orjson.loads(document.head), option=orjson.OPT_INDENT_2)
     yield b'{\n  "metadata": ' + head.replace(b"\n", b"\n  ")
     yield b',\n  "messages": ['
@@ -90,7 +90,7 @@ def assemble(document: Document) -> Iterator[bytes]:
 
 
 def disassemble(data: bytes) -> Document:
-    """The parts of a whole file, every message of it checked.
+    """Split the content of a file into its parts, and check that every message is JSON.
 
     Raises:
         NotASession: it is no JSON, or no session.
@@ -100,7 +100,7 @@ def disassemble(data: bytes) -> Document:
 
 
 def _by_lines(data: bytes) -> Document | None:
-    """A file in our own layout, never parsed in one call: that would hold up the event loop."""
+    """Split a file in our own layout line by line: one parse call would block the event loop."""
     head_end = data.find(_MESSAGES)
     if head_end < 0 or not data.startswith(_START):
         return None
@@ -124,7 +124,7 @@ def _by_lines(data: bytes) -> Document | None:
 
 
 def is_bottomless(encoded: bytes) -> bool:
-    """Whether it is nested so deeply that it could not be encoded anew."""
+    """Return whether it is nested too deeply to be encoded again."""
     if not may_be_too_deep(encoded, STORED_LEVELS):
         return False
     return is_too_deep(orjson.loads(encoded), STORED_LEVELS)
@@ -140,7 +140,7 @@ def _checked(document: Document) -> Document | None:
             return None
         for number, line in enumerate(document.lines, start=1):
             orjson.loads(line)
-            if number % _BREATH == 0:
+            if number % _YIELD_EVERY == 0:
                 yield_to_loop()
     except orjson.JSONDecodeError:
         return None
@@ -172,9 +172,9 @@ class Opening:
 
 
 def open_prefix(data: bytes) -> Opening | None:
-    """The metadata and the first user message, if the prefix reaches so far.
+    """Read the metadata and the first user message from the beginning of a file.
 
-    None when it does not, or when the file has another layout: then the whole is needed.
+    Return None when the prefix is too short, or when the file has another layout.
     """
     head_end = data.find(_MESSAGES)
     if head_end < 0 or not data.startswith(_START):
@@ -192,7 +192,7 @@ def open_prefix(data: bytes) -> Opening | None:
 
 
 def _first_user(head: JSONObject, data: bytes, start: int) -> Opening | None:
-    """A message counts when its end is in the prefix."""
+    """Find the first user message that is completely inside the prefix."""
     while data.startswith(_INDENT, start):
         start += len(_INDENT)
         end = data.find(b"\n", start)
@@ -206,7 +206,7 @@ def _first_user(head: JSONObject, data: bytes, start: int) -> Opening | None:
 
 
 def is_user(message: object) -> TypeGuard[JSONObject]:
-    """Whether a stored message is one of the person's."""
+    """Return whether a stored message is a user message."""
     return isinstance(message, dict) and message.get("role") == "user"
 
 
@@ -214,47 +214,47 @@ Signature = tuple[int, ...]
 
 
 class DocumentCache:
-    """Spares the second edit of a turn the reading; bounded by bytes, the oldest use goes first.
+    """The documents used last, so that the second edit of a turn need not read the file again.
 
-    Who takes something out says which signature the storage has now, so that what another process
-    or an editor changed is never covered up.
+    Callers name the signature that the storage has now, so that a change by another process or an
+    editor is never hidden. Limited by bytes: the document used least recently goes first.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         """Bytes, about."""
         self.size = 0
-        self._kept: OrderedDict[str, tuple[Signature, Document, int]] = OrderedDict()
+        self._cached: OrderedDict[str, tuple[Signature, Document, int]] = OrderedDict()
 
     def get(self, session_id: str, signature: Signature) -> Document | None:
-        """The document, if it is the one with this signature."""
-        kept = self._kept.get(session_id)
-        if kept is None or kept[0] != signature:
+        """Return the document, if it has this signature."""
+        cached = self._cached.get(session_id)
+        if cached is None or cached[0] != signature:
             return None
-        self._kept.move_to_end(session_id)
-        return kept[1]
+        self._cached.move_to_end(session_id)
+        return cached[1]
 
     def last(self, session_id: str) -> tuple[Signature, Document] | None:
-        """The document as it was last seen here, with the signature that it had."""
-        kept = self._kept.get(session_id)
-        return None if kept is None else kept[:2]
+        """Return the last known document and its signature, which may be out of date."""
+        cached = self._cached.get(session_id)
+        return None if cached is None else cached[:2]
 
     def __contains__(self, session_id: str) -> bool:
-        return session_id in self._kept
+        return session_id in self._cached
 
     def put(self, session_id: str, signature: Signature, document: Document) -> None:
-        """Keep it, unless it is larger than everything allowed."""
+        """Store the document, unless it is larger than the limit."""
         self.drop(session_id)
         size = document.size
         if size > self.limit:
             return
-        self._kept[session_id] = (signature, document, size)
+        self._cached[session_id] = (signature, document, size)
         self.size += size
         while self.size > self.limit:
-            _, (_, _, freed) = self._kept.popitem(last=False)
+            _, (_, _, freed) = self._cached.popitem(last=False)
             self.size -= freed
 
     def drop(self, session_id: str) -> None:
-        """Forget it."""
-        if kept := self._kept.pop(session_id, None):
-            self.size -= kept[2]
+        """Remove the document, if it is there."""
+        if cached := self._cached.pop(session_id, None):
+            self.size -= cached[2]

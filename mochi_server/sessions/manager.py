@@ -1,4 +1,4 @@
-"""All sessions of one storage: made, read, changed, listed, deleted."""
+"""Create, read, change, list and delete the sessions of a storage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CACHE_BYTES = 32 * 1024 * 1024
 
 
 class SessionManager:
-    """The sessions of a folder, or of any other storage. Usable from one event loop after another.
+    """The sessions of a folder or of another storage. Usable from one event loop after another.
 
     ``SessionManager(sessions_dir="chats")`` is short for
     ``SessionManager(JSONFileStorage("chats"))``.
@@ -44,7 +44,7 @@ class SessionManager:
         cache_bytes: int = CACHE_BYTES,
         sweep_seconds: float = 2.0,
     ) -> None:
-        """Exactly one of ``storage`` and ``sessions_dir`` must be given.
+        """Take exactly one of ``storage`` and ``sessions_dir``.
 
         Args:
             storage: where the files are.
@@ -128,7 +128,7 @@ class SessionManager:
                 return session
 
     async def get(self, session_id: str) -> ChatSession:
-        """The session as it is stored now; changes to it stay in memory.
+        """Return the session as it is stored now; changes to it stay in memory.
 
         Raises:
             SessionNotFound: there is none.
@@ -138,7 +138,7 @@ class SessionManager:
         return await self._load(session_id, None)
 
     async def check_exists(self, session_id: str) -> None:
-        """Ask whether it is there, without reading it: it may be long.
+        """Check that a session exists, without reading its file, which may be long.
 
         Raises:
             SessionNotFound: there is none.
@@ -146,13 +146,15 @@ class SessionManager:
         await self.storage.signature(session_id)
 
     async def _load(self, session_id: str, signature: tuple[int, ...] | None) -> ChatSession:
-        """The session; a signature that was seen just now spares one look at the storage."""
+        """Read a session; a signature that was read just now saves one request to the storage."""
         document = await self._document(session_id, signature)
         return ChatSession.from_document(document, session_id)
 
     @asynccontextmanager
     async def edit(self, session_id: str, *, exclusive: bool = False) -> AsyncIterator[ChatSession]:
-        """The session to change; saved at the end, unless an exception passes or nothing changed.
+        """Open a session for a change, and save it at the end.
+
+        It is not saved after an exception, or when nothing changed.
 
         Other edits of it wait meanwhile, in all processes: keep it short. A running turn does not
         hinder it, unless ``exclusive``: changes of messages want that. A cancellation during the
@@ -176,17 +178,17 @@ class SessionManager:
                 session.saved()
 
     async def update(self, session_id: str, change: Callable[[ChatSession], None]) -> ChatSession:
-        """``edit`` for a change that may be made twice; the session as it was saved.
+        """Make a change that may be repeated, and return the session as it was saved.
 
-        It is made on what was seen last. When the session has changed since, which is seen under
-        the lock, it is made again by ``edit``.
+        It is made on the last known version of the session. If the session has changed since then,
+        which is checked under the lock, it is made again by ``edit``.
 
         Raises:
             MochiError: what ``edit`` raises, and what the change raises on the present session.
         """
-        if (kept := self._cache.last(session_id)) is not None:
-            session = ChatSession.from_document(kept[1], session_id)
-            write = partial(self.storage.replace, session_id, kept[0])
+        if (known := self._cache.last(session_id)) is not None:
+            session = ChatSession.from_document(known[1], session_id)
+            write = partial(self.storage.replace, session_id, known[0])
             with suppress(MochiError, SessionChanged):
                 change(session)
                 if session.changed:
@@ -200,7 +202,7 @@ class SessionManager:
 
     @asynccontextmanager
     async def claim(self, session_id: str) -> AsyncIterator[ChatSession]:
-        """Hold the session for one turn, against other turns in all processes; yields it.
+        """Reserve the session for one turn, against other turns in all processes, and yield it.
 
         Raises:
             SessionBusy: somebody has it.
@@ -215,7 +217,7 @@ class SessionManager:
     async def delete(
         self, session_id: str, *, only_if: Callable[[ChatSession], bool] | None = None
     ) -> bool:
-        """Remove the session; whether it went.
+        """Delete the session, and return whether it was deleted.
 
         Args:
             session_id: which one.
@@ -234,24 +236,30 @@ class SessionManager:
 
     @asynccontextmanager
     async def _exclusively(self, session_id: str) -> AsyncIterator[None]:
-        """The claim, which an unknown session does not get."""
+        """Claim a session that exists."""
         await self.check_exists(session_id)
         async with self.storage.claim(session_id):
             yield
 
     async def list(
-        self, limit: int | None = None, cursor: str | None = None, wanted: SessionFilter = ALL
+        self,
+        limit: int | None = None,
+        cursor: str | None = None,
+        session_filter: SessionFilter = ALL,
     ) -> SessionPage:
-        """Return the sessions that are wanted, the one changed last first; all, or a page.
+        """Return the sessions that the filter selects, the one changed last first; all, or a page.
 
         Raises:
             InvalidRequest: the limit is below one, or the cursor is none of this list.
             StorageError: the folder cannot be listed.
         """
-        return await self.catalogue.list(limit, cursor, wanted)
+        return await self.catalogue.list(limit, cursor, session_filter)
 
     async def list_json(
-        self, limit: int | None = None, cursor: str | None = None, wanted: SessionFilter = ALL
+        self,
+        limit: int | None = None,
+        cursor: str | None = None,
+        session_filter: SessionFilter = ALL,
     ) -> bytes:
         """Return the same as JSON: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
 
@@ -259,10 +267,10 @@ class SessionManager:
             InvalidRequest: the limit is below one, or the cursor is none of this list.
             StorageError: the folder cannot be listed.
         """
-        return await self.catalogue.list_json(limit, cursor, wanted)
+        return await self.catalogue.list_json(limit, cursor, session_filter)
 
     async def _document(self, session_id: str, signature: tuple[int, ...] | None) -> Document:
-        """From the cache if the storage still has the same; else read, checked and kept."""
+        """Return the document from the cache if it is current, else read and check the file."""
         if session_id in self._cache:
             signature = signature or await self.storage.signature(session_id)
             if document := self._cache.get(session_id, signature):
@@ -289,7 +297,7 @@ class SessionManager:
         self._cache.drop(session_id)
 
     async def aclose(self) -> None:
-        """Close the catalogue, and give back what the storage holds."""
+        """Close the catalogue and the storage."""
         await self.catalogue.aclose()
         await self.storage.aclose()
 

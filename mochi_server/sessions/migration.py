@@ -1,6 +1,6 @@
-"""Old metadata in the shape of today; docs/reference/session-file.md names every writer.
+"""Convert old metadata to the present version; docs/reference/session-file.md lists all writers.
 
-Nothing here touches a file: a session is written in the new shape when somebody changes it.
+No file is changed here: a session is written in the present version at its next change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEGACY_FLAG = "confirmation_necessary"
 
 
 def migrate(head: Head) -> Head:
-    """The metadata of any version as 1.3; ``head`` is left alone.
+    """Return the metadata of any version as 1.3; ``head`` stays unchanged.
 
     A newer version stays as it is, unknown keys included.
     """
@@ -34,11 +34,11 @@ def migrate(head: Head) -> Head:
 
 
 class NotMetadata(ValueError):
-    """No version has metadata of this shape; the text says where."""
+    """The metadata fit no version of the format; the text says where."""
 
 
 def read_metadata(head: Head, session_id: str | None = None) -> SessionMetadata:
-    """The metadata of any version; the id in the file counts if none is given.
+    """Read metadata of any version; without ``session_id``, the id in the file is used.
 
     Raises:
         NotMetadata: they are of a shape that no version has.
@@ -55,13 +55,13 @@ def read_metadata(head: Head, session_id: str | None = None) -> SessionMetadata:
 
 
 def _add_tool_settings(head: Head) -> str:
-    """1.0 was never written: it is a missing ``format_version``. Its summary may be a text."""
+    """Convert 1.0, which means that ``format_version`` is missing; its summary may be a text."""
     head.setdefault("tool_settings", None)
     return "1.1"
 
 
 def _add_context_window(head: Head) -> str:
-    """1.1 to 1.2; a stray ``context_window`` number of 1.0 stays, unread."""
+    """Convert 1.1 to 1.2; a ``context_window`` number of 1.0 stays and is ignored."""
     head.setdefault("context_window_config", None)
     return "1.2"
 
@@ -82,12 +82,12 @@ OLD_VERSIONS = frozenset(version for version, _ in _STEPS)
 
 
 def version_of(head: Head) -> str:
-    """The version that the metadata name; without one they are of 1.0."""
+    """Return the version of the metadata; 1.0 if they have none."""
     return str(head.get("format_version") or "1.0")
 
 
 def _tolerate(head: Head) -> None:
-    """What writers of several versions did differently."""
+    """Accept what programs of several versions wrote differently."""
     if isinstance(summary := head.get("summary"), str):
         head["summary"] = {"summary": summary, "topics": []} if summary else None
     elif isinstance(summary, dict):
@@ -109,7 +109,7 @@ def _without_nulls(values: Head, keys: set[str]) -> Head:
 
 
 def _policy(settings: Head) -> Head:
-    """The policy that the legacy flag means, unless the policy is there as well."""
+    """Set the policy that the legacy flag means, unless there is a policy."""
     necessary = settings.pop(LEGACY_FLAG, None)
     if necessary is not None and "execution_policy" not in settings:
         settings["execution_policy"] = "always_confirm" if necessary else "never_confirm"
@@ -117,7 +117,7 @@ def _policy(settings: Head) -> Head:
 
 
 def _fill(head: Head) -> None:
-    """Texts that must be there; an empty time sorts by the file's own."""
+    """Add required texts; with an empty time, the file's own decides about the order."""
     created, updated = head.get("created_at"), head.get("updated_at")
     head["created_at"] = created or updated or ""
     head["updated_at"] = updated or created or ""

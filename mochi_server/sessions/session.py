@@ -1,4 +1,4 @@
-"""One conversation in memory, its messages parsed when somebody looks at them."""
+"""One conversation in memory; messages are parsed only when they are used."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _BOOKKEEPING = ("updated_at", "message_count", "format_version")
 
 
 class Messages(Sequence[Message]):
-    """The messages of a session, each parsed when it is asked for.
+    """A read-only sequence of a session's messages, each parsed when it is accessed.
 
-    What it hands out are copies: changing one changes nothing in the session.
+    The messages are copies: changing one does not change the session.
     """
 
     def __init__(self, lines: list[bytes]) -> None:
@@ -61,7 +61,7 @@ class Messages(Sequence[Message]):
 
 
 def _parse(line: bytes) -> Message:
-    """The message; one that does not fit its role is shown as of unknown role."""
+    """Parse a message; one that does not fit its role becomes an ``UnknownMessage``."""
     try:
         message = MESSAGE.validate_json(line)
     except ValidationError:
@@ -76,7 +76,7 @@ def _parse(line: bytes) -> Message:
 
 
 def encode_messages(messages: Iterable[Message]) -> list[bytes]:
-    """Encode messages as the session's file has them."""
+    """Encode messages as they stand in the session's file."""
     return [encode(message.as_stored()) for message in messages]
 
 
@@ -100,7 +100,7 @@ class ChatSession:
 
     @property
     def session_id(self) -> str:
-        """The id, which is the file's name."""
+        """The id, which is also the name of the file."""
         return self.metadata.session_id
 
     @property
@@ -110,11 +110,11 @@ class ChatSession:
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything to save."""
+        """Whether there is something to save."""
         return self._messages_changed or self._essence() != self._before
 
     def _essence(self) -> dict[str, Any]:
-        """The metadata without what each save sets by itself."""
+        """Return the metadata without the keys that every save sets."""
         data = self.metadata.model_dump(mode="json")
         for key in _BOOKKEEPING:
             data.pop(key, None)
@@ -127,20 +127,20 @@ class ChatSession:
     # What the file has, as it stands there
 
     def stored(self, index: int) -> JsonValue:
-        """One message as the JSON value in the file."""
+        """Return one message as the JSON value in the file."""
         message: JsonValue = orjson.loads(self._lines[index])
         return message
 
     def stored_messages(self) -> list[JsonValue]:
-        """All messages as JSON values; for long sessions ``messages_json`` is far cheaper."""
+        """Return all messages as JSON values; ``messages_json`` is much faster."""
         return [orjson.loads(line) for line in self._lines]
 
     def messages_json(self) -> bytes:
-        """All messages as an encoded JSON list, for an answer."""
+        """Return all messages as an encoded JSON list."""
         return b"[" + b",".join(self._lines) + b"]"
 
     def tail(self) -> Iterator[JsonValue]:
-        """The messages as JSON values, from the last backwards, parsed one by one."""
+        """Yield the messages as JSON values, beginning with the last, parsed one by one."""
         for line in reversed(self._lines):
             yield orjson.loads(line)
 
@@ -164,7 +164,7 @@ class ChatSession:
         self._changed_messages()
 
     def edit_user_message(self, index: int, content: str) -> None:
-        """Give a user message another text and time, and drop everything behind it.
+        """Replace a user message's text and time, and remove all messages after it.
 
         Its id stays. The index counts the system message.
 
@@ -188,7 +188,7 @@ class ChatSession:
         self._changed_messages()
 
     def truncate_after_last_user(self) -> int:
-        """Drop what follows the last user message; that message's index.
+        """Remove what follows the last user message, and return the index of that message.
 
         Raises:
             EmptyHistory: there is no user message.
@@ -203,17 +203,17 @@ class ChatSession:
         raise EmptyHistory(session_id=self.session_id)
 
     def set_system_prompt(self, content: str, source_file: str | None = None) -> None:
-        """Put a system message in front, in the place of the one that may be there."""
+        """Set the system message, and replace the present one if there is one."""
         line = encode(SystemMessage(content=content, source_file=source_file).as_stored())
         self._lines[: int(self._has_system_prompt())] = [line]
         self._changed_messages()
 
     def remove_system_prompt(self) -> bool:
-        """Take the system message away; whether there was one."""
-        if found := self._has_system_prompt():
+        """Remove the system message, and return whether there was one."""
+        if has_prompt := self._has_system_prompt():
             del self._lines[0]
             self._changed_messages()
-        return found
+        return has_prompt
 
     def _has_system_prompt(self) -> bool:
         first = self.stored(0) if self._lines else None
@@ -226,10 +226,10 @@ class ChatSession:
     # To and from the file
 
     def touch(self) -> None:
-        """What each save sets: the time, and our version of the format.
+        """Set the time of the change and the version of the format, before a save.
 
-        A new summary leaves the time: nobody has said anything, and the session keeps its place in
-        the list.
+        A new summary does not change the time: no message was added, and the session keeps its
+        place in the list.
         """
         if self._messages_changed or self._but_summary(self._essence()) != self._but_summary(
             self._before
@@ -239,23 +239,23 @@ class ChatSession:
         self.metadata.message_count = len(self._lines)
 
     def document(self) -> Document:
-        """The parts of the file as the session is now."""
+        """Return the parts of the file as the session is now."""
         return Document(
             encode(self.metadata.model_dump(mode="json")), list(self._lines), self._rest
         )
 
     def saved(self) -> None:
-        """From here on, ``changed`` means changed since now."""
+        """Note that the session is saved: ``changed`` is False until the next change."""
         self._before = self._essence()
         self._messages_changed = False
 
     def to_json(self) -> bytes:
-        """The whole file."""
+        """Return the whole content of the file."""
         return b"".join(assemble(self.document()))
 
     @classmethod
     def from_json(cls, data: bytes, session_id: str | None = None) -> ChatSession:
-        """A session from a whole file of any version; the id in the file counts if none is given.
+        """Read a session from a file of any version; its id is ``session_id`` or that in the file.
 
         Raises:
             SessionUnreadable: it is no session.
@@ -268,7 +268,7 @@ class ChatSession:
 
     @classmethod
     def from_document(cls, document: Document, session_id: str | None = None) -> ChatSession:
-        """A session from the parts of its file, which are left alone.
+        """Make a session from the parts of its file, which stay unchanged.
 
         Raises:
             SessionUnreadable: the metadata are of a shape that no version has.
@@ -280,7 +280,7 @@ class ChatSession:
 
 
 def preview_of(message: JSONObject | None) -> str:
-    """The beginning of a stored message's text."""
+    """Return the beginning of a stored message's text."""
     content: JsonValue | Literal[""] = message.get("content") if message else ""
     if not isinstance(content, str):
         return ""

@@ -55,12 +55,12 @@ class ToolSettings(BaseModel):
 
     @property
     def tools_with_policies(self) -> list[str]:
-        """Names of tools that have a policy of their own."""
+        """Names of the tools that have their own policy."""
         policies = (self.model_extra or {}).get(TOOL_POLICIES)
         return [*policies] if isinstance(policies, dict) else []
 
     def policies_of(self, tool: str) -> list[JsonValue]:
-        """Every policy that holds for a tool of this name; any of them may want a confirmation.
+        """Return all policies for a tool of this name; each of them can require a confirmation.
 
         ``tool_policies`` is a key of format 1.4, ``{name: policy}``, which is in a file only where
         somebody has set it.
@@ -106,10 +106,10 @@ class ConversationSummary(BaseModel):
 
     @property
     def title(self) -> str | None:
-        """The first sentence, without the point, in at most 80 characters; None without words."""
+        """The first sentence without its full stop, at most 80 characters; None without text."""
         text = " ".join(self.summary.split())
-        if found := _SENTENCE_END.search(text):
-            text = text[: found.start()] + found[0].strip(".\u3002")
+        if end := _SENTENCE_END.search(text):
+            text = text[: end.start()] + end[0].strip(".\u3002")
         if len(text) > TITLE_CHARACTERS:
             text = text[: TITLE_CHARACTERS - 3].rstrip() + "..."
         return text or None
@@ -153,7 +153,7 @@ class SessionMetadata(BaseModel):
 
     @property
     def title(self) -> str | None:
-        """What a person called it, else the beginning of the summary; None without either."""
+        """The title that a person set, else the beginning of the summary; None without either."""
         match self._label("title"):
             case str() as title if title.strip():
                 return title
@@ -161,7 +161,7 @@ class SessionMetadata(BaseModel):
 
     @property
     def tags(self) -> list[str]:
-        """Words to find it by."""
+        """Keywords that a person set."""
         match self._label("tags"):
             case [*tags]:
                 return [tag for tag in tags if isinstance(tag, str)]
@@ -169,24 +169,24 @@ class SessionMetadata(BaseModel):
 
     @property
     def pinned(self) -> bool:
-        """Whether it is to be kept in sight, and from being pruned."""
+        """Whether it is pinned: shown first by clients, and never pruned."""
         return self._label("pinned") is True
 
     @property
     def archived(self) -> bool:
-        """Whether it is put away."""
+        """Whether it is archived."""
         return self._label("archived") is True
 
     @property
     def labels(self) -> dict[str, Any]:
-        """All four as answers show them."""
+        """All four labels, as responses show them."""
         return {name: getattr(self, name) for name in LABELS}
 
     def _label(self, name: str) -> JsonValue:
         return (self.model_extra or {}).get(name)
 
     def label(self, **labels: JsonValue) -> None:
-        """Set those that are named; None, false and an empty value take one away.
+        """Set the named labels; None, False and an empty value remove one.
 
         Raises:
             TypeError: there is no such label.
@@ -207,7 +207,7 @@ _TIME = re.compile(
 
 
 def instant(text: object) -> datetime:
-    """The moment that a stored time means, in UTC.
+    """Parse a stored time; return it in UTC.
 
     A time without zone is local time: that is how mochi-coco wrote them.
 
@@ -233,7 +233,7 @@ def instant(text: object) -> datetime:
 
 
 def is_before(text: object, moment: datetime) -> bool:
-    """Whether a stored time is earlier; no for what is no time."""
+    """Return whether a stored time is earlier; False if it cannot be parsed."""
     try:
         return instant(text) < moment
     except ValueError:
@@ -241,7 +241,7 @@ def is_before(text: object, moment: datetime) -> bool:
 
 
 def microseconds(text: object, *, otherwise: int) -> int:
-    """The same as microseconds since 1970, to sort by; ``otherwise`` for what is no time."""
+    """Return a stored time in microseconds since 1970, or ``otherwise`` if it cannot be parsed."""
     try:
         moment = instant(text)
     except ValueError:

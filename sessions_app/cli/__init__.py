@@ -1,4 +1,4 @@
-"""What ``manage.py sessions`` can do: a module for each action, and a line here."""
+"""The actions of ``manage.py sessions``, a module each."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from mochi_server.sessions.manager import SessionManager
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """Where an action writes to."""
+    """The output of an action."""
 
     out: OutputWrapper
     """What was asked for."""
@@ -23,7 +23,7 @@ class Console:
     """What went wrong."""
 
     def problem(self, name: str, reason: str) -> None:
-        """One line about something that failed."""
+        """Write one line about something that failed."""
         self.err.write(plain(f"problem: {name}: {reason}"))
 
 
@@ -32,7 +32,7 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A sub-command: its line of help, its arguments, its work."""
+    """A sub-command with its help, arguments and function."""
 
     help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
@@ -41,5 +41,5 @@ class Action:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """``--json``, which every action has."""
+    """Add ``--json``, which every action has."""
     parser.add_argument("--json", action="store_true", help="Print JSON.")

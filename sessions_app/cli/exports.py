@@ -1,4 +1,4 @@
-"""``manage.py sessions export``: sessions as files for others."""
+"""``manage.py sessions export``: write sessions to files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = ("SESSION", "FILE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``export ID | --all [--format json|markdown|jsonl] [--output PATH] [--force] [--json]``."""
+    """Add ``ID | --all [--format json|markdown|jsonl] [--output PATH] [--force] [--json]``."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("session_id", metavar="ID", nargs="?", help="Which one.")
     which.add_argument("--all", action="store_true", help="All, each into a file of --output.")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
-    """Write one to stdout or a file, or all into a folder."""
+    """Write one session to stdout or a file, or all to a folder."""
     to = ExportFormat(options["format"])
     output: Path | None = options["output"]
     if output is None:
@@ -48,7 +48,7 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
         text = (await export_session(sessions, options["session_id"], to)).decode()
         console.out.write(plain_lines(text) if console.out.isatty() else text, ending="")
         return 0
-    check_place(output, sessions)
+    check_output(output, sessions)
     if options["all"]:
         targets = await targets_in(output, sessions, to)
     else:
@@ -61,14 +61,14 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
 
 
 async def targets_in(folder: Path, sessions: SessionManager, to: ExportFormat) -> dict[str, Path]:
-    """A file in the folder for every session."""
-    found = await sessions.list()
-    names = [str(line["session_id"]) for line in (*found.entries, *found.problems)]
+    """Return a path in the folder for every session."""
+    page = await sessions.list()
+    names = [str(line["session_id"]) for line in (*page.entries, *page.problems)]
     return {name: folder / f"{name}{to.suffix}" for name in names}
 
 
 class Export:
-    """Sessions on their way into files."""
+    """An export of several sessions."""
 
     def __init__(self, sessions: SessionManager, to: ExportFormat, *, force: bool) -> None:
         self._sessions = sessions
@@ -78,7 +78,7 @@ class Export:
         self.problems: dict[str, str] = {}
 
     async def run(self, targets: dict[str, Path]) -> None:
-        """Write each; what fails stands among the problems."""
+        """Write each session; errors are collected in ``problems``."""
         bar = progress("sessions") if len(targets) > 1 else None
         for number, (session_id, path) in enumerate(targets.items(), start=1):
             try:
@@ -98,8 +98,8 @@ class Export:
         await in_thread(replace_file, path, [content], new=not self._force, private=True)
 
 
-def check_place(output: Path, sessions: SessionManager) -> None:
-    """Keep away from the sessions themselves, which a server may be writing just now.
+def check_output(output: Path, sessions: SessionManager) -> None:
+    """Check that the output is outside the sessions folder, where a server may be writing.
 
     Raises:
         CommandError: the file or folder is among them.
@@ -112,7 +112,7 @@ def check_place(output: Path, sessions: SessionManager) -> None:
 
 
 def report(export: Export, console: Console, *, as_object: bool) -> None:
-    """What was written, and what was not."""
+    """Print what was written, and what failed."""
     written = {session_id: str(path) for session_id, path in export.written.items()}
     if as_object:
         problems = [{"session_id": name, "reason": why} for name, why in export.problems.items()]

@@ -1,4 +1,4 @@
-"""``manage.py sessions import``: files of others as sessions."""
+"""``manage.py sessions import``: create sessions from files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ_BYTES = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``import FILE… [--model NAME] [--new-id] [--json]``."""
+    """Add ``import FILE… [--model NAME] [--new-id] [--json]``."""
     parser.add_argument(
         "files",
         metavar="FILE",
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
-    """Import each; what fails changes nothing and does not keep the others back."""
+    """Import each file; a file that fails changes nothing and does not stop the others."""
     done: list[tuple[str, Imported]] = []
     problems: list[tuple[str, str]] = []
     files = options["files"]
@@ -61,7 +61,7 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
 
 
 def _read(name: str, most_mb: float) -> bytes:
-    """In a thread that an interrupt does not wait for: a pipe or a terminal may have nothing.
+    """Read a file in a thread that Ctrl-C does not wait for: a pipe may never end.
 
     Raises:
         CannotImport: it is larger than so many million bytes, or a stdin that is closed.
@@ -99,7 +99,7 @@ def report(
     *,
     as_object: bool,
 ) -> None:
-    """What became sessions, and what did not."""
+    """Print what was imported, and what failed."""
     if as_object:
         objects = [
             {

@@ -1,4 +1,4 @@
-"""``manage.py sessions list``: the sessions as a table."""
+"""``manage.py sessions list``: print the sessions as a table."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MINUTE = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``list [--archived true|false|all] [--tag TAG] [--limit N] [--json]``."""
+    """Add ``list [--archived true|false|all] [--tag TAG] [--limit N] [--json]``."""
     add_filter(parser)
     parser.add_argument("--limit", type=at_least_one, help="The first so many.")
     add_json(parser)
 
 
 def add_filter(parser: argparse.ArgumentParser) -> None:
-    """``--archived`` and ``--tag``."""
+    """Add ``--archived`` and ``--tag``."""
     parser.add_argument("--archived", choices=ARCHIVED, default="all", help="Only (not) archived.")
     parser.add_argument(
         "--tag", action="append", default=[], help="Only with this tag; may be given again."
@@ -38,12 +38,12 @@ def add_filter(parser: argparse.ArgumentParser) -> None:
 
 
 def filter_of(options: Options) -> SessionFilter:
-    """The sessions that these options want."""
+    """Return the filter that these options name."""
     return SessionFilter(ARCHIVED[options["archived"]], tuple(options["tag"]))
 
 
 def at_least_one(text: str) -> int:
-    """A number for an option.
+    """Parse the number of an option.
 
     Raises:
         argparse.ArgumentTypeError: it is none, or below one.
@@ -54,7 +54,7 @@ def at_least_one(text: str) -> int:
 
 
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
-    """Print them, the one changed last first, and then the files that cannot be read.
+    """Print the sessions, the one changed last first, and then the files that cannot be read.
 
     Raises:
         CommandError: there is no folder of sessions.
@@ -67,28 +67,28 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
                 f"There is no folder {folder}. Name that of the data: --data-dir, MOCHI_DATA_DIR."
             )
         place = f" in {folder}"
-    found = await sessions.list(options["limit"], wanted=filter_of(options))
+    page = await sessions.list(options["limit"], session_filter=filter_of(options))
     if options["json"]:
-        console.out.write(as_json({"sessions": found.entries, "problems": found.problems}))
+        console.out.write(as_json({"sessions": page.entries, "problems": page.problems}))
         return 0
-    console.out.write(lines_table(found.entries) if found.entries else f"No sessions{place}.")
-    for problem in found.problems:
+    console.out.write(lines_table(page.entries) if page.entries else f"No sessions{place}.")
+    for problem in page.problems:
         console.problem(str(problem["session_id"]), str(problem["reason"]))
     return 0
 
 
 def lines_table(lines: Iterable[JSONObject]) -> str:
-    """Lines of the list as a table."""
+    """Return lines of the list as a table."""
     return table([row(line) for line in lines], COLUMNS)
 
 
 def changed(line: JSONObject) -> str:
-    """When a session was changed last, up to the minute."""
+    """Return when a session was changed last, to the minute."""
     return str(line["updated_at"])[:MINUTE].replace("T", " ")
 
 
 def row(line: JSONObject) -> list[object]:
-    """The cells of one session."""
+    """Return the cells of one session."""
     flags = [flag for flag in ("pinned", "archived") if line[flag]]
     tags = line["tags"]
     return [

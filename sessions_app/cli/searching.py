@@ -1,4 +1,4 @@
-"""``manage.py sessions search``: find sessions by what was said in them."""
+"""``manage.py sessions search``: find sessions by their texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARK, UNMARK = "\x1b[1m", "\x1b[0m"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``search WORD... [--archived true|false|all] [--tag TAG] [--limit N] [--json]``."""
+    """Add ``search WORD... [--archived true|false|all] [--tag TAG] [--limit N] [--json]``."""
     parser.add_argument(
         "query", nargs="+", metavar="WORD", help='Words, "a phrase", begin*; after -- also -not.'
     )
@@ -26,45 +26,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
-    """Print them, the best first. Where the index is far behind, a bar shows how far it is."""
+    """Print the matching sessions, the best first; a bar shows the progress of a long indexing."""
     search = SessionSearch(sessions.catalogue)
-    wanted = filter_of(options)
     try:
         await search.update(progress("sessions"))
-        found = await search.search(
-            words(options["query"]), limit=options["limit"], wanted=wanted, wait_seconds=None
+        result = await search.search(
+            words(options["query"]),
+            limit=options["limit"],
+            session_filter=filter_of(options),
+            wait_seconds=None,
         )
     finally:
         await search.aclose()
     if options["json"]:
-        console.out.write(as_json(found.as_json()))
+        console.out.write(as_json(result.as_json()))
     else:
-        show(found, console)
+        show(result, console)
     return 0
 
 
 def words(arguments: list[str]) -> str:
-    """The query; an argument with blanks, which a shell had in quotes, is a phrase."""
+    """Return the query; an argument with blanks, which was quoted in the shell, is a phrase."""
     if len(arguments) == 1:
         return arguments[0]
     return " ".join(f'"{each}"' if " " in each else each for each in arguments)
 
 
-def show(found: SearchResult, console: Console) -> None:
-    """Two lines for each session, then the files that cannot be read."""
+def show(result: SearchResult, console: Console) -> None:
+    """Print two lines for each session, then the files that cannot be read."""
     marks = (MARK, UNMARK) if console.out.isatty() else ("[", "]")
-    for line in found.sessions:
+    for line in result.sessions:
         title = plain(str(line["title"] or line["preview"]))
         console.out.write(f"{line['session_id']}  {changed(line)}  {title}".rstrip())
         console.out.write(f"    {marked(line['snippet'], *marks)}".rstrip())
-    if not found.sessions:
+    if not result.sessions:
         console.out.write("No sessions found.")
-    for problem in found.problems:
+    for problem in result.problems:
         console.problem(str(problem["session_id"]), str(problem["reason"]))
 
 
 def marked(snippet: Any, mark: str, unmark: str) -> str:  # noqa: ANN401 - a list of the answer
-    """The passage with what matches between marks."""
+    """Return the passage with marks around what matches."""
     return "".join(
         f"{mark}{plain(part['text'])}{unmark}" if part["match"] else plain(part["text"])
         for part in snippet

@@ -1,4 +1,4 @@
-"""``manage.py sessions show``: one session, to read."""
+"""``manage.py sessions show``: print one session."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from .action import Action, Console, Options, add_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``show ID [--json]``."""
+    """Add ``show ID [--json]``."""
     parser.add_argument("session_id", metavar="ID", help="Which one.")
     add_json(parser)
 
 
 async def run(sessions: SessionManager, options: Options, console: Console) -> int:
-    """Print it."""
+    """Print the session."""
     session = await sessions.get(options["session_id"])
     console.out.write(as_object(session) if options["json"] else readable(session))
     return 0
 
 
 def as_object(session: ChatSession) -> str:
-    """What ``GET /sessions/{id}`` answers, indented."""
+    """Return what ``GET /sessions/{id}`` answers, indented."""
     metadata = session.metadata
     head = {**metadata.model_dump(mode="json"), **metadata.labels}
     return as_json({**head, "messages": orjson.loads(session.messages_json())})
 
 
 def readable(session: ChatSession) -> str:
-    """As Markdown, without characters that would move the cursor."""
+    """Return the session as Markdown, without characters that control a terminal."""
     return plain_lines(as_markdown(session).rstrip("\n"))
 
 

@@ -47,7 +47,7 @@ _RETRY_SECONDS = 60.0
 """After which time a file that could not be used is tried again."""
 
 _LOCK_SECONDS = 0.1
-_BREATH = 512
+_YIELD_EVERY = 512
 
 
 class SessionCatalogue:
@@ -107,20 +107,22 @@ class SessionCatalogue:
     # Lists
 
     async def list(
-        self, limit: int | None, cursor: str | None, wanted: SessionFilter
+        self, limit: int | None, cursor: str | None, session_filter: SessionFilter
     ) -> SessionPage:
-        """Return the sessions that are wanted, the one changed last first; all, or a page.
+        """Return the sessions that the filter selects, the one changed last first; all, or a page.
 
         Raises:
             InvalidRequest: the limit is below one, or the cursor is none of this list.
             StorageError: the folder cannot be listed.
         """
         after, limit = _checked(limit, cursor)
-        page = await self.read(lambda connection: read_page(connection, "\n", after, limit, wanted))
+        page = await self.read(
+            lambda connection: read_page(connection, "\n", after, limit, session_filter)
+        )
         return await in_thread(_parsed, page)
 
     async def list_json(
-        self, limit: int | None, cursor: str | None, wanted: SessionFilter
+        self, limit: int | None, cursor: str | None, session_filter: SessionFilter
     ) -> bytes:
         """Return the same as JSON: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
 
@@ -129,11 +131,13 @@ class SessionCatalogue:
             StorageError: the folder cannot be listed.
         """
         after, limit = _checked(limit, cursor)
-        if limit is None and cursor is None and wanted == ALL:
+        if limit is None and cursor is None and session_filter == ALL:
             return await self.read(self._read_whole_list)
         is_page = limit is not None or cursor is not None
         return await self.read(
-            lambda connection: _joined(read_page(connection, ",", after, limit, wanted), is_page)
+            lambda connection: _joined(
+                read_page(connection, ",", after, limit, session_filter), is_page=is_page
+            )
         )
 
     def _read_whole_list(self, connection: sqlite3.Connection) -> bytes:
@@ -400,12 +404,12 @@ def _objects(lines: bytes) -> list[JSONObject]:
     objects: list[JSONObject] = []
     for number, line in enumerate(lines.splitlines(), start=1):
         objects.append(orjson.loads(line))
-        if number % _BREATH == 0:
+        if number % _YIELD_EVERY == 0:
             yield_to_loop()
     return objects
 
 
-def _joined(page: Page, is_page: bool) -> bytes:  # noqa: FBT001
+def _joined(page: Page, *, is_page: bool) -> bytes:
     parts = [b'{"sessions":[', page.sessions, b'],"problems":[', page.problems, b"]"]
     if is_page:
         following = None if page.next_position is None else cursor_after(page.next_position)

@@ -1,4 +1,4 @@
-"""What of a session can be found."""
+"""The texts of a session that can be searched."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...core.aio import yield_to_loop
 from ..codec import NotASession, disassemble
 from ..migration import NotMetadata, read_metadata
 from ..types import SessionMetadata
-from .text_folding import apart, normal
+from .text_folding import normalize, split_unspaced
 
-_BREATH = 256
+_YIELD_EVERY = 256
 """Messages read before other threads may run."""
 
 _SEPARATOR = "\n\n"
@@ -33,7 +33,7 @@ class SearchDocument(NamedTuple):
 
 
 def search_document(data: bytes, session_id: str) -> SearchDocument | None:
-    """The texts of a session file, ready for the index; None when it is no session."""
+    """Extract the texts of a session file; return None when it is no session."""
     try:
         document = disassemble(data)
         metadata = read_metadata(orjson.loads(document.head), session_id)
@@ -42,7 +42,7 @@ def search_document(data: bytes, session_id: str) -> SearchDocument | None:
     said: dict[str, list[str]] = {"user": [], "assistant": [], "tool": []}
     for number, line in enumerate(document.lines, start=1):
         _add(said, orjson.loads(line))
-        if number % _BREATH == 0:
+        if number % _YIELD_EVERY == 0:
             yield_to_loop()
     texts = {role: _SEPARATOR.join(found) for role, found in said.items()}
     return SearchDocument(*map(_joined, _head(metadata)), **texts)
@@ -57,8 +57,8 @@ def _add(said: dict[str, list[str]], message: JsonValue) -> None:
 
 def _head(metadata: SessionMetadata) -> tuple[list[str], list[str], list[str]]:
     summary = metadata.summary
-    told = [] if summary is None else [summary.summary, *summary.topics]
-    return [metadata.title or ""], metadata.tags, told
+    texts = [] if summary is None else [summary.summary, *summary.topics]
+    return [metadata.title or ""], metadata.tags, texts
 
 
 def _joined(texts: Iterable[str]) -> str:
@@ -66,4 +66,4 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _ready(text: str) -> str:
-    return apart(normal(text))
+    return split_unspaced(normalize(text))

@@ -1,4 +1,4 @@
-"""What a person types, as an expression of FTS5 that never has a syntax error."""
+"""Turn what a person types into an expression of FTS5 that never has a syntax error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .text_folding import UNSPACED, apart, fold, normal
+from .text_folding import UNSPACED, fold, normalize, split_unspaced
 
 MOST_CHARACTERS = 1000
 MOST_WORDS = 64
@@ -24,7 +24,7 @@ _LETTER = r"[^\W_]"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word, or several in a row."""
+    """A word, or a phrase of several words."""
 
     words: tuple[str, ...]
     """In their normal form; not empty."""
@@ -33,20 +33,20 @@ class Term:
 
     @property
     def match(self) -> str:
-        """A string of FTS5, which has no special characters but the quote."""
+        """The term as a string of FTS5."""
         return f'"{" ".join(self.words)}"{" *" if self.prefix else ""}'
 
-    def places(self, folded: str) -> Iterator[tuple[int, int]]:
-        """Start and end of each place in a folded text."""
+    def occurrences(self, folded: str) -> Iterator[tuple[int, int]]:
+        """Yield start and end of each occurrence in a folded text."""
         free = _is_unspaced(self.words[0])
-        for found in re.finditer(self._pattern, folded):
-            start = found.start()
+        for match in re.finditer(self._pattern, folded):
+            start = match.start()
             if free or start == 0 or not folded[start - 1].isalnum():
-                yield start, found.end()
+                yield start, match.end()
 
     @property
     def _pattern(self) -> str:
-        """Begins with a letter, not with a look at the one before: that is found much faster."""
+        """It has no lookbehind at its start: that makes it much faster."""
         folded = [fold(word) for word in self.words]
         parts = [re.escape(folded[0])]
         for before, word in pairwise(folded):
@@ -60,23 +60,23 @@ class Term:
 
 
 def _is_unspaced(word: str) -> bool:
-    return apart(word) != word
+    return split_unspaced(word) != word
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What must be there, and what must not."""
+    """The terms that a session must have, and those that it must not have."""
 
     required: tuple[Term, ...] = ()
     excluded: tuple[Term, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything was asked."""
+        """Return whether there is any term."""
         return bool(self.required or self.excluded)
 
     @property
     def match(self) -> str:
-        """The whole expression where something is required, else what is excluded."""
+        """The whole expression; without required terms, only the excluded ones."""
         excluded = " OR ".join(term.match for term in self.excluded)
         if not self.required:
             return excluded
@@ -85,13 +85,13 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Words, ``"phrases"``, ``-not``, ``begin*``; the last word may always go on.
+    """Parse words, ``"phrases"``, ``-not``, ``begin*``; the last word is always a prefix.
 
     Everything else separates words, as it does in the index.
     """
     found: tuple[list[Term], list[Term]] = ([], [])
     space = MOST_WORDS
-    text = normal(text[:MOST_CHARACTERS])
+    text = normalize(text[:MOST_CHARACTERS])
     for each in _TERM.finditer(text):
         if (term := _term(each, space, is_last=each.end() == len(text.rstrip()))) is not None:
             space -= len(term.words)

@@ -29,7 +29,7 @@ PREFIX_BYTES = 16_384
 
 _READ_AT_ONCE = 500
 
-_BREATH = 64
+_YIELD_EVERY = 64
 """Rows made before other threads may run, about a millisecond."""
 
 logger = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ def _rows_of_prefixes(
     rows: list[Row] = []
     long: list[Entry] = []
     for number, (entry, head) in enumerate(zip(entries, heads, strict=True), start=1):
-        if number % _BREATH == 0:
+        if number % _YIELD_EVERY == 0:
             yield_to_loop()
         if isinstance(head, SessionNotFound):
             continue

@@ -1,4 +1,4 @@
-"""What a list of sessions shows of each, and the texts that stand for a place in a list."""
+"""The rows of the catalogue, and the cursors of its pages."""
 
 from __future__ import annotations
 

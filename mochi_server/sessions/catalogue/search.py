@@ -107,7 +107,7 @@ class SessionSearch:
         *,
         limit: int = PAGE,
         cursor: str | None = None,
-        wanted: SessionFilter = ALL,
+        session_filter: SessionFilter = ALL,
         wait_seconds: float | None = WAIT_SECONDS,
     ) -> SearchResult:
         """Return the sessions that have all the words.
@@ -118,7 +118,7 @@ class SessionSearch:
             text: words, ``"phrases"``, ``-not``, ``begin*``.
             limit: most sessions of a page.
             cursor: ``next_cursor`` of the page before.
-            wanted: which sessions are searched.
+            session_filter: which sessions are searched.
             wait_seconds: longest wait for an index that is being made; None for no end.
 
         Raises:
@@ -128,7 +128,7 @@ class SessionSearch:
         if limit < 1:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
         query, start = parse(text), 0 if cursor is None else _start_of(cursor)
-        answer = partial(_answer, query, wanted, start, min(limit, LARGEST))
+        answer = partial(_answer, query, session_filter, start, min(limit, LARGEST))
         for _ in range(_ATTEMPTS):
             await self._prepare()
             try:
@@ -268,13 +268,19 @@ def _progress(connection: sqlite3.Connection) -> Indexing:
 
 
 def _answer(
-    query: Query, wanted: SessionFilter, start: int, limit: int, connection: sqlite3.Connection
+    query: Query,
+    session_filter: SessionFilter,
+    start: int,
+    limit: int,
+    connection: sqlite3.Connection,
 ) -> SearchResult:
     hits: list[Hit] = []
     has_more = False
     if query:
-        most = MOST if wanted == ALL else -1
-        hits, has_more = find(connection, query, wanted, most=most, start=start, limit=limit)
+        most = MOST if session_filter == ALL else -1
+        hits, has_more = find(
+            connection, query, session_filter, most=most, start=start, limit=limit
+        )
     problems = read_problems(connection, "\n").splitlines()
     return SearchResult(
         [_entry(connection, query, hit) for hit in hits],

@@ -76,8 +76,8 @@ def set_state(connection: sqlite3.Connection, name: str, value: str | int | None
 
 def get_state(connection: sqlite3.Connection, name: str) -> str | int | None:
     """Return what was kept under a name, None when nothing was."""
-    found = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
-    return None if found is None else found[0]
+    row = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
 
 
 class Difference(NamedTuple):
@@ -139,8 +139,8 @@ def remove_row(connection: sqlite3.Connection, session_id: str) -> bool:
 
 def _number_of(connection: sqlite3.Connection, session_id: str) -> int | None:
     statement = "SELECT number FROM sessions WHERE session_id = ?"
-    found = connection.execute(statement, (session_id,)).fetchone()
-    return None if found is None else found[0]
+    row = connection.execute(statement, (session_id,)).fetchone()
+    return None if row is None else row[0]
 
 
 def _count_revision(connection: sqlite3.Connection) -> None:
@@ -177,14 +177,14 @@ def read_page(
     separator: str,
     after: Position | None,
     limit: int | None,
-    wanted: SessionFilter,
+    session_filter: SessionFilter,
 ) -> Page:
-    """Return the sessions that are wanted behind a position, and all problems."""
+    """Return the sessions that the filter selects behind a position, and all problems."""
     values: list[str | int] = []
-    source, tags = _ALL, wanted.tags
+    source, tags = _ALL, session_filter.tags
     if tags:
         source, tags, values = _TAGGED, tags[1:], [storable(tags[0])]
-    source = _filtered(source, values, wanted, tags)
+    source = _filtered(source, values, session_filter, tags)
     if after is not None:
         source += " AND (place.position, place.session_id) > (?, ?)"
         values += after
@@ -199,12 +199,12 @@ def read_page(
 
 
 def _filtered(
-    source: str, values: list[str | int], wanted: SessionFilter, tags: Iterable[str]
+    source: str, values: list[str | int], session_filter: SessionFilter, tags: Iterable[str]
 ) -> str:
     """Add the conditions of a filter to a statement, and their values to its own."""
-    if wanted.archived is not None:
+    if session_filter.archived is not None:
         source += " AND archived = ?"
-        values.append(wanted.archived)
+        values.append(session_filter.archived)
     for tag in tags:
         source += _HAS_TAG
         values.append(storable(tag))
@@ -242,7 +242,7 @@ class Hit(NamedTuple):
 def find(
     connection: sqlite3.Connection,
     query: Query,
-    wanted: SessionFilter,
+    session_filter: SessionFilter,
     *,
     most: int,
     start: int,
@@ -255,14 +255,14 @@ def find(
     Args:
         connection: in a transaction.
         query: which is not empty.
-        wanted: which sessions are shown.
+        session_filter: which sessions are shown.
         most: how many of the best sessions are looked at; -1 for all.
         start: how many to leave out.
         limit: most sessions of the page.
     """
     values: list[str | int] = [query.match, most]
     source = _MATCHING.format(_BEST if query.required else _OTHERS)
-    source = _filtered(source, values, wanted, wanted.tags)
+    source = _filtered(source, values, session_filter, session_filter.tags)
     page = f"SELECT number, rounded, line {source} {_BEST_IN_ORDER}"
     hits = [Hit(*each) for each in connection.execute(page, (*values, limit + 1, start))]
     return hits[:limit], len(hits) > limit
@@ -271,8 +271,8 @@ def find(
 def read_text(connection: sqlite3.Connection, number: int) -> SearchDocument:
     """Return the texts of a session; empty when there are none."""
     statement = f"SELECT {_COLUMNS} FROM texts WHERE rowid = ?"
-    found = connection.execute(statement, (number,)).fetchone()
-    return SearchDocument() if found is None else SearchDocument(*found)
+    row = connection.execute(statement, (number,)).fetchone()
+    return SearchDocument() if row is None else SearchDocument(*row)
 
 
 def sessions_without_text(connection: sqlite3.Connection) -> list[str]:

@@ -1,4 +1,4 @@
-"""Letters as the index sees them: one form for each, no accents, scripts without spaces apart."""
+"""Normalize texts for the index: one form of each letter, words also in scripts without spaces."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _RUN = re.compile(f"[{UNSPACED}]+")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def normal(text: str) -> str:
-    """One form for what looks the same (NFKC), and nothing that SQLite would stumble over."""
+def normalize(text: str) -> str:
+    """Return the text in normal form (NFKC), without characters that SQLite cannot store."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _SURROGATES.sub("\ufffd", text))
     return text.replace("\0", " ").replace(JOINT, " ")
 
 
-def apart(text: str) -> str:
-    """The text with each character of an unspaced script a word of its own."""
+def split_unspaced(text: str) -> str:
+    """Make each character of a script without spaces a separate word."""
     return text if text.isascii() else _RUN.sub(_split, text)
 
 
@@ -34,8 +34,8 @@ def _split(run: re.Match[str]) -> str:
     return f"{JOINT}{JOINT.join(run[0])}{JOINT}"
 
 
-def together(text: str) -> str:
-    """What ``apart`` was given."""
+def join_unspaced(text: str) -> str:
+    """Undo ``split_unspaced``."""
     return text.replace(JOINT, "")
 
 
@@ -44,7 +44,7 @@ _LAST_WITH_ACCENTS = 0x2000
 
 
 class _Folding(dict[int, str]):
-    """One character for each, so that places in the folded text are places in the text."""
+    """A table with one character for each, so that positions stay the same."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -58,7 +58,7 @@ _folding = _Folding()
 
 
 def fold(text: str) -> str:
-    """Small letters without accents, as many characters as before."""
+    """Return lower-case letters without accents; the number of characters stays the same."""
     # Most texts have no accents, and are folded a hundred times faster.
     if unicodedata.is_normalized("NFD", text) and len(small := text.lower()) == len(text):
         return small

@@ -1,4 +1,4 @@
-"""Where session files are kept."""
+"""Storages of session files."""
 
 from .base import Entry, SessionStorage, check_session_id
 from .json_files import JSONFileStorage

@@ -1,4 +1,4 @@
-"""The seam to wherever sessions are kept."""
+"""The interface of session storages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_session_id(session_id: str) -> str:
-    """The id itself, when it is one; checked before anything touches the file system.
+    """Return the id if it is well-formed; called before any file is touched.
 
     Raises:
         SessionNotFound: it is malformed.
@@ -25,7 +25,7 @@ def check_session_id(session_id: str) -> str:
 
 
 class Entry(NamedTuple):
-    """One stored session, as a listing sees it."""
+    """One stored session, as the catalogue needs it."""
 
     session_id: str
     signature: tuple[int, ...]
@@ -37,11 +37,11 @@ class Entry(NamedTuple):
 
 
 class SessionChanged(Exception):
-    """A session is not as it was, or somebody holds it: look again."""
+    """The session has changed, or is locked: read it again."""
 
 
-class Hold:
-    """A session that ``lock`` holds."""
+class SessionLock:
+    """A session that is locked for an edit."""
 
     def __init__(
         self, storage: SessionStorage, session_id: str, signature: tuple[int, ...] | None
@@ -49,10 +49,10 @@ class Hold:
         self._storage = storage
         self.session_id = session_id
         self.signature = signature
-        """The signature when the session was taken; None when nothing is stored."""
+        """The signature when the session was locked; None when nothing is stored."""
 
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """Like the storage's ``write``; the last thing to do, for it may end the hold.
+        """Write the session, as the last step: it may release the lock.
 
         Raises:
             StorageError: the disk refused; the old content is still there.
@@ -61,7 +61,7 @@ class Hold:
 
 
 class SessionStorage(ABC):
-    """Keeps session files as bytes under ids. JSON and its meaning live in the layer above.
+    """Stores session files as bytes under ids. It knows nothing of JSON.
 
     Every method that takes an id raises ``SessionNotFound`` for a malformed one.
     """
@@ -70,7 +70,7 @@ class SessionStorage(ABC):
 
     @abstractmethod
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
-        """The content and its signature.
+        """Return the content and its signature.
 
         Raises:
             SessionNotFound: nothing is stored.
@@ -79,7 +79,7 @@ class SessionStorage(ABC):
 
     @abstractmethod
     async def signature(self, session_id: str) -> tuple[int, ...]:
-        """The signature alone, cheaply.
+        """Return the signature without reading the content.
 
         Raises:
             SessionNotFound: nothing is stored.
@@ -87,11 +87,11 @@ class SessionStorage(ABC):
 
     @abstractmethod
     async def read_head(self, session_id: str, size: int) -> bytes:
-        """The first ``size`` bytes (fewer when there are fewer)."""
+        """Return the first ``size`` bytes, or all if there are fewer."""
 
     @abstractmethod
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """Replace or create, atomically and durably; the new signature.
+        """Replace or create the content, atomically and durably, and return the new signature.
 
         A crash at any instant leaves the old or the new content, never a torn one.
 
@@ -101,7 +101,7 @@ class SessionStorage(ABC):
 
     @abstractmethod
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """Like ``write``, but never replaces.
+        """Write a new session, and return its signature; never replace one.
 
         Raises:
             SessionExists: the id is taken.
@@ -109,7 +109,7 @@ class SessionStorage(ABC):
 
     @abstractmethod
     async def delete(self, session_id: str) -> None:
-        """Remove it.
+        """Delete the session.
 
         Raises:
             SessionNotFound: nothing is stored.
@@ -117,17 +117,17 @@ class SessionStorage(ABC):
 
     @abstractmethod
     async def entries(self) -> list[Entry]:
-        """Every stored session, in no particular order."""
+        """Return every stored session, in any order."""
 
     @abstractmethod
-    def lock(self, session_id: str) -> AbstractAsyncContextManager[Hold]:
-        """Exclude other edits of this session, in all processes; waits. Held for milliseconds."""
+    def lock(self, session_id: str) -> AbstractAsyncContextManager[SessionLock]:
+        """Lock the session against edits in all processes, for milliseconds; waits."""
 
     @abstractmethod
     def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
-        """Exclude other turns of this session, in all processes; refuses at once.
+        """Reserve the session for one turn, in all processes; never waits.
 
-        A crashed process gives its claims back by itself. Yields the session's signature, None
+        The claims of a process that crashes end with it. Yields the session's signature, None
         when nothing is stored.
 
         Raises:
@@ -139,7 +139,7 @@ class SessionStorage(ABC):
     async def replace(
         self, session_id: str, signature: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:
-        """``lock``, see that the session is still the one of this signature, ``write``.
+        """Write the session if it still has this signature, and return the new one.
 
         Raises:
             SessionChanged: it is not, or it is held; nothing was written.
@@ -151,7 +151,7 @@ class SessionStorage(ABC):
             return await hold.write(parts)
 
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-        """``read_head`` of many; what one of them raised stands in its place."""
+        """Return the heads of many sessions, each like ``read_head``, or the error in its place."""
         return [await self._head_or_error(session_id, size) for session_id in session_ids]
 
     async def _head_or_error(self, session_id: str, size: int) -> bytes | MochiError:
@@ -161,11 +161,11 @@ class SessionStorage(ABC):
             return error
 
     async def generation(self) -> object | None:
-        """Equal as long as no session was added, replaced or removed; None when that is unknown.
+        """Return a value that changes with every session added, replaced or removed, or None.
 
-        Spares a listing the look at every session. Content changed in place may go unnoticed.
+        With it, a list need not check every session. A change in place may leave it as it is.
         """
         return None
 
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to give back
-        """Give back threads and handles."""
+        """Release threads and handles."""

@@ -1,4 +1,4 @@
-"""Blocking steps with the file of a session and its locks; for a thread."""
+"""Blocking operations on session files and their locks; to be run in a thread."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
 from .base import SESSION_ID, Entry, SessionChanged, check_session_id
 
 
-class Taken(NamedTuple):
-    """A lock file in hand."""
+class HeldLock(NamedTuple):
+    """A lock that is held, and the session as it was then."""
 
     lock: FileLock
     signature: tuple[int, ...] | None
     """Of the session, as it is now."""
 
     def release(self) -> None:
-        """Give the lock back.
+        """Release the lock.
 
         The file of an existing session's lock stays: removing and creating it again takes long.
         """
@@ -35,7 +35,7 @@ class Taken(NamedTuple):
 
 @contextlib.contextmanager
 def _named(session_id: str) -> Iterator[None]:
-    """What the system says, as errors of ours."""
+    """Translate errors of the system."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,7 @@ def _named(session_id: str) -> Iterator[None]:
 
 
 def _in_our_words(session_id: str, error: OSError) -> MochiError:
-    """A link, a folder or a socket of a session's name is no session."""
+    """Return our error for one of the system; a link, folder or socket is no session."""
     if error.errno in NOT_PLAIN:
         return SessionNotFound(session_id=session_id)
     reason = error.strerror or str(error)
@@ -52,7 +52,7 @@ def _in_our_words(session_id: str, error: OSError) -> MochiError:
 
 
 def signature_at(session_id: str, path: Path) -> tuple[int, ...]:
-    """The signature of the file."""
+    """Return the signature of the file."""
     with _named(session_id):
         status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
@@ -61,14 +61,14 @@ def signature_at(session_id: str, path: Path) -> tuple[int, ...]:
 
 
 def read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
-    """The content and its signature."""
+    """Return the content and its signature."""
     with _named(session_id):
         content, status = read_plain(path)
     return content, signature_of(status)
 
 
 def read_head(session_id: str, path: str, size: int) -> bytes:
-    """The first bytes, so many at most."""
+    """Return at most the first ``size`` bytes."""
     with _named(session_id):
         return _head(path, size)
 
@@ -82,7 +82,7 @@ def _head(path: str, size: int) -> bytes:
 
 
 def read_heads(folder: Path, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-    """The same of many; what one of them raised stands in its place."""
+    """Return the first bytes of many files, or the error in their place."""
     start = os.fspath(folder)
     return [_head_or_error(start, check_session_id(each), size) for each in session_ids]
 
@@ -96,7 +96,7 @@ def _head_or_error(folder: str, session_id: str, size: int) -> bytes | MochiErro
 
 
 def write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
-    """Replace or create, atomically and durably; the new signature."""
+    """Replace or create the file, atomically and durably, and return the new signature."""
     try:
         return signature_of(replace_file(path, parts, private=True))
     except OSError as error:
@@ -105,30 +105,30 @@ def write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...
 
 
 def create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
-    """Write what is not there yet, under its lock, whose file stays.
+    """Write a new file while its lock is held; the lock file stays.
 
     Raises:
         SessionExists: it is there, or somebody has the lock.
     """
-    taken: list[Taken] = []
+    held: list[HeldLock] = []
     if not os.path.lexists(path):
-        take_lock(session_id, path, lock, taken)
-    if not taken:  # or somebody is making it just now
+        take_lock(session_id, path, lock, held)
+    if not held:  # or somebody is making it just now
         raise SessionExists(session_id=session_id)
     if os.path.lexists(path):
-        taken[0].release()
+        held[0].release()
         raise SessionExists(session_id=session_id)
     try:
         signature = write(session_id, path, parts)
     except BaseException:
-        taken[0].release()
+        held[0].release()
         raise
-    taken[0].lock.release()
+    held[0].lock.release()
     return signature
 
 
 def delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
-    """Remove the file, durably, and those of its locks."""
+    """Delete the file, durably, and its lock files."""
     signature_at(session_id, path)
     with _named(session_id):
         path.unlink()
@@ -138,8 +138,8 @@ def delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
             lock.unlink()
 
 
-def take_lock(session_id: str, path: Path, lock: Path, taken: list[Taken]) -> None:
-    """Put the lock file into ``taken``, unless somebody has it."""
+def take_lock(session_id: str, path: Path, lock: Path, held: list[HeldLock]) -> None:
+    """Put the lock file into ``held``, unless somebody has it."""
     file_lock = FileLock(lock)
     try:
         acquired = _acquire(file_lock)
@@ -147,7 +147,7 @@ def take_lock(session_id: str, path: Path, lock: Path, taken: list[Taken]) -> No
         reason = error.strerror or str(error)
         raise StorageError(session_id=session_id, reason=reason) from error
     if acquired:
-        taken.append(Taken(file_lock, _known(path)))
+        held.append(HeldLock(file_lock, _known(path)))
 
 
 def _acquire(lock: FileLock) -> bool:
@@ -159,7 +159,7 @@ def _acquire(lock: FileLock) -> bool:
 
 
 def _known(path: Path) -> tuple[int, ...] | None:
-    """The signature of what is stored, None when that is no session."""
+    """Return the signature of the file, None when there is no session."""
     try:
         status = path.lstat()
     except OSError:
@@ -170,33 +170,33 @@ def _known(path: Path) -> tuple[int, ...] | None:
 def replace(
     session_id: str, path: Path, lock: Path, signature: tuple[int, ...], parts: Iterable[bytes]
 ) -> tuple[int, ...]:
-    """Take the lock, see that the file is still the one of this signature, write.
+    """Write the file if it still has this signature, while its lock is held.
 
     Raises:
         SessionChanged: it is not, or somebody has the lock.
     """
-    taken: list[Taken] = []
-    take_lock(session_id, path, lock, taken)
-    if not taken:
+    held: list[HeldLock] = []
+    take_lock(session_id, path, lock, held)
+    if not held:
         raise SessionChanged
-    if taken[0].signature != signature:
-        taken[0].release()
+    if held[0].signature != signature:
+        held[0].release()
         raise SessionChanged
-    return write_and_release(session_id, path, parts, taken[0])
+    return write_and_release(session_id, path, parts, held[0])
 
 
 def write_and_release(
-    session_id: str, path: Path, parts: Iterable[bytes], taken: Taken
+    session_id: str, path: Path, parts: Iterable[bytes], held: HeldLock
 ) -> tuple[int, ...]:
-    """Write, and give the lock back, whatever comes of it."""
+    """Write the file and release the lock, also after an error."""
     try:
         return write(session_id, path, parts)
     finally:
-        taken.release()
+        held.release()
 
 
 def generation(folder: Path) -> object | None:
-    """The time of the folder's last change."""
+    """Return time and inode of the folder; the time is that of the last rename in it."""
     try:
         status = folder.stat()
     except OSError:
@@ -214,12 +214,12 @@ LEFTOVER_SECONDS = 600
 
 
 def signature_of(status: os.stat_result) -> tuple[int, ...]:
-    """``(mtime_ns, size, inode)``."""
+    """Return ``(mtime_ns, size, inode)``."""
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
-    """Every session file, and what looks like one.
+    """Return every session file, and what looks like one.
 
     Args:
         folder: where they are.
@@ -247,30 +247,30 @@ def _not_listed(folder: Path, error: OSError) -> StorageError:
 
 
 def _entries(place: int, *, tidy: bool) -> list[Entry]:
-    """The entries of an open folder; written for speed, a search does this with each query."""
-    found: list[Entry] = []
-    look, is_id, is_plain = os.stat, SESSION_ID.fullmatch, stat.S_ISREG
+    """Return the entries of an open folder; written for speed, it sees every file."""
+    entries: list[Entry] = []
+    get_status, is_id, is_plain = os.stat, SESSION_ID.fullmatch, stat.S_ISREG
     for name in os.listdir(place):
         if not name.endswith(".json") or name.startswith("."):
             if tidy and LEFTOVER.fullmatch(name):
                 _remove_leftover(name, place)
             continue
         try:
-            status = look(name, dir_fd=place, follow_symlinks=False)
+            status = get_status(name, dir_fd=place, follow_symlinks=False)
         except FileNotFoundError:
             continue
         session_id, time_ns = name[:-5], status.st_mtime_ns
         signature = (time_ns, status.st_size, status.st_ino)
         if is_plain(status.st_mode) and is_id(session_id):
-            found.append(Entry(session_id, signature, time_ns // 1000))
+            entries.append(Entry(session_id, signature, time_ns // 1000))
         else:
             reason = _reason(status)
-            found.append(Entry(session_id, signature, time_ns // 1000, reason))
-    return found
+            entries.append(Entry(session_id, signature, time_ns // 1000, reason))
+    return entries
 
 
 def _reason(status: os.stat_result) -> str:
-    """Why what looks like a session is none."""
+    """Return why this is not a session."""
     if stat.S_ISREG(status.st_mode):
         return "the file's name is not a session id"
     return "not a plain file"

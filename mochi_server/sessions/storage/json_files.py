@@ -8,13 +8,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import anyio
+from typing_extensions import override
 
 from ...core.aio import KeyedLocks, in_thread, in_thread_to_completion
 from ...core.leases import remove_free_locks
 from ...errors import MochiError, SessionBusy
 from . import file_operations as files
-from .base import Entry, Hold, SessionStorage, check_session_id
-from .file_operations import Taken, scan
+from .base import Entry, SessionLock, SessionStorage, check_session_id
+from .file_operations import HeldLock, scan
 
 _HEADS_AT_ONCE = 500
 
@@ -24,7 +25,7 @@ does at its end, holds them for microseconds."""
 
 
 class JSONFileStorage(SessionStorage):
-    """Sessions in a folder, which other processes may use at the same time. POSIX only.
+    """Sessions in a folder that several processes may use at the same time. POSIX only.
 
     The folder is made at the first write. Symbolic links are not followed. Locks lie in
     ``.locks`` below the folder; ``aclose`` removes those that nobody holds.
@@ -40,20 +41,20 @@ class JSONFileStorage(SessionStorage):
     def _path(self, session_id: str) -> Path:
         return self.folder / f"{check_session_id(session_id)}.json"
 
+    @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
-        """See the base class."""
         return await in_thread(files.read, session_id, self._path(session_id))
 
     async def signature(self, session_id: str) -> tuple[int, ...]:
-        """``(mtime_ns, size, inode)``."""
+        """Return ``(mtime_ns, size, inode)``."""
         return await in_thread(files.signature_at, session_id, self._path(session_id))
 
+    @override
     async def read_head(self, session_id: str, size: int) -> bytes:
-        """See the base class."""
         return await in_thread(files.read_head, session_id, os.fspath(self._path(session_id)), size)
 
+    @override
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
-        """See the base class."""
         heads: list[bytes | MochiError] = []
         for start in range(0, len(session_ids), _HEADS_AT_ONCE):
             some = session_ids[start : start + _HEADS_AT_ONCE]
@@ -61,34 +62,34 @@ class JSONFileStorage(SessionStorage):
         return heads
 
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """By a temporary file, flushed to disk and renamed; mode and group of the file stay."""
+        """Write a temporary file, flush and rename it; mode and group of the file stay."""
         return await in_thread_to_completion(files.write, session_id, self._path(session_id), parts)
 
     async def replace(
         self, session_id: str, signature: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:
-        """In one step of a thread; each step costs a switch."""
+        """Lock, compare and write in one call of a thread, which saves switches between threads."""
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
         return await in_thread_to_completion(
             files.replace, session_id, path, lock, signature, parts
         )
 
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """See the base class; its lock file is there from now on."""
+        """Create the file; its lock file stays."""
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
         return await in_thread_to_completion(files.create, session_id, path, lock, parts)
 
+    @override
     async def delete(self, session_id: str) -> None:
-        """See the base class."""
         locks = [self._lock_path(session_id, kind) for kind in ("lock", "claim")]
         await in_thread_to_completion(files.delete, session_id, self._path(session_id), locks)
 
     async def entries(self) -> list[Entry]:
-        """See the base class; temporary files of crashed processes are removed on the way."""
+        """Return every session file; temporary files of crashed processes are removed."""
         return await in_thread(scan, self.folder)
 
     async def generation(self) -> object | None:
-        """The folder's time of change: every rename moves it."""
+        """Return the folder's time of change, which every rename sets."""
         return await in_thread(files.generation, self.folder)
 
     async def aclose(self) -> None:
@@ -96,86 +97,86 @@ class JSONFileStorage(SessionStorage):
         await in_thread_to_completion(remove_free_locks, self.folder / ".locks")
 
     @asynccontextmanager
-    async def _lock(self, session_id: str) -> AsyncIterator[Hold]:
+    async def _lock(self, session_id: str) -> AsyncIterator[SessionLock]:
         path = self._lock_path(session_id, "lock")
         async with self._waiting.holding(session_id):
             pause = 0.001
-            while (taken := await self._take(session_id, path)) is None:
+            while (held := await self._take(session_id, path)) is None:
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, 0.02)
-            hold = _FileHold(self, session_id, taken)
+            hold = _FileSessionLock(self, session_id, held)
             try:
                 yield hold
             finally:
-                await hold.give_back()
+                await hold.release()
 
-    def lock(self, session_id: str) -> AbstractAsyncContextManager[Hold]:
-        """See the base class."""
+    @override
+    def lock(self, session_id: str) -> AbstractAsyncContextManager[SessionLock]:
         return self._lock(session_id)
 
     @asynccontextmanager
     async def _claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         path = self._lock_path(session_id, "claim")
-        taken = await self._take(session_id, path)
+        held = await self._take(session_id, path)
         for pause in _SECOND_LOOKS:
-            if taken is not None:
+            if held is not None:
                 break
             await anyio.sleep(pause)
-            taken = await self._take(session_id, path)
-        if taken is None:
+            held = await self._take(session_id, path)
+        if held is None:
             raise SessionBusy(session_id=session_id)
         try:
-            yield taken.signature
+            yield held.signature
         finally:
-            await _release(taken)
+            await _release(held)
 
+    @override
     def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
-        """See the base class."""
         return self._claim(session_id)
 
     def _lock_path(self, session_id: str, kind: str) -> Path:
         return self.folder / ".locks" / f"{check_session_id(session_id)}.{kind}"
 
-    async def _take(self, session_id: str, path: Path) -> Taken | None:
-        """A descriptor that is taken is never lost to a cancellation."""
-        taken: list[Taken] = []
+    async def _take(self, session_id: str, path: Path) -> HeldLock | None:
+        """Take the lock; a cancellation in between releases it."""
+        held: list[HeldLock] = []
         try:
             await in_thread_to_completion(
-                files.take_lock, session_id, self._path(session_id), path, taken
+                files.take_lock, session_id, self._path(session_id), path, held
             )
         except BaseException:
-            for each in taken:
+            for each in held:
                 each.lock.release(remove=True)
             raise
-        return taken[0] if taken else None
+        return held[0] if held else None
 
 
-async def _release(taken: Taken) -> None:
-    """Give a lock file back, in a thread only where that touches the disk."""
-    if taken.signature is None:
-        await in_thread_to_completion(taken.release)
+async def _release(held: HeldLock) -> None:
+    """Release a lock, in a thread only if that removes the file."""
+    if held.signature is None:
+        await in_thread_to_completion(held.release)
     else:
-        taken.release()
+        held.release()
 
 
-class _FileHold(Hold):
-    """Writes and gives the lock back in one step of a thread: each step costs a switch."""
+class _FileSessionLock(SessionLock):
+    """Writes and releases the lock in one call of a thread, which saves a switch."""
 
-    def __init__(self, storage: JSONFileStorage, session_id: str, taken: Taken) -> None:
-        super().__init__(storage, session_id, taken.signature)
+    def __init__(self, storage: JSONFileStorage, session_id: str, held: HeldLock) -> None:
+        super().__init__(storage, session_id, held.signature)
         self._path = storage.folder / f"{session_id}.json"
-        self._taken: Taken | None = taken
+        self._taken: HeldLock | None = held
 
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
-        taken, self._taken = self._taken, None
-        if taken is None:
+        held, self._taken = self._taken, None
+        if held is None:
             raise RuntimeError("The hold has ended.")
         return await in_thread_to_completion(
-            files.write_and_release, self.session_id, self._path, parts, taken
+            files.write_and_release, self.session_id, self._path, parts, held
         )
 
-    async def give_back(self) -> None:
-        """End the hold, unless a write has."""
+    async def release(self) -> None:
+        """Release the lock, unless a write has released it."""
         if self._taken is not None:
-            taken, self._taken = self._taken, None
-            await _release(taken)
+            held, self._taken = self._taken, None
+            await _release(held)

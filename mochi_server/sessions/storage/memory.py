@@ -6,13 +6,15 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from typing_extensions import override
+
 from ...core.aio import KeyedLocks
 from ...errors import SessionBusy, SessionExists, SessionNotFound
-from .base import Entry, Hold, SessionStorage, check_session_id
+from .base import Entry, SessionLock, SessionStorage, check_session_id
 
 
 class MemoryStorage(SessionStorage):
-    """Keeps everything in a dictionary; for tests and for conversations nobody wants to keep.
+    """Keeps everything in a dictionary, for tests and for temporary conversations.
 
     For one event loop at a time.
     """
@@ -32,45 +34,45 @@ class MemoryStorage(SessionStorage):
         except KeyError as error:
             raise SessionNotFound(session_id=session_id) from error
 
+    @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
-        """See the base class."""
         content, entry = self._get(session_id)
         return content, entry.signature
 
     async def signature(self, session_id: str) -> tuple[int, ...]:
-        """The number of the change that made it."""
+        """Return the number of the change that made it."""
         return self._get(session_id)[1].signature
 
+    @override
     async def read_head(self, session_id: str, size: int) -> bytes:
-        """See the base class."""
         return self._get(session_id)[0][:size]
 
+    @override
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """See the base class."""
         check_session_id(session_id)
         self._changes += 1
         entry = Entry(session_id, (self._changes,), time.time_ns() // 1000)
         self._contents[session_id] = (b"".join(parts), entry)
         return entry.signature
 
+    @override
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """See the base class."""
         if check_session_id(session_id) in self._contents:
             raise SessionExists(session_id=session_id)
         return await self.write(session_id, parts)
 
+    @override
     async def delete(self, session_id: str) -> None:
-        """See the base class."""
         self._get(session_id)
         del self._contents[session_id]
         self._changes += 1
 
+    @override
     async def entries(self) -> list[Entry]:
-        """See the base class."""
         return [entry for _, entry in self._contents.values()]
 
     async def generation(self) -> object | None:
-        """The number of changes so far."""
+        """Return the number of changes so far."""
         return self._changes
 
     def _known(self, session_id: str) -> tuple[int, ...] | None:
@@ -78,12 +80,12 @@ class MemoryStorage(SessionStorage):
         return content[1].signature if content else None
 
     @asynccontextmanager
-    async def _lock(self, session_id: str) -> AsyncIterator[Hold]:
+    async def _lock(self, session_id: str) -> AsyncIterator[SessionLock]:
         async with self._waiting.holding(check_session_id(session_id)):
-            yield Hold(self, session_id, self._known(session_id))
+            yield SessionLock(self, session_id, self._known(session_id))
 
-    def lock(self, session_id: str) -> AbstractAsyncContextManager[Hold]:
-        """See the base class."""
+    @override
+    def lock(self, session_id: str) -> AbstractAsyncContextManager[SessionLock]:
         return self._lock(session_id)
 
     @asynccontextmanager
@@ -96,6 +98,6 @@ class MemoryStorage(SessionStorage):
         finally:
             self._claimed.discard(session_id)
 
+    @override
     def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
-        """See the base class."""
         return self._claim(session_id)

@@ -1,1 +1,1 @@
-"""Sessions into files for others and back, and old ones out of the way."""
+"""Export, import, migrate and prune sessions."""

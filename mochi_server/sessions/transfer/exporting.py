@@ -1,4 +1,4 @@
-"""A session as a file for others: as it is stored, as Markdown, or as lines of chat messages."""
+"""Export a session: as it is stored, as Markdown, or as lines of chat messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
 
 class ExportFormat(str, Enum):
-    """What a session can be written as."""
+    """The format of an exported session."""
 
     JSON = "json"
     """The session file itself, byte for byte."""
@@ -31,14 +31,14 @@ class ExportFormat(str, Enum):
 
     @property
     def suffix(self) -> str:
-        """The end of a file's name."""
+        """The suffix of the file's name."""
         return ".md" if self is ExportFormat.MARKDOWN else f".{self.value}"
 
 
 async def export_session(
     sessions: SessionManager, session_id: str, to: ExportFormat = ExportFormat.JSON
 ) -> bytes:
-    """The stored session in this format.
+    """Return the stored session in this format.
 
     Raises:
         SessionNotFound: there is none.
@@ -55,7 +55,7 @@ async def export_session(
 
 
 def as_lines(session: ChatSession) -> Iterator[bytes]:
-    """The messages of the four roles, each as one line of JSON without its newline."""
+    """Yield the messages of the four roles, each as one line of JSON without its newline."""
     for message in session.messages:
         if isinstance(message, UserMessage | SystemMessage | AssistantMessage | ToolMessage):
             yield encode(_sent(message))
@@ -68,7 +68,7 @@ def _sent(message: Message) -> JSONObject:
 
 
 def as_markdown(session: ChatSession) -> str:
-    """The session as a document: its metadata, then a heading for each message."""
+    """Return the session as Markdown: its metadata, then a heading for each message."""
     parts = [*_head(session)]
     for message in session.messages:
         parts += _message(message)
@@ -116,19 +116,19 @@ def _call(call: JSONObject) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """The text as it is, in a fence longer than any that it has."""
+    """Return the text in a code fence that is longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def closed(text: str) -> str:
-    """The text with an end for a fence that it leaves open, which would swallow what follows."""
+    """Return the text with its last code fence closed, if it is open."""
     fence = ""
     for line in text.splitlines():
-        if (found := _FENCE.fullmatch(line)) is None:
+        if (fence_line := _FENCE.fullmatch(line)) is None:
             continue
-        mark, rest = found.groups()
+        mark, rest = fence_line.groups()
         if not fence:
             fence = mark if mark[0] == "~" or "`" not in rest else ""
         elif mark.startswith(fence) and not rest.strip():

@@ -1,4 +1,4 @@
-"""A session from a file of somebody's: a session file of any version, or lines of chat messages."""
+"""Import a session: a session file of any version, or lines of chat messages."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM.value
 
 
 class CannotImport(ValueError):
-    """The content is nothing that can be imported; the text says why."""
+    """The content cannot be imported; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became a session."""
+    """An imported session."""
 
     session_id: str
     version: str | None
@@ -51,7 +51,7 @@ async def import_session(
     model: str | None = None,
     new_id: bool = False,
 ) -> Imported:
-    """Store it as a session of its own; nothing that is there is ever overwritten.
+    """Store the content as a new session; nothing is ever overwritten.
 
     A session file is stored as it is, in its own version: the first change brings it into the
     present shape, as with every old file. It keeps its id if that is free. Only its policies for
@@ -76,7 +76,7 @@ async def import_session(
 
 
 def _is_session_file(content: bytes) -> bool:
-    """Whether it is one JSON value, and no message."""
+    """Return whether the content is one JSON value, and not a message."""
     try:
         value = orjson.loads(content.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
@@ -103,7 +103,7 @@ async def _import_file(sessions: SessionManager, content: bytes, *, new_id: bool
 
 
 def _ask_always(head: dict[str, Any]) -> bool:
-    """Set every policy in the metadata of any version to ``always_confirm``; whether one was not.
+    """Set every policy to ``always_confirm``, and return whether one was different.
 
     Agents of the session follow its policy, so it holds for their tools as well.
     """
@@ -122,7 +122,7 @@ def _ask_always(head: dict[str, Any]) -> bool:
 
 
 async def _create(sessions: SessionManager, document: Document) -> str:
-    """Store it under a new id, which is put into the metadata; they change in nothing else."""
+    """Store the document under a new id, which is set in its metadata; return the id."""
     head = orjson.loads(document.head)
     while True:
         head["session_id"] = session_id = new_session_id()
@@ -135,7 +135,7 @@ async def _create(sessions: SessionManager, document: Document) -> str:
 
 
 def session_of_lines(content: bytes, model: str | None = None) -> ChatSession:
-    """A session in memory of these messages, one JSON object a line.
+    """Make a session in memory from messages, one JSON object a line.
 
     Raises:
         CannotImport: a line is no message, or nothing names a model.
@@ -164,7 +164,7 @@ def session_of_lines(content: bytes, model: str | None = None) -> ChatSession:
 
 
 def _message(line: bytes, number: int, *, first: bool) -> Message:
-    """The message of one line, with an id and a time if it has none."""
+    """Parse the message of one line; add an id and a time if it has none."""
     try:
         value: Any = orjson.loads(line)
         if is_bottomless(line):

@@ -1,4 +1,4 @@
-"""Removing sessions that nobody needs any more."""
+"""Delete sessions that are no longer needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..types import is_before
 
 @dataclass(frozen=True, slots=True)
 class PruneRule:
-    """Which sessions go: those of which everything named here is true. Pinned ones never do.
+    """Which sessions are deleted: those that meet all conditions. Pinned sessions never are.
 
     Raises:
         ValueError: nothing is named, which would take everything.
@@ -33,7 +33,7 @@ class PruneRule:
             raise ValueError("A rule must name something.")
 
     def may_match(self, line: JSONObject) -> bool:
-        """Whether a line of the list does not speak against it."""
+        """Return False if a line of the list already shows that the session stays."""
         if line["pinned"] or (self.archived and not line["archived"]):
             return False
         if self.empty and line["message_count"] not in {0, 1}:
@@ -41,7 +41,7 @@ class PruneRule:
         return self._is_old(line["updated_at"])
 
     def matches(self, session: ChatSession) -> bool:
-        """Whether the session is one of those."""
+        """Return whether the rule selects the session."""
         metadata = session.metadata
         if metadata.pinned or (self.archived and not metadata.archived):
             return False
@@ -55,7 +55,7 @@ class PruneRule:
 
 @dataclass(slots=True)
 class Pruned:
-    """What became of those that a rule took."""
+    """The result for the sessions that a rule selected."""
 
     deleted: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Pruned:
 async def find_prunable(
     sessions: SessionManager, rule: PruneRule, advance: Advance | None = None
 ) -> list[JSONObject]:
-    """The lines of the list (``SessionPage.entries``) whose sessions the rule takes.
+    """Return the lines of the list (``SessionPage.entries``) that the rule selects.
 
     Raises:
         StorageError: the folder cannot be listed.
@@ -73,17 +73,17 @@ async def find_prunable(
     lines = [line for line in (await sessions.list()).entries if rule.may_match(line)]
     if not rule.empty:
         return lines
-    found = []
+    empty = []
     for done, line in enumerate(lines, start=1):
         if await _is_empty(sessions, line):
-            found.append(line)
+            empty.append(line)
         if advance is not None:
             advance(done, len(lines))
-    return found
+    return empty
 
 
 async def _is_empty(sessions: SessionManager, line: JSONObject) -> bool:
-    """After a look at its messages: the count in the file is whatever its writer put there."""
+    """Read the messages: the count in a file of another program may be wrong."""
     try:
         session = await sessions.get(str(line["session_id"]))
     except MochiError:  # gone or broken meanwhile: no candidate
@@ -97,7 +97,7 @@ async def prune(
     session_ids: Sequence[str],
     advance: Advance | None = None,
 ) -> Pruned:
-    """Delete these sessions, each only if the rule still takes it and no turn runs in it."""
+    """Delete these sessions, each only if the rule still selects it and no turn is running."""
     done = Pruned()
     for number, session_id in enumerate(session_ids, start=1):
         try:

@@ -1,4 +1,4 @@
-"""Bringing files of old versions into the present shape, before a change would do it."""
+"""Migrate files of old versions to the present format, before their next change would."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..storage.base import Entry
 from ..storage.json_files import JSONFileStorage
 
 
-class Outcome(str, Enum):
-    """What became of a file."""
+class MigrationOutcome(str, Enum):
+    """The result of a migration."""
 
     OLD = "old"
     """It would be migrated; nothing was written."""
@@ -33,13 +33,13 @@ class Outcome(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
-    """One file that is not in the present shape."""
+class FileMigration:
+    """A file of an old version, or one that cannot be read."""
 
     session_id: str
     version: str | None
     """Of its format as it was; None where it cannot be read."""
-    outcome: Outcome
+    outcome: MigrationOutcome
     backup: str | None = None
     """The name of the old file, which lies beside the new one."""
     reason: str | None = None
@@ -48,8 +48,8 @@ class Migration:
 
 async def migrate_files(
     storage: JSONFileStorage, *, write: bool = False, advance: Advance | None = None
-) -> list[Migration]:
-    """Every file of an old version, and every one that cannot be read; others are not named.
+) -> list[FileMigration]:
+    """Migrate or only find the files of old versions; return these and unreadable ones.
 
     A file that is migrated gets the metadata of today and one line for each message; its times
     stay, so that it keeps its place in the list. The old one stays beside it as
@@ -64,32 +64,32 @@ async def migrate_files(
         StorageError: the folder cannot be listed.
     """
     entries = sorted(await storage.entries())
-    found = []
+    migrations = []
     for number, entry in enumerate(entries, start=1):
         with suppress(SessionNotFound):  # it went away meanwhile
             if (migration := await _migrate(storage, entry, write=write)) is not None:
-                found.append(migration)
+                migrations.append(migration)
         if advance is not None:
             advance(number, len(entries))
-    return found
+    return migrations
 
 
-async def _migrate(storage: JSONFileStorage, entry: Entry, *, write: bool) -> Migration | None:
+async def _migrate(storage: JSONFileStorage, entry: Entry, *, write: bool) -> FileMigration | None:
     version: str | None = None
     try:
         _, version = await _read(storage, entry)
         if version not in OLD_VERSIONS:
             return None
         if not write:
-            return Migration(entry.session_id, version, Outcome.OLD)
+            return FileMigration(entry.session_id, version, MigrationOutcome.OLD)
         return await _rewrite(storage, entry.session_id)
     except SessionNotFound:
         raise
     except SessionBusy:
-        return Migration(entry.session_id, version, Outcome.BUSY)
+        return FileMigration(entry.session_id, version, MigrationOutcome.BUSY)
     except (MochiError, NotASession, OSError) as error:
         reason = error.message if isinstance(error, MochiError) else str(error)
-        return Migration(entry.session_id, version, Outcome.FAILED, reason=reason)
+        return FileMigration(entry.session_id, version, MigrationOutcome.FAILED, reason=reason)
 
 
 async def _read(storage: JSONFileStorage, entry: Entry) -> tuple[ChatSession, str]:
@@ -101,8 +101,8 @@ async def _read(storage: JSONFileStorage, entry: Entry) -> tuple[ChatSession, st
     return ChatSession.from_document(document, entry.session_id), version
 
 
-async def _rewrite(storage: JSONFileStorage, session_id: str) -> Migration | None:
-    """Migrate it while nobody else can change it; what it is now counts."""
+async def _rewrite(storage: JSONFileStorage, session_id: str) -> FileMigration | None:
+    """Migrate the file under its claim and lock, if it is still of an old version."""
     async with storage.claim(session_id), storage.lock(session_id) as hold:
         entry = Entry(session_id, hold.signature or ())
         session, version = await _read(storage, entry)
@@ -115,11 +115,11 @@ async def _rewrite(storage: JSONFileStorage, session_id: str) -> Migration | Non
         finally:
             if backup.samefile(path):  # nothing was written
                 backup.unlink()
-    return Migration(session_id, version, Outcome.MIGRATED, backup=backup.name)
+    return FileMigration(session_id, version, MigrationOutcome.MIGRATED, backup=backup.name)
 
 
 def _keep(path: Path, version: str) -> Path:
-    """Another name for the file, which is replaced and not written over: mode and time stay."""
+    """Give the file a second name: the file is replaced, so mode and time of the old one stay."""
     for number in itertools.count(1):
         times = "" if number == 1 else f".{number}"
         backup = path.with_name(f"{path.name}.{version}{times}.bak")

@@ -1,4 +1,4 @@
-"""``manage.py migrate_sessions``: bring files of old versions into the present shape."""
+"""``manage.py migrate_sessions``: migrate files of old versions to the present format."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mochi_project.management.console import as_json, plain, progress, table
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.storage import JSONFileStorage
-from mochi_server.sessions.transfer.upgrading import Migration, Outcome, migrate_files
+from mochi_server.sessions.transfer.upgrading import FileMigration, MigrationOutcome, migrate_files
 from sessions_app.cli.action import Options, add_json
 
 COLUMNS = ("SESSION", "VERSION", "OUTCOME", "BACKUP")
 WORDS = {
-    Outcome.OLD: "would be migrated",
-    Outcome.MIGRATED: "migrated",
-    Outcome.BUSY: "skipped: a turn is running",
-    Outcome.FAILED: "failed",
+    MigrationOutcome.OLD: "would be migrated",
+    MigrationOutcome.MIGRATED: "migrated",
+    MigrationOutcome.BUSY: "skipped: a turn is running",
+    MigrationOutcome.FAILED: "failed",
 }
 
 
@@ -35,43 +35,44 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """``migrate_sessions [--write] [--json]``."""
+        """Add ``migrate_sessions [--write] [--json]``."""
         parser.add_argument("--write", action="store_true", help="Do it.")
         add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Look at every file; exit with 1 if one could not be read, written, or had."""
+        """Check every file; exit with 1 if one could not be read or written, or is busy."""
         with_sessions(partial(self.run_on, options=options))
 
     async def run_on(self, sessions: SessionManager, options: Options) -> int:
-        """The work; answers the exit code."""
+        """Show or migrate the files; return the exit code."""
         storage = sessions.storage
         if not isinstance(storage, JSONFileStorage):
             raise CommandError(f"Only files are migrated, and these are in {storage!r}.")
         bar = progress("files")
-        found = await migrate_files(storage, write=options["write"], advance=bar.advance)
+        migrations = await migrate_files(storage, write=options["write"], advance=bar.advance)
         if options["json"]:
-            self.stdout.write(as_json([as_object(each) for each in found]))
+            self.stdout.write(as_json([as_object(each) for each in migrations]))
         else:
-            self._print(found, write=options["write"])
-        return 1 if any(each.outcome in {Outcome.BUSY, Outcome.FAILED} for each in found) else 0
+            self._print(migrations, write=options["write"])
+        failures = {MigrationOutcome.BUSY, MigrationOutcome.FAILED}
+        return 1 if any(each.outcome in failures for each in migrations) else 0
 
-    def _print(self, found: list[Migration], *, write: bool) -> None:
-        shown = [each for each in found if each.outcome is not Outcome.FAILED]
+    def _print(self, migrations: list[FileMigration], *, write: bool) -> None:
+        shown = [each for each in migrations if each.outcome is not MigrationOutcome.FAILED]
         if shown:
             rows = [(i.session_id, i.version, WORDS[i.outcome], i.backup) for i in shown]
             self.stdout.write(table(rows, COLUMNS))
         else:
             self.stdout.write("No session file is of an old version.")
-        for each in found:
-            if each.outcome is Outcome.FAILED:
+        for each in migrations:
+            if each.outcome is MigrationOutcome.FAILED:
                 self.stderr.write(plain(f"problem: {each.session_id}: {each.reason}"))
         if shown and not write:
             self.stdout.write("Nothing was changed. Do it with --write.")
 
 
-def as_object(migration: Migration) -> dict[str, str | None]:
-    """One file as JSON."""
+def as_object(migration: FileMigration) -> dict[str, str | None]:
+    """Return one file as JSON."""
     return {
         "session_id": migration.session_id,
         "version": migration.version,

@@ -1,4 +1,4 @@
-"""``manage.py prune_sessions``: delete sessions that nobody needs any more."""
+"""``manage.py prune_sessions``: delete sessions that are no longer needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sessions_app.cli.listing import lines_table
 
 
 class Command(BaseCommand):
-    """Shows what the rule takes, or deletes it."""
+    """Shows the sessions that the rule selects, or deletes them."""
 
     help = (
         "Deletes the sessions for which everything named is true. Without --delete it only shows "
@@ -36,7 +36,7 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """``prune_sessions [--older-than 30d] [--empty] [--archived] [--delete [--yes]] …``."""
+        """Add ``[--older-than 30d] [--empty] [--archived] [--delete [--yes]] …``."""
         parser.add_argument(
             "--older-than", type=duration, metavar="TIME", help="Unchanged for 30d, 12h, 2w."
         )
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Show or delete; exit with 1 if one that was to go could not."""
+        """Show or delete sessions; exit with 1 if one could not be deleted."""
         rule = rule_of(options)
         if options["delete"] and not (options["yes"] or can_ask()):
             raise CommandError(
@@ -61,37 +61,37 @@ class Command(BaseCommand):
         with_sessions(partial(self.run_on, rule=rule, options=options), storage)
 
     async def run_on(self, sessions: SessionManager, rule: PruneRule, options: Options) -> int:
-        """The work; answers the exit code."""
+        """Show or delete the sessions; return the exit code."""
         lines = await find_prunable(sessions, rule, progress("sessions looked at").advance)
         ids = [str(line["session_id"]) for line in lines]
-        done, wanted = Pruned(), bool(options["delete"])
+        done, delete = Pruned(), bool(options["delete"])
         if not options["json"]:
             self.stdout.write(lines_table(lines) if lines else "No session is to go.")
-        if lines and wanted and not options["yes"]:
-            wanted = await confirmed(question(lines, len((await sessions.list()).entries)))
-        if wanted:
+        if lines and delete and not options["yes"]:
+            delete = await confirmed(question(lines, len((await sessions.list()).entries)))
+        if delete:
             done = await prune(sessions, rule, ids, progress("sessions deleted").advance)
         if options["json"]:
             kept = [{"session_id": name, "reason": why} for name, why in done.kept.items()]
             self.stdout.write(as_json({"found": lines, "deleted": done.deleted, "kept": kept}))
         elif lines:
-            self._report(len(lines), done, asked_for=options["delete"], agreed=wanted)
-        refused = options["delete"] and not wanted
+            self._report(len(lines), done, asked_for=options["delete"], agreed=delete)
+        refused = options["delete"] and not delete
         return 1 if done.kept or refused else 0
 
-    def _report(self, found: int, done: Pruned, *, asked_for: bool, agreed: bool) -> None:
+    def _report(self, count: int, done: Pruned, *, asked_for: bool, agreed: bool) -> None:
         for session_id, reason in done.kept.items():
             self.stderr.write(f"kept: {session_id}: {reason}")
         if agreed:
-            self.stdout.write(f"{len(done.deleted)} of {found} deleted.")
+            self.stdout.write(f"{len(done.deleted)} of {count} deleted.")
         elif asked_for:
             self.stdout.write("Nothing was deleted.")
         else:
-            self.stdout.write(f"{found} would go. Delete them with --delete.")
+            self.stdout.write(f"{count} would go. Delete them with --delete.")
 
 
 def question(lines: Sequence[JSONObject], total: int) -> str:
-    """What is asked before these sessions go."""
+    """Return the question before these sessions are deleted."""
     counts = [line["message_count"] for line in lines]
     messages = sum(count for count in counts if isinstance(count, int))
     return (
@@ -101,7 +101,7 @@ def question(lines: Sequence[JSONObject], total: int) -> str:
 
 
 def rule_of(options: Options) -> PruneRule:
-    """The rule that the options name.
+    """Return the rule that the options name.
 
     Raises:
         CommandError: they name none, or a time before all calendars.

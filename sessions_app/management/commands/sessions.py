@@ -1,4 +1,4 @@
-"""``manage.py sessions``: look at sessions, and carry them in and out."""
+"""``manage.py sessions``: list, show, search, export and import sessions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sessions_app.cli.action import Console
 
 
 class Command(BaseCommand):
-    """Hands over to an action."""
+    """Runs one of the actions."""
 
     help = "Lists, shows, exports and imports sessions; also while a server runs."
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """A sub-command for each action."""
+        """Add a sub-command for each action."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         for name, action in ACTIONS.items():
             sub = actions.add_parser(name, help=action.help, description=action.help)
             action.add_arguments(sub)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Run it."""
+        """Run the action."""
         console = Console(self.stdout, self.stderr)
         run = ACTIONS[options["action"]].run
         with without_log_of_problems():

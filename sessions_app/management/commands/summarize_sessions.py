@@ -40,7 +40,7 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """``summarize_sessions [--all | --id ID | --older-than 1d] [--dry-run] [--json]``."""
+        """Add ``[--all | --id ID | --older-than 1d] [--dry-run] [--json]``."""
         which = parser.add_mutually_exclusive_group()
         which.add_argument("--all", action="store_true", help="All, present summaries included.")
         which.add_argument(
@@ -53,57 +53,59 @@ class Command(BaseCommand):
         add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Do it; exit with 1 if one of them failed."""
-        run_on_stored(partial(self.run, wanted_of(options), options))
+        """Write the summaries; exit with 1 if one failed."""
+        run_on_stored(partial(self.run, filter_of(options), options))
 
-    async def run(self, wanted: SummaryFilter, options: Options) -> int:
-        """The work; answers the exit code."""
+    async def run(self, selection: SummaryFilter, options: Options) -> int:
+        """Find and summarize sessions; return the exit code."""
         runtime = get_runtime()
         try:
-            return await self.run_on(runtime, wanted, options)
+            return await self.run_on(runtime, selection, options)
         finally:
             await runtime.aclose()
             forget_runtime()
 
-    async def run_on(self, runtime: Runtime, wanted: SummaryFilter, options: Options) -> int:
-        """The same, with what the server works with."""
+    async def run_on(self, runtime: Runtime, selection: SummaryFilter, options: Options) -> int:
+        """Find and summarize sessions with the services of the server."""
         looking = progress("sessions looked at")
-        found = await find_candidates(runtime.sessions, runtime.summaries, wanted, looking.advance)
+        candidates = await find_candidates(
+            runtime.sessions, runtime.summaries, selection, looking.advance
+        )
         done: list[SummaryResult] = []
         if not options["dry_run"]:
             writing = progress("sessions summarised")
             done = await summarise_all(
-                runtime.summaries, found, anew=wanted.anew, advance=writing.advance
+                runtime.summaries, candidates, anew=selection.anew, advance=writing.advance
             )
         if options["json"]:
             ends = {each.session_id: each for each in done}
-            lines = [as_object(each, ends.get(each.session_id)) for each in found]
+            lines = [as_object(each, ends.get(each.session_id)) for each in candidates]
             self.stdout.write(as_json(lines))
         else:
-            self._print(found, done, dry_run=options["dry_run"])
-        return 1 if any(each.reason for each in done or found) else 0
+            self._print(candidates, done, dry_run=options["dry_run"])
+        return 1 if any(each.reason for each in done or candidates) else 0
 
     def _print(
-        self, found: list[SummaryCandidate], done: list[SummaryResult], *, dry_run: bool
+        self, candidates: list[SummaryCandidate], done: list[SummaryResult], *, dry_run: bool
     ) -> None:
-        if not found:
+        if not candidates:
             self.stdout.write("No session needs a summary.")
             return
         ends = {each.session_id: each for each in done}
         rows = [
             (each.session_id, each.model, word_of(each, ends.get(each.session_id)))
-            for each in found
+            for each in candidates
         ]
         self.stdout.write(table(rows, COLUMNS))
-        for each in done or found:
+        for each in done or candidates:
             if each.reason is not None:
                 self.stderr.write(f"problem: {each.session_id}: {each.reason}")
         if dry_run:
             self.stdout.write("Nothing was written. Leave out --dry-run to do it.")
 
 
-def wanted_of(options: Options) -> SummaryFilter:
-    """What the options name.
+def filter_of(options: Options) -> SummaryFilter:
+    """Return which sessions the options name.
 
     Raises:
         CommandError: a time before all calendars.
@@ -114,7 +116,7 @@ def wanted_of(options: Options) -> SummaryFilter:
 
 
 def word_of(candidate: SummaryCandidate, done: SummaryResult | None) -> str:
-    """The outcome for a person."""
+    """Return the outcome in words."""
     if candidate.reason is not None or (done is not None and done.outcome is None):
         return "failed"
     if done is not None and done.outcome is not None:
@@ -123,7 +125,7 @@ def word_of(candidate: SummaryCandidate, done: SummaryResult | None) -> str:
 
 
 def as_object(candidate: SummaryCandidate, done: SummaryResult | None) -> dict[str, str | None]:
-    """One session as JSON."""
+    """Return one session as JSON."""
     return {
         "session_id": candidate.session_id,
         "model": candidate.model,

@@ -306,10 +306,10 @@ async def test_filters_and_pages_agree_with_the_whole_list(tmp_path, path):
                     for entry in whole
                     if set(tags) <= set(entry["tags"]) and archived in (None, entry["archived"])
                 ]
-                assert (await manager.list(wanted=wanted)).entries == expected
+                assert (await manager.list(session_filter=wanted)).entries == expected
                 entries, cursor = [], None
                 while True:
-                    page = await manager.list(limit=3, cursor=cursor, wanted=wanted)
+                    page = await manager.list(limit=3, cursor=cursor, session_filter=wanted)
                     entries += page.entries
                     if (cursor := page.next_cursor) is None:
                         break

@@ -14,7 +14,12 @@ from mochi_server.sessions.catalogue.query import MOST_CHARACTERS, MOST_WORDS, p
 from mochi_server.sessions.catalogue.rows import ALL, Row
 from mochi_server.sessions.catalogue.snippets import passage_of
 from mochi_server.sessions.catalogue.tables import find, put_row, put_text, read_text
-from mochi_server.sessions.catalogue.text_folding import apart, fold, normal, together
+from mochi_server.sessions.catalogue.text_folding import (
+    fold,
+    join_unspaced,
+    normalize,
+    split_unspaced,
+)
 from mochi_server.sessions.codec import encode
 
 SAID = {
@@ -37,7 +42,7 @@ def index():
     with database.transaction("IMMEDIATE") as connection:
         for name, text in SAID.items():
             put_row(connection, Row(name, "1", 0, encode({"session_id": name})))
-            put_text(connection, name, "1", SearchDocument(user=apart(normal(text))))
+            put_text(connection, name, "1", SearchDocument(user=split_unspaced(normalize(text))))
     yield database
     database.close()
 
@@ -151,5 +156,5 @@ def test_folding_moves_no_character(text):
 
 @given(st.text())
 def test_what_was_put_apart_comes_together(text):
-    plain = normal(text)
-    assert together(apart(plain)) == plain
+    plain = normalize(text)
+    assert join_unspaced(split_unspaced(plain)) == plain

@@ -276,8 +276,8 @@ async def test_a_foreign_cursor_is_refused(shelf, cursor):
 async def test_a_filter_looks_only_at_what_is_wanted(shelf):
     await shelf.add("away", "needle", archived=True)
     await shelf.add("tagged", "needle", tags=["a", "b"])
-    assert await shelf.found("needle", wanted=SessionFilter(archived=True)) == ["away"]
-    assert await shelf.found("needle", wanted=SessionFilter(tags=("a",))) == ["tagged"]
+    assert await shelf.found("needle", session_filter=SessionFilter(archived=True)) == ["away"]
+    assert await shelf.found("needle", session_filter=SessionFilter(tags=("a",))) == ["tagged"]
 
 
 async def test_sessions_in_memory_are_searched_without_a_file(tmp_path):

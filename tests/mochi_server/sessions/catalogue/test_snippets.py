@@ -7,12 +7,12 @@ import pytest
 from mochi_server.sessions.catalogue.document import SearchDocument
 from mochi_server.sessions.catalogue.query import parse
 from mochi_server.sessions.catalogue.snippets import SHOWN, passage_of
-from mochi_server.sessions.catalogue.text_folding import apart
+from mochi_server.sessions.catalogue.text_folding import split_unspaced
 
 
 def passage(text, **texts):
     return passage_of(
-        SearchDocument(**{key: apart(said) for key, said in texts.items()}), parse(text)
+        SearchDocument(**{key: split_unspaced(said) for key, said in texts.items()}), parse(text)
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import JSONFileStorage, SessionManager
-from mochi_server.sessions.transfer.upgrading import Outcome, migrate_files
+from mochi_server.sessions.transfer.upgrading import MigrationOutcome, migrate_files
 
 OLD = sorted(Path("tests/data/sessions").rglob("*.json"))
 
@@ -41,8 +41,8 @@ async def test_a_look_names_the_old_ones_and_changes_nothing(folder):
     assert len(old) >= 10
     assert {"1.0", "1.1", "1.2"} == {*old.values()}
     outcomes = {each.session_id: (each.version, each.outcome) for each in found}
-    assert outcomes.pop("torn") == (None, Outcome.FAILED)
-    assert outcomes == {name: (version, Outcome.OLD) for name, version in old.items()}
+    assert outcomes.pop("torn") == (None, MigrationOutcome.FAILED)
+    assert outcomes == {name: (version, MigrationOutcome.OLD) for name, version in old.items()}
     assert told[-1] == (len(before), len(before))
 
 
@@ -52,7 +52,7 @@ async def test_migrated_files_say_the_same_as_before(folder):
     listed = await manager.list()
     messages = {path.stem: (await manager.get(path.stem)).messages for path in OLD}
     found = await migrate_files(JSONFileStorage(folder), write=True)
-    migrated = [each for each in found if each.outcome is Outcome.MIGRATED]
+    migrated = [each for each in found if each.outcome is MigrationOutcome.MIGRATED]
     assert len(migrated) == len(found) - 1
     again = SessionManager(sessions_dir=folder)
     assert await again.list() == listed
@@ -98,10 +98,10 @@ async def test_a_session_in_use_is_skipped_and_migrated_later(tmp_path):
     shutil.copy(source, tmp_path)
     async with SessionManager(sessions_dir=tmp_path).claim(source.stem):
         [skipped] = await migrate_files(JSONFileStorage(tmp_path), write=True)
-        assert (skipped.outcome, skipped.backup) == (Outcome.BUSY, None)
+        assert (skipped.outcome, skipped.backup) == (MigrationOutcome.BUSY, None)
         assert contents(tmp_path) == {source.name: source.read_bytes()}
     [done] = await migrate_files(JSONFileStorage(tmp_path), write=True)
-    assert done.outcome is Outcome.MIGRATED
+    assert done.outcome is MigrationOutcome.MIGRATED
 
 
 async def test_a_newer_version_is_left_alone(tmp_path):
