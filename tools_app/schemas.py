@@ -9,11 +9,11 @@ from pydantic import Field, JsonValue
 
 from mochi_project.schemas import (
     FolderProblem,
-    JSONSchema,
     ResponseModel,
     SessionId,
     Timestamp,
     ToolName,
+    ToolRules,
     ToolText,
 )
 from mochi_server.tools.base import Tool
@@ -72,23 +72,17 @@ class ToolList(ResponseModel):
     problems: list[FolderProblem]
 
 
-class ToolDetail(ResponseModel):
+class ToolDetail(ToolRules):
     """Everything about one tool; what only a function of a file has is null elsewhere."""
 
-    name: ToolName
-    description: ToolText
-    parameters: JSONSchema
     tool_source: str = Field(
         description="`directory`: the folder of tools.", examples=["directory"]
     )
     groups: list[str] = Field(examples=[["math"]])
-    destructive: bool | None = Field(description="Null: nobody says, which counts as destructive.")
     needs_confirmation: dict[str, bool] = Field(
         description="By execution policy, whether a person is asked.",
         examples=[{"always_confirm": True, "never_confirm": False, "confirm_destructive": False}],
     )
-    sequential: bool = Field(description="Runs beside no other call of a reply.")
-    timeout: float | None = Field(description="Seconds; null for no limit.", examples=[60.0])
     is_async: bool | None
     source: str | None = Field(
         description="The text of the function.",

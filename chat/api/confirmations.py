@@ -36,7 +36,7 @@ async def confirm_tool(
 ) -> JSONObject:
     """The first decision counts, at whichever process it arrives.
 
-    Arguments that do not fit the tool are refused with 422, and the question stays open.
+    Arguments that do not fit the tool are refused with 422, and the confirmation stays open.
     """
     return await get_runtime().chat.confirm(
         session_id,

@@ -133,7 +133,7 @@ def stream() -> dict[str, Any]:
         EXAMPLES[name] for name in ("content_delta", "message_complete", "error")
     )
     return event_stream(
-        "Without tools `chunk`, with tools `message` and questions to a person. The last one is "
+        "Without tools `chunk`, with tools `message` and confirmations. The last one is "
         "finished, or it is an `error`.",
         {
             "chunk": reference("ChunkEvent"),

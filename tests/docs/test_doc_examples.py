@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.pages import REFERENCE
+from tests.support.agents import write_agent
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
@@ -64,6 +65,7 @@ async def test_every_example_has_the_keys_of_a_real_answer(tmp_path: Path) -> No
     (tmp_path / "chat_sessions").mkdir()
     (tmp_path / "chat_sessions" / "notes.json").write_text("not JSON")
     write_tools(tmp_path / "tools", init=ADD)
+    write_agent(tmp_path / "agents" / "coder")
     async with FakeOllama() as ollama, running_server(data_dir=tmp_path, ollama=ollama) as server:
         prompt = {"filename": "helpful.md", "content": "You are a helpful assistant."}
         await server.post("/system-prompts", prompt)
@@ -75,6 +77,10 @@ async def test_every_example_has_the_keys_of_a_real_answer(tmp_path: Path) -> No
         real = {
             "POST /api/v1/sessions": created,
             "POST /api/v1/chat/{session_id}": reply,
+            "POST /api/v1/chat": (await server.post("/chat", {"message": "Hi", "session_id": one}))[
+                1
+            ],
+            "GET /api/v1/agents": (await server.get("/agents"))[1],
             "GET /api/v1/health": (await server.get("/health"))[1],
             "GET /api/v1/models": (await server.get("/models"))[1],
             "GET /api/v1/sessions": (await server.get("/sessions"))[1],
