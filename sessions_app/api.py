@@ -33,7 +33,7 @@ from .changes import agents_of, apply_patch, prompt_text, tools_of
 from .schemas import (
     ARCHIVED,
     MOST_TAGS,
-    EncodedSessionPage,
+    EncodedSessionList,
     MessageEdit,
     MessageIndex,
     MessageList,
@@ -94,7 +94,7 @@ def summary_of(summary: ConversationSummary | None) -> dict[str, Any]:
 
 @router.get(
     "",
-    response=EncodedSessionPage,
+    response=EncodedSessionList,
     summary="List the sessions",
     openapi_extra=documented(InvalidRequest, StorageError),
 )

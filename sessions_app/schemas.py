@@ -404,7 +404,7 @@ class IndexingState(ResponseModel):
     total: int
 
 
-class SessionPage(ResponseModel):
+class SessionList(ResponseModel):
     """Sessions, the one changed last first, or with `query` the best first."""
 
     sessions: list[SessionLine]
@@ -423,7 +423,7 @@ class SessionPage(ResponseModel):
     )
 
 
-EncodedSessionPage = Annotated[bytes, EncodedAs(SessionPage)]
+EncodedSessionList = Annotated[bytes, EncodedAs(SessionList)]
 
 
 class WindowStatus(ResponseModel):

@@ -17,7 +17,7 @@ async def schema_of(api: Any, name: str) -> dict[str, Any]:
 async def test_a_whole_list_has_the_keys_that_the_document_requires(api: Any) -> None:
     whole = (await api.get("/sessions")).json()
     page = (await api.get("/sessions?limit=1")).json()
-    schema = await schema_of(api, "SessionPage")
+    schema = await schema_of(api, "SessionList")
     assert set(schema["required"]) == set(whole)
     found = (await api.get("/sessions?query=a")).json()
     assert set(schema["properties"]) == set(page) | set(found)

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from mochi_project.runtime import get_runtime
 from mochi_server.core.aio import in_thread
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
+from sessions_app.schemas import SessionLine, SessionList
 
 
 @pytest.fixture
@@ -47,6 +48,17 @@ async def test_a_query_finds_sessions_with_passages(api, three):
     assert entry["found_in"] == "user"
     assert [part["text"] for part in entry["snippet"] if part["match"]] == ["asyncio", "Python"]
     assert body["indexing"] is None
+
+
+async def test_lists_which_are_sent_encoded_have_the_keys_that_are_declared(api, three):
+    declared = set(SessionLine.model_fields)
+    for query, only_here in (("", set()), ("?query=asyncio", {"score", "found_in", "snippet"})):
+        response = await api.get(f"/sessions{query}")
+        SessionList.model_validate_json(response.content)
+        lines = response.json()["sessions"]
+        assert lines
+        for line in lines:
+            assert set(line) == declared - {"score", "found_in", "snippet"} | only_here
 
 
 async def test_the_language_of_queries_works_over_http(api, three):
