@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
 from django.test import AsyncClient
+from django.utils.decorators import async_only_middleware
 
+from mochi_project.http.handler import MochiASGIHandler
 from mochi_project.runtime import get_runtime
 
 NAMES = [f"name-{number}" for number in range(1001)]
@@ -94,6 +97,32 @@ async def test_what_nobody_foresaw_is_logged_and_not_shown(api, caplog):
     records = [record for record in caplog.records if record.exc_info]
     assert len(records) == 1
     get_runtime().sessions = get_runtime().agent_sessions
+
+
+@async_only_middleware
+def failing(get_response):
+    async def middleware(request):
+        raise ZeroDivisionError
+
+    return middleware
+
+
+async def test_a_failure_outside_the_routes_is_logged_once_with_its_trace(mochi, settings, caplog):
+    settings.MIDDLEWARE = [f"{__name__}.failing"]
+    handler, sent = MochiASGIHandler(), []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/api/v1/health", "headers": []}
+    await handler(scope | {"query_string": b"", "root_path": ""}, receive, send)
+    assert sent[0]["status"] == 500
+    assert json.loads(sent[1]["body"])["error"]["code"] == "INTERNAL_ERROR"
+    traces = [record for record in caplog.records if record.exc_info]
+    assert [record.exc_info[0] for record in traces] == [ZeroDivisionError]
 
 
 async def test_a_huge_body_is_refused(api, settings):
