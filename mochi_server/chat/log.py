@@ -6,7 +6,7 @@ A slow or vanished client never holds the model, and several wires can watch one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -28,13 +28,24 @@ class TurnLog:
     cost an object for each token; a reader that comes later gets the same text in fewer events.
     """
 
-    __slots__ = ("_events", "_first", "_folded", "_readers", "closed", "error", "on_abandoned")
+    __slots__ = (
+        "_events",
+        "_first",
+        "_folded",
+        "_readers",
+        "closed",
+        "end",
+        "error",
+        "on_abandoned",
+    )
 
     def __init__(self) -> None:
         self._folded: list[tuple[int, Event]] = []
         self._events: list[Event] = []
         self._first = 1
         """Number of the first event that is not folded."""
+        self.end = 1
+        """The number that the next event will have."""
         self._readers: list[LogReader] = []
         self.closed = False
         self.error: MochiError | None = None
@@ -42,17 +53,15 @@ class TurnLog:
         self.on_abandoned: asyncio.Task[None] | None = None
         """Task to cancel when the last reader leaves."""
 
-    @property
-    def end(self) -> int:
-        """The number that the next event will have."""
-        return self._first + len(self._events)
-
     def append(self, event: Event) -> None:
         self.extend((event,))
 
-    def extend(self, events: Iterable[Event]) -> None:
+    def extend(self, events: Sequence[Event]) -> None:
         """Add events and wake the readers."""
+        if len(self._events) >= FOLD:
+            self._fold()
         self._events.extend(events)
+        self.end += len(events)
         for reader in self._readers:
             reader.wake()
 
@@ -86,10 +95,8 @@ class TurnLog:
         elif not self._readers and self.on_abandoned is not None:
             cancel_once_begun(self.on_abandoned)
 
-    def fold(self) -> None:
+    def _fold(self) -> None:
         """Fold the events that all readers have read, if they are enough."""
-        if len(self._events) < FOLD:
-            return
         count = min((reader.position for reader in self._readers), default=self.end) - self._first
         if count < FOLD:
             return
@@ -154,9 +161,9 @@ class LogReader:
         """
         log = self._log
         while not self._left:
-            if batch := log.since(self.position):
-                self.position = batch[-1][0] + 1
-                log.fold()
+            if self.position < log.end:
+                batch = log.since(self.position)
+                self.position = log.end
                 return batch
             if log.closed:
                 return None
