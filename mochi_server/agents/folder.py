@@ -93,7 +93,7 @@ def take_snapshot(
 
     Folders whose name begins with ``_`` or ``.`` are skipped, and that of the agents' chats.
     """
-    facts = _version(stamp) if stamp is not None else None
+    facts = file_version(stamp) if stamp is not None else None
     try:
         names = sorted(_names(folder))
     except FileNotFoundError:
@@ -129,7 +129,7 @@ def _agent_folder(path: Path) -> AgentFolder:
     return AgentFolder(
         path=path,
         skill_file=skill_file,
-        skill_version=_version(skill_file) if skill_file else None,
+        skill_version=file_version(skill_file) if skill_file else None,
         modules=modules,
         has_tools=has_tools,
         has_files=any(_is_own_file(path, entry, has_tools=has_tools) for entry in entries.values()),
@@ -159,7 +159,7 @@ def _entries(path: Path) -> dict[str, os.DirEntry[str]]:
     return by_name
 
 
-def _version(path: Path) -> FileVersion | None:
+def file_version(path: Path) -> FileVersion | None:
     with contextlib.suppress(OSError):
         status = path.lstat()
         return (status.st_mtime_ns, status.st_size, status.st_ino)

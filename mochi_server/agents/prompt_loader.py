@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..core.files import read_plain
 from ..tools.base import Tool
+from .folder import FileVersion, file_version
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,6 @@ TOOLS = "{tools}"
 """Placeholder in a prompt for the list of the agent's tools."""
 
 _BUILT_IN = Path(__file__).parent / "prompts"
-_Facts = tuple[int, int, int]
 
 
 class PromptLoader:
@@ -45,17 +45,17 @@ class _PromptFile:
     def __init__(self, path: Path, built_in: str) -> None:
         self._path = path
         self._built_in = built_in
-        self._facts: _Facts | None = None
+        self._version: FileVersion | None = None
         self._text = ""
 
     def text(self) -> str:
         """Return the text of the file as it is now; reading a small file is not worth a thread."""
-        facts = _facts(self._path)
-        if facts is None:
-            self._facts = None
+        version = file_version(self._path)
+        if version is None:
+            self._version = None
             return built_in(self._built_in)
-        if facts != self._facts:
-            self._facts = facts
+        if version != self._version:
+            self._version = version
             self._text = self._read() or built_in(self._built_in)
         return self._text
 
@@ -76,14 +76,6 @@ class _PromptFile:
         text = "%s cannot be used, the built-in prompt is: %s"
         logger.warning(text, self._path, reason)
         return ""
-
-
-def _facts(path: Path) -> _Facts | None:
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 @cache

@@ -15,7 +15,6 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..core.logs import one_line
 from ..errors import InternalError, MochiError, ShuttingDown
@@ -104,20 +103,6 @@ class Turn:
         )
 
 
-class RunnableTurn(Protocol):
-    """What the registry needs of a turn; see :class:`Turn`."""
-
-    @property
-    def session_id(self) -> str: ...
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def model(self) -> str: ...
-
-    def events(self) -> AsyncGenerator[list[Event], None]: ...
-    async def release(self) -> None: ...
-
-
 class TurnRegistry:
     """The running turns of this process, by session."""
 
@@ -142,7 +127,7 @@ class TurnRegistry:
         running = self._running.get(session_id)
         return running[1] if running else None
 
-    def start(self, turn: RunnableTurn) -> TurnLog:
+    def start(self, turn: Turn) -> TurnLog:
         """Run the turn until it ends, is stopped, or its last reader leaves."""
         log = TurnLog()
         task = asyncio.get_running_loop().create_task(self._run(turn, log))
@@ -173,7 +158,7 @@ class TurnRegistry:
         if tasks:
             await asyncio.wait(tasks, timeout=seconds + SAVE_SECONDS)
 
-    async def _run(self, turn: RunnableTurn, log: TurnLog) -> None:
+    async def _run(self, turn: Turn, log: TurnLog) -> None:
         """Write the turn's events, and whatever ends it, into its log."""
         error: MochiError | None = None
         try:
@@ -195,7 +180,7 @@ class TurnRegistry:
         finally:
             await self._end(turn, log, error)
 
-    async def _end(self, turn: RunnableTurn, log: TurnLog, error: MochiError | None) -> None:
+    async def _end(self, turn: Turn, log: TurnLog, error: MochiError | None) -> None:
         """Free the session first: who sees ``done`` may send the next message at once."""
         log.on_abandoned = None
         try:
@@ -213,7 +198,7 @@ def _labels(session_id: str, run_id: str, model: str) -> str:
     return f"session={session_id} run={run_id} model={one_line(model)}"
 
 
-def _labels_of(turn: RunnableTurn) -> str:
+def _labels_of(turn: Turn) -> str:
     return _labels(turn.session_id, turn.run_id, turn.model)
 
 
