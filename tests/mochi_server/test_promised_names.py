@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from inspect import signature
 
@@ -10,6 +11,9 @@ import pytest
 import mochi_server
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.types import SessionCreationOptions
+from tests.docs.pages import ROOT
+
+DOTTED = re.compile(r"\bmochi_server(?:\.[a-z_]+)+\.[A-Z][A-Za-z]+")
 
 MODULES = (
     "mochi_server",
@@ -111,3 +115,16 @@ def test_a_name_that_the_package_does_not_export_is_an_attribute_error() -> None
 def test_the_options_of_a_new_session_are_those_of_the_manager() -> None:
     parameters = signature(SessionManager.create).parameters
     assert set(SessionCreationOptions.__annotations__) < set(parameters)
+
+
+def names_in_pages() -> list[str]:
+    """Every ``mochi_server.….Class`` that the documentation names."""
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    texts = [page.read_text("utf-8") for page in pages if page.parent.name != "decisions"]
+    return sorted({name for text in texts for name in DOTTED.findall(text)})
+
+
+@pytest.mark.parametrize("name", names_in_pages())
+def test_a_class_that_a_page_names_can_be_imported_from_there(name: str) -> None:
+    module, _, attribute = name.rpartition(".")
+    assert hasattr(import_module(module), attribute)
