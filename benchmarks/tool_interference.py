@@ -2,7 +2,7 @@
 
 ``python benchmarks/tool_interference.py [--quick]`` takes about a minute. While one tool computes
 and another one sleeps, twenty other sessions stream at 50 tokens per second; the same without any
-tool, and all of that with tools in processes and in threads. Exits 1 when a bar is missed.
+tool. Exits 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Bench:
             raise RuntimeError(f"the tools failed: {results}")
 
 
-async def measure(isolation: str, seconds: float) -> list[Row]:
+async def measure(seconds: float) -> list[Row]:
     """Without tools, and with them."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
@@ -158,7 +158,7 @@ async def measure(isolation: str, seconds: float) -> list[Row]:
         (folder / "tools" / "__init__.py").write_text(TOOLS, encoding="utf-8")
         async with (
             FakeOllama(any_model=True, one_at_a_time=False) as ollama,
-            running_server(data_dir=folder, ollama=ollama, tool_isolation=isolation) as server,
+            running_server(data_dir=folder, ollama=ollama) as server,
             aiohttp.ClientSession() as http,
         ):
             bench = Bench(server, ollama, http)
@@ -171,29 +171,29 @@ HEAD = ("", "health p50", "p99", "max", "gap p50", "p99", "events/s", "delivered
 """``own`` is how late this program itself woke, which is the upstream and the client."""
 
 
-def show(rows: dict[str, list[Row]]) -> None:
+def show(rows: list[Row]) -> None:
     """A table, in milliseconds."""
     print("while one tool computes and another one sleeps, in milliseconds:")
     print(f"  {HEAD[0]:26}" + "".join(f"{name:>11}" for name in HEAD[1:]))
-    for isolation, (quiet, busy) in rows.items():
-        for name, row in (("no tool", quiet), ("tools at work", busy)):
-            figures = "".join(f"{figure:11.2f}" for figure in row.figures())
-            own = row.streams.late.percentile(0.99)
-            print(f"  {isolation + ', ' + name:26}{figures}{row.delivered:11.1%}{own:11.2f}")
-        pairs = zip(busy.figures(), quiet.figures(), strict=True)
-        ratios = "".join(f"{a / b if b else 0:10.2f}x" for a, b in pairs)
-        print(f"  {'  busy by quiet':26}{ratios}", flush=True)
+    quiet, busy = rows
+    for name, row in (("no tool", quiet), ("tools at work", busy)):
+        figures = "".join(f"{figure:11.2f}" for figure in row.figures())
+        own = row.streams.late.percentile(0.99)
+        print(f"  {name:26}{figures}{row.delivered:11.1%}{own:11.2f}")
+    pairs = zip(busy.figures(), quiet.figures(), strict=True)
+    ratios = "".join(f"{a / b if b else 0:10.2f}x" for a, b in pairs)
+    print(f"  {'  busy by quiet':26}{ratios}", flush=True)
 
 
-def judge(rows: dict[str, list[Row]]) -> bool:
+def judge(rows: list[Row]) -> bool:
     """Print the bars; whether one was missed."""
-    busy = rows["process"][1]
-    failures = [why for pair in rows.values() for row in pair for why in row.streams.failures]
+    busy = rows[1]
+    failures = [why for row in rows for why in row.streams.failures]
     slowest = busy.health[-1]
     checks = [
-        (slowest < HEALTH_BAR_MS, f"slowest /health, process: {slowest:.1f} ms (bar 100)"),
-        (busy.delivered == 1, f"delivered, process: {busy.delivered:.1%} (bar 100%)"),
-        (not rows["process"][0].streams.failures + busy.streams.failures, "no failed stream"),
+        (slowest < HEALTH_BAR_MS, f"slowest /health: {slowest:.1f} ms (bar 100)"),
+        (busy.delivered == 1, f"delivered: {busy.delivered:.1%} (bar 100%)"),
+        (not failures, "no failed stream"),
     ]
     for good, text in checks:
         print(f"  {'ok  ' if good else 'MISS'} {text}")
@@ -207,7 +207,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="shorter")
     seconds = 3.0 if parser.parse_args().quick else 10.0
-    rows = {each: asyncio.run(measure(each, seconds)) for each in ("process", "thread")}
+    rows = asyncio.run(measure(seconds))
     show(rows)
     load_average = " ".join(f"{each:.2f}" for each in os.getloadavg())
     print(f"  load average {load_average}; trust a run where 'own p99' is a few milliseconds")

@@ -1,7 +1,7 @@
-"""What a call of a tool costs, in a thread and in a process, and what it does to the server.
+"""What a call of a tool costs, and what it does to the server.
 
 ``python benchmarks/tools.py [--quick]``. Exits 1 when a bar is missed. The bars are for this
-machine; what one mode costs more than the other is a ratio within one run.
+machine; a registered function runs beside it, in a thread of this process.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolLoader
-from mochi_server.tools.functions.threads import ThreadLoader
+from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolContext, ToolLoader
+from mochi_server.tools.folder.package import load_package
+from mochi_server.tools.function_tool import FunctionTool
+from mochi_server.tools.functions.registered import RegisteredFunctions
 from mochi_server.tools.process.loader import ProcessLoader
 
-THREAD_BAR_MS = 2.0
+REGISTERED_BAR_MS = 2.0
 PROCESS_BAR_MS = 10.0
 START_BAR_CPU_MS = 250.0
 FIFTY_BAR_SECONDS = 1.0
@@ -151,25 +153,42 @@ async def fifty(root: Path, report: Report) -> None:
 
 async def calls(spec: FolderSpec, report: Report, count: int) -> None:
     found: dict[str, float] = {}
-    loaders: dict[str, ToolLoader] = {"thread": ThreadLoader(), "process": ProcessLoader()}
-    folders = {name: await one_folder(loader, spec) for name, loader in loaders.items()}
-    bars = {"thread": THREAD_BAR_MS, "process": PROCESS_BAR_MS}
+    loader = ProcessLoader()
+    package = load_package(spec, generation="bench")
+    folders: dict[str, LoadedFolder] = {
+        "registered": RegisteredFunctions(package.functions),
+        "process": await one_folder(loader, spec),
+    }
+    bars = {"registered": REGISTERED_BAR_MS, "process": PROCESS_BAR_MS}
     for name, folder in folders.items():
         await median_ms(lambda f=folder: f.call("empty", {}), 20)
         found[name] = await median_ms(lambda f=folder: f.call("empty", {}), count)
         report.line(f"empty call, {name}", found[name], "ms", bars[name])
         taken = await median_ms(lambda f=folder: f.call("empty_async", {}), count)
         report.line(f"  the same, async, {name}", taken, "ms")
-        taken = await median_ms(lambda f=folder: f.validate("empty", {}), count)
-        report.line(f"  looking at the arguments, {name}", taken, "ms")
-    report.line("  process by thread", found["process"] / found["thread"], "times")
+        report.line(f"  one call of a model, {name}", await whole_call_ms(folder, count), "ms")
+    report.line("  process by registered", found["process"] / found["registered"], "times")
     for name, folder in folders.items():
         report.line(
             f"{PARALLEL} calls of 50 ms at once, {name}", await parallel_seconds(folder), "s"
         )
         report.line("  once more", await parallel_seconds(folder), "s")
-    for loader in loaders.values():
-        await loader.aclose()
+        await folder.aclose()
+    await loader.aclose()
+
+
+async def whole_call_ms(folder: LoadedFolder, count: int) -> float:
+    """The arguments checked and the function called, as a turn does."""
+    details = {each.name: each for each in folder.description.tools}["burn"]
+    tool = FunctionTool(details, folder, source="directory", default_timeout=10)
+    context = ToolContext(session_id="bench", tool_call_id="call")
+
+    async def call() -> None:
+        arguments = await tool.validate({"seconds": 0})
+        async for _ in tool.run(arguments, context):
+            pass
+
+    return await median_ms(call, count)
 
 
 async def delay(spec: FolderSpec, report: Report, seconds: float) -> None:
@@ -177,13 +196,12 @@ async def delay(spec: FolderSpec, report: Report, seconds: float) -> None:
     report.line(
         "delay of the loop, 99th percentile, nothing running", percentile(quiet, 0.99), "ms"
     )
-    for name, loader in (("thread", ThreadLoader()), ("process", ProcessLoader())):
-        folder = await one_folder(loader, spec)
-        late = await delays_ms(folder.call("burn", {"seconds": seconds}), seconds)
-        bar = DELAY_BAR_MS if name == "process" else None
-        report.line(f"  one tool computes, {name}", percentile(late, 0.99), "ms", bar)
-        report.line("    median", percentile(late, 0.5), "ms")
-        await loader.aclose()
+    loader = ProcessLoader()
+    folder = await one_folder(loader, spec)
+    late = await delays_ms(folder.call("burn", {"seconds": seconds}), seconds)
+    report.line("  one tool computes", percentile(late, 0.99), "ms", DELAY_BAR_MS)
+    report.line("    median", percentile(late, 0.5), "ms")
+    await loader.aclose()
 
 
 async def measure(*, quick: bool) -> bool:

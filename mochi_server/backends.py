@@ -154,11 +154,7 @@ def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
 
 def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
     """Build what loads folders of tools; it starts no process before the first one."""
-    if settings.tool_isolation == "thread":
-        from .tools.functions.threads import ThreadLoader  # noqa: PLC0415 - only one of them is needed
-
-        return ThreadLoader()
-    from .tools.process.loader import ProcessLoader  # noqa: PLC0415
+    from .tools.process.loader import ProcessLoader  # noqa: PLC0415 - a quicker start without
 
     return ProcessLoader(
         workers=settings.tool_workers,

@@ -7,12 +7,12 @@ import asyncio
 from mochi_server.backends import build_tool_loader
 from mochi_server.config import MochiServerSettings
 from mochi_server.tools.base import FolderDescription, FolderSpec
-from mochi_server.tools.folder.snapshot import look_at
+from mochi_server.tools.folder.snapshot import check_folder
 
 
 def describe_tools(mochi: MochiServerSettings) -> FolderDescription:
-    """What the folder has, loaded with the isolation of the settings; not within an event loop."""
-    if look_at(mochi.tools_path).empty:
+    """What the folder has, loaded as a server does; not within an event loop."""
+    if check_folder(mochi.tools_path).is_empty:
         return FolderDescription(folder=str(mochi.tools_path))
     return asyncio.run(_describe(mochi))
 

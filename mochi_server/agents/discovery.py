@@ -12,7 +12,7 @@ from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, ToolLoader
 from ..tools.folder.keeper import FolderKeeper
-from ..tools.folder.snapshot import Look
+from ..tools.folder.snapshot import FolderSnapshot
 from .definition import AgentDefinition, define_agent
 from .file_tools import find_scripts
 from .folder import RESERVED_NAMES, AgentFolder, AgentsSnapshot, FileVersion, take_snapshot
@@ -41,10 +41,10 @@ class _LoadedAgents:
     definitions: Mapping[str, AgentDefinition] = field(default_factory=dict)
 
     @property
-    def passing(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether tools could not be loaded for a reason that may pass."""
         return any(
-            agent.loaded is not None and agent.loaded.description.passing
+            agent.loaded is not None and agent.loaded.description.is_transient
             for agent in self.agents.values()
         )
 
@@ -143,7 +143,7 @@ class AgentDiscoveryService:
         return take_snapshot(self.path, agent_chats=self._chats, stamp=self._stamp)
 
     def _is_current(self, snapshot: AgentsSnapshot) -> bool:
-        return self._loaded.snapshot == snapshot and not self._loaded.passing
+        return self._loaded.snapshot == snapshot and not self._loaded.is_transient
 
     async def _load(self, snapshot: AgentsSnapshot, anew: bool) -> bool:  # noqa: FBT001 - a callback
         before = self._loaded
@@ -229,10 +229,10 @@ def _unchanged_code(folder: AgentFolder, known: _Agent | None) -> LoadedFolder |
     if known is None or _code_key(known.folder) != _code_key(folder):
         return None
     loaded = known.loaded
-    return None if loaded is not None and loaded.description.passing else loaded
+    return None if loaded is not None and loaded.description.is_transient else loaded
 
 
-def _code_key(folder: AgentFolder) -> tuple[Path, bool, Look | None]:
+def _code_key(folder: AgentFolder) -> tuple[Path, bool, FolderSnapshot | None]:
     return folder.path, folder.has_tools, folder.code
 
 

@@ -13,7 +13,8 @@ from ..core.aio import in_thread
 from ..core.files import NOT_PLAIN, read_plain
 from ..errors import JSONObject
 from ..tools.base import Tool, ToolBegun, ToolContext, ToolFailed, ToolOutput
-from ..tools.schema import FunctionSchema, ToolSchemaService
+from ..tools.functions.python_tool import PythonTool
+from ..tools.schema import ToolSchemaService
 
 LIST = "list_skill_files"
 READ = "read_skill_file"
@@ -87,7 +88,7 @@ def make_file_tools(folder: Path, *, source: str) -> list[Tool]:
 
 
 @cache
-def _schemas() -> dict[str, FunctionSchema]:
+def _schemas() -> dict[str, PythonTool]:
     service, files = ToolSchemaService(), _SkillFolder(Path())
     return {
         LIST: service.describe(files.list, LIST),

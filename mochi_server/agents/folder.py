@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ..tools.base import TAKEN_IN_TURNS, FolderSpec
-from ..tools.folder.snapshot import Look, look_at
+from ..tools.base import RESERVED_IN_CHATS, FolderSpec
+from ..tools.folder.snapshot import FolderSnapshot, check_folder
 from .file_tools import is_hidden
 from .skill_file import SKILL_FILES
 
@@ -46,7 +46,7 @@ class AgentFolder:
     """Whether there is a ``tools`` folder with Python files, which then is the only code."""
     has_files: bool
     """Whether there are other files for the agent to read."""
-    code: Look | None
+    code: FolderSnapshot | None
     """Snapshot of the Python files that are imported; null if there are none."""
 
     @property
@@ -61,8 +61,8 @@ class AgentFolder:
     @property
     def spec(self) -> FolderSpec:
         if self.has_tools:
-            return FolderSpec(path=self.path / TOOLS, taken=TAKEN_IN_TURNS)
-        return FolderSpec(path=self.path, subfolders=False, taken=TAKEN_IN_TURNS)
+            return FolderSpec(path=self.path / TOOLS, reserved=RESERVED_IN_CHATS)
+        return FolderSpec(path=self.path, subfolders=False, reserved=RESERVED_IN_CHATS)
 
     def missing_file(self) -> str | None:
         """Return why its Python files cannot be its tools; None if no file is missing."""
@@ -123,9 +123,9 @@ def _agent_folder(path: Path) -> AgentFolder:
     entries = _entries(path)
     modules = tuple(sorted(name for name in entries if name.endswith(".py")))
     skill_file = next((path / name for name in SKILL_FILES if name in entries), None)
-    tools = look_at(path / TOOLS) if TOOLS in entries else None
-    has_tools = tools is not None and not tools.empty
-    code = tools if has_tools else (look_at(path) if modules else None)
+    tools = check_folder(path / TOOLS) if TOOLS in entries else None
+    has_tools = tools is not None and not tools.is_empty
+    code = tools if has_tools else (check_folder(path) if modules else None)
     return AgentFolder(
         path=path,
         skill_file=skill_file,

@@ -199,9 +199,6 @@ class MochiServerSettings(BaseSettings):
     tool_confirmation_timeout_seconds: float = Field(
         default=300, gt=0, description="Longest wait for a person's decision."
     )
-    tool_isolation: Literal["process", "thread"] = Field(
-        default="process", description="Where tools run: processes of their own, or threads."
-    )
     tool_workers: int = Field(
         default=8, ge=1, le=256, description="Most processes for the calls of one tool folder."
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import JSONObject
 from ..protocol.events import Event
@@ -21,8 +20,10 @@ class InvalidArguments(ValueError):
 class ToolFailed(Exception):
     """A call ended without a result; the text tells the model why."""
 
-
-Severity = Literal["warning", "hint"]
+    def __init__(self, reason: str, *, traceback: str = "") -> None:
+        super().__init__(reason)
+        self.traceback = traceback
+        """For the log, where the tool's own code raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +33,15 @@ class Problem:
     file: str
     """Absolute path."""
     line: int | None
-    """From 1; null when the whole file is meant."""
+    """From 1; None when the whole file is meant."""
     reason: str
     tool: str | None = None
-    """The name of the tool that is missing for this reason."""
-    severity: Severity = "warning"
+    """The tool that is missing for this reason."""
+    severity: Literal["warning", "hint"] = "warning"
     """``hint``: nothing is wrong, but functions are left out."""
 
     @property
     def is_hint(self) -> bool:
-        """Whether nothing is wrong."""
         return self.severity == "hint"
 
     def __str__(self) -> str:
@@ -49,14 +49,8 @@ class Problem:
         return f"{self.file}:{self.line or 1}: {self.reason}"
 
     def as_json(self) -> JSONObject:
-        """``{"file", "line", "reason", "tool", "severity"}``."""
-        return {
-            "file": self.file,
-            "line": self.line,
-            "reason": self.reason,
-            "tool": self.tool,
-            "severity": self.severity,
-        }
+        """Return ``{"file", "line", "reason", "tool", "severity"}``."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,74 +67,58 @@ class ToolDescription:
     """Absolute path of the source."""
     line: int
     source: str
-    """The text of the function."""
+    """Text of the function."""
     is_async: bool = False
     destructive: bool | None = None
-    """Null: the package does not say."""
+    """None: the package does not say."""
     sequential: bool = False
     timeout: float | None = None
-    """Seconds; null: the server's default."""
+    """Seconds; None: the server's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderDescription:
-    """What one folder of tools has."""
+    """The tools of one folder, its groups and its problems."""
 
     folder: str
     tools: tuple[ToolDescription, ...] = ()
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of tools by group, in the order of the package."""
     problems: tuple[Problem, ...] = ()
-    passing: bool = False
-    """Whether nothing in the folder is to blame, so that loading it again may well succeed."""
+    is_transient: bool = False
+    """Whether the problem is not in the folder, so that loading it again may succeed."""
 
 
 class LoadedFolder(ABC):
-    """One loaded state of one folder; a reload makes a new one and leaves this as it is."""
+    """One loaded state of a folder of functions; a reload makes another one beside it."""
 
     description: FolderDescription
 
-    @abstractmethod
-    async def validate(self, name: str, arguments: JSONObject) -> JSONObject:
-        """The arguments as the function will get them, coerced, in JSON form.
-
-        Raises:
-            InvalidArguments: they do not fit.
-            ToolFailed: nobody is there to look at them.
-        """
-
-    def must_wait(self, session_id: str) -> bool:  # noqa: ARG002 - where room is short
-        """Whether the next call of a session has to wait for its place."""
+    def must_wait(self, session_id: str) -> bool:  # noqa: ARG002 - where there is room for all
+        """Tell whether the session's next call has to wait for a slot."""
         return False
 
-    def place(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:  # noqa: ARG002
-        """Room for one call of a function; waits while there is none, before the call's time."""
+    def slot(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:  # noqa: ARG002
+        """Hold room for one call of a function; entering waits until there is some."""
         return nullcontext()
 
     @abstractmethod
     async def call(self, name: str, arguments: JSONObject) -> str:
-        """Call the function; cancelling gives the call up and hurts no other.
+        """Call a function and return its result as text; cancelling ends this call only.
 
         Raises:
             InvalidArguments: the arguments do not fit.
-            ToolFailed: it raised, exited, died, or used too much memory.
+            ToolFailed: the function raised, exited, crashed or used too much memory.
         """
-
-    def given_up(self, name: str) -> Collection[asyncio.Future[Any]]:  # noqa: ARG002
-        """Calls of the function that nobody waits for any more and that go on all the same.
-
-        Those of earlier loads of the folder too. Each is done when it has ended.
-        """
-        return ()
 
     @abstractmethod
     async def aclose(self) -> None:
         """Give back threads or processes; running calls fail. May be called again."""
 
 
-TAKEN_IN_TURNS = frozenset({"agent"})
+RESERVED_IN_CHATS = frozenset({"agent"})
 """The tool that calls agents is offered beside others."""
-TAKEN = TAKEN_IN_TURNS | {"reload", "stats"}
+RESERVED_NAMES = RESERVED_IN_CHATS | {"reload", "stats"}
 """``/tools/reload`` and ``/tools/stats`` are no tools."""
 
 
@@ -151,16 +129,16 @@ class FolderSpec:
     path: Path
     subfolders: bool = True
     """Whether each sub-folder with an ``__init__.py`` is a package of tools as well."""
-    taken: frozenset[str] = TAKEN
-    """Names that no tool of it may have."""
+    reserved: frozenset[str] = RESERVED_NAMES
+    """Names that none of its tools may have."""
 
 
 class ToolLoader(ABC):
-    """Loads folders: in threads of this process, or in processes of their own."""
+    """Loads folders of tools."""
 
     @abstractmethod
     async def load(self, folders: Sequence[FolderSpec]) -> list[LoadedFolder]:
-        """Load each; never fails because of what is in them: that is among the problems."""
+        """Load each; what is wrong in a folder is among its problems and raises nothing."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -177,14 +155,14 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a call returned, in words for the model."""
+    """What a call returned, as text for the model."""
 
     content: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolBegun:
-    """The call has waited for its place and runs from now on: its time counts from here."""
+    """The call has its slot and runs from now on: its time counts from here."""
 
 
 class Tool(ABC):
@@ -195,16 +173,18 @@ class Tool(ABC):
     parameters: JSONObject
     """JSON Schema of the arguments."""
     source: str
-    """Which :class:`ToolSource` it came from: ``directory``, ``agents``, ``mcp:{server}``."""
+    """Name of its :class:`ToolSource`: ``directory``, ``agents``, ``mcp:{server}``."""
     destructive: bool | None
-    """Null: nobody says so, which counts as destructive."""
+    """None: not known, which counts as destructive."""
     sequential: bool
     """Whether it runs alone: beside no other call of the reply, and not twice at a time."""
     timeout: float | None
-    """Seconds; null for no limit."""
+    """Seconds; None: no limit."""
+    details: ToolDescription | None = None
+    """Where its function is written, and how; None for what is no Python function."""
 
     def schema(self) -> JSONObject:
-        """What the model is told: ``{"type": "function", "function": {…}}``."""
+        """Return what the model reads: ``{"type": "function", "function": {…}}``."""
         return {
             "type": "function",
             "function": {
@@ -216,26 +196,21 @@ class Tool(ABC):
 
     @abstractmethod
     async def validate(self, arguments: JSONObject) -> JSONObject:
-        """The arguments, coerced.
+        """Return the arguments in the form that ``run`` takes; the tool does nothing yet.
 
         Raises:
             InvalidArguments: they do not fit.
-            ToolFailed: nobody is there to look at them.
         """
 
     @abstractmethod
     def run(
         self, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
-        """Events while it works, if it has any, and exactly one output, last.
+        """Yield events while it works, if it has any, and exactly one output, last.
 
         Raises (while it is iterated):
             InvalidArguments, ToolFailed.
         """
-
-    def given_up(self) -> Collection[asyncio.Future[Any]]:
-        """Calls that nobody waits for any more and that go on all the same; done at their end."""
-        return ()
 
 
 class ToolSource(ABC):
@@ -245,14 +220,14 @@ class ToolSource(ABC):
 
     @abstractmethod
     async def tools(self) -> Sequence[Tool]:
-        """All of them, as they are now; looks for changes by itself."""
+        """Return all tools as they are now; notices changes by itself."""
 
     def groups(self) -> Mapping[str, Sequence[str]]:
-        """Names of tools by group, as ``tools()`` found them last."""
+        """Return names of tools by group, as the last ``tools()`` had them."""
         return {}
 
     def problems(self) -> Sequence[Problem]:
-        """What could not be used, as ``tools()`` found it last."""
+        """Return what could not be used at the last ``tools()``."""
         return ()
 
     @abstractmethod

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from ..errors import ToolNotFound
 from ..sessions.types import ToolSettings
 from .base import Problem, Tool, ToolSource
-from .folder.source import FunctionTool
 
 MOST_WARNINGS = 20
 """Names of one session's settings that are looked for among similar ones."""
@@ -146,7 +145,7 @@ def _add(tools: dict[str, Tool], found: Iterable[Tool]) -> list[Problem]:
 
 
 def _clash(tool: Tool, first: Tool) -> Problem:
-    details = tool.details if isinstance(tool, FunctionTool) else None
+    details = tool.details
     return Problem(
         file=details.file if details else tool.source,
         line=details.line if details else None,

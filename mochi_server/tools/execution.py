@@ -7,14 +7,13 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 
-from ..errors import JSONObject, ToolExecutionFailed
+from ..errors import InvalidRequest, JSONObject, ToolExecutionFailed
 from ..protocol.events import Event
 from ..protocol.messages import now
 from .base import InvalidArguments, Tool, ToolBegun, ToolContext, ToolFailed, ToolOutput
@@ -30,7 +29,7 @@ EMPTY = "(The tool returned no text.)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExecutionResult:
-    """What came of a call."""
+    """The result of a call, or why it has none."""
 
     tool_name: str
     success: bool
@@ -46,7 +45,7 @@ class ToolExecutionResult:
     def failure(
         cls, tool_name: str, reason: str, *, code: str | None = None, execution_time: float = 0.0
     ) -> ToolExecutionResult:
-        """A call that has no result."""
+        """Make the result of a call that failed."""
         return cls(
             tool_name=tool_name,
             success=False,
@@ -56,14 +55,14 @@ class ToolExecutionResult:
         )
 
     def for_model(self) -> str:
-        """What the model reads: never an empty text, and failures begin with ``Error:``."""
+        """Return what the model reads: no empty text, and failures begin with ``Error:``."""
         if not self.success:
             return f"Error: {self.error_message}"
         return self.result if self.result and self.result.strip() else EMPTY
 
 
 @dataclass(slots=True)
-class _Count:
+class _ToolStatistics:
     count: int = 0
     failures: int = 0
     seconds: float = 0.0
@@ -104,13 +103,13 @@ class ToolExecutionService:
         self._latest: dict[str, asyncio.Event] = {}
         """By session, whether its latest call has ended; for as long as it has not."""
         self._history: deque[JSONObject] = deque(maxlen=HISTORY)
-        self._counts: dict[str, _Count] = {}
+        self._counts: dict[str, _ToolStatistics] = {}
         self._alone: dict[tuple[str, str], asyncio.Lock] = {}
 
     def execute(
         self, tool: Tool, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
-        """The tool's events, and exactly one result, last.
+        """Yield the tool's events, and exactly one result, last.
 
         Its time begins when it runs: calls may have to wait for a process, and sequential ones
         for their turn. Closing or cancelling gives the call up.
@@ -121,7 +120,7 @@ class ToolExecutionService:
     async def _in_order(
         self, steps: AsyncGenerator[Event | ToolExecutionResult, None], session_id: str
     ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
-        """The steps, whose result waits for those of the session's earlier calls."""
+        """Hold the result back until those of the session's earlier calls are there."""
         earlier, ended = self._latest.get(session_id), asyncio.Event()
         self._latest[session_id] = ended
         try:
@@ -140,7 +139,7 @@ class ToolExecutionService:
     ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
         started, began = now(), time.perf_counter()
         output: str | None = None
-        reason: str | None = None
+        reason, code = "", ToolExecutionFailed.code
         try:
             async with self._turn(tool), aclosing(tool.run(arguments, context)) as steps:
                 started, began, deadline = now(), time.perf_counter(), None
@@ -153,9 +152,11 @@ class ToolExecutionService:
                         output = step.content
                     else:
                         yield step
-        except (InvalidArguments, ToolFailed) as error:
+        except InvalidArguments as error:  # only the function itself could tell
+            reason, code = f"invalid arguments: {error}", InvalidRequest.code
+        except ToolFailed as error:
             reason = str(error) or "it failed without saying why."
-        except _TooLate:
+        except _DeadlinePassed:
             reason = f"it took longer than {_limit(tool)} and was given up."
             logger.warning("The tool %s failed: %s", tool.name, reason)
         except StopAsyncIteration:
@@ -163,12 +164,24 @@ class ToolExecutionService:
         except Exception as error:
             logger.exception("Tool %s failed in an unforeseen way", tool.name)
             reason = f"{type(error).__name__}: {error}"
-        result = self._result(tool.name, output, reason or "", time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        if output is None:
+            reason = cut(reason, self.result_characters)
+            result = ToolExecutionResult.failure(
+                tool.name, reason, code=code, execution_time=seconds
+            )
+        else:
+            result = ToolExecutionResult(
+                tool_name=tool.name,
+                success=True,
+                result=cut(output, self.result_characters),
+                execution_time=seconds,
+            )
         self._remember(result, context.session_id, started)
         yield result
 
     def history(self) -> list[JSONObject]:
-        """The last executions, latest first, without what they returned.
+        """Return the last executions, latest first, without what they returned.
 
         ``{"tool_name", "session_id", "started_at", "execution_time", "success", "error_message"}``
         each; times in seconds.
@@ -176,54 +189,20 @@ class ToolExecutionService:
         return list(reversed(self._history))
 
     def statistics(self) -> JSONObject:
-        """By tool: ``{"count", "failures", "mean_seconds", "p95_seconds"}``.
+        """Return by tool ``{"count", "failures", "mean_seconds", "p95_seconds"}``.
 
         The percentile is of the last thousand executions.
         """
         return {name: self._counts[name].as_json() for name in sorted(self._counts)}
 
-    @asynccontextmanager
-    async def _turn(self, tool: Tool) -> AsyncIterator[None]:
-        """The turn of a sequential tool: no other call of it runs, nor one that was given up.
-
-        Raises (when it is entered):
-            ToolFailed: one that was given up has not ended within the tool's time.
-        """
+    def _turn(self, tool: Tool) -> AbstractAsyncContextManager[object]:
+        """Wait until no other call of a sequential tool runs."""
         if not tool.sequential:
-            yield
-            return
-        lock = self._alone.setdefault((tool.source, tool.name), asyncio.Lock())
-        deadline = None
-        while True:
-            async with lock:
-                given_up = tool.given_up()
-                if not given_up:
-                    yield
-                    return
-            if deadline is None and tool.timeout is not None:
-                deadline = time.perf_counter() + tool.timeout
-            if not await _one_ends(given_up, deadline):
-                raise ToolFailed(
-                    "an earlier call of it was given up and still runs; it must run alone, and had "
-                    f"no turn within {_limit(tool)}."
-                )
-
-    def _result(
-        self, name: str, output: str | None, reason: str, seconds: float
-    ) -> ToolExecutionResult:
-        if output is None:
-            return ToolExecutionResult.failure(
-                name, cut(reason, self.result_characters), execution_time=seconds
-            )
-        return ToolExecutionResult(
-            tool_name=name,
-            success=True,
-            result=cut(output, self.result_characters),
-            execution_time=seconds,
-        )
+            return nullcontext()
+        return self._alone.setdefault((tool.source, tool.name), asyncio.Lock())
 
     def _remember(self, result: ToolExecutionResult, session_id: str, started: str) -> None:
-        self._counts.setdefault(result.tool_name, _Count()).add(result)
+        self._counts.setdefault(result.tool_name, _ToolStatistics()).add(result)
         self._history.append(
             {
                 "tool_name": result.tool_name,
@@ -237,7 +216,7 @@ class ToolExecutionService:
 
 
 def cut(text: str, most: int) -> str:
-    """Its first characters, and how many more there were."""
+    """Return the first characters of a text, and how many more there were."""
     if len(text) <= most:
         return text
     return f"{text[:most]}\n… (cut here; {len(text) - most:,} more characters)"
@@ -247,27 +226,20 @@ def _limit(tool: Tool) -> str:
     return "1 second" if tool.timeout == 1 else f"{tool.timeout:g} seconds"
 
 
-async def _one_ends(calls: Collection[asyncio.Future[Any]], deadline: float | None) -> bool:
-    """Wait until one of them does, or it is too late."""
-    seconds = None if deadline is None else max(deadline - time.perf_counter(), 0)
-    done, _ = await asyncio.wait(calls, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    return bool(done)
-
-
-class _TooLate(Exception):
+class _DeadlinePassed(Exception):
     """The time of a call is over; a TimeoutError might be one of the tool's own."""
 
 
 async def _next(
     steps: AsyncGenerator[Event | ToolBegun | ToolOutput, None], deadline: float | None
 ) -> Event | ToolBegun | ToolOutput:
-    """The next step.
+    """Return the next step.
 
     Raises:
-        _TooLate: it does not come in time.
+        _DeadlinePassed: it does not come in time.
     """
     if deadline is None:
         return await steps.__anext__()
     with anyio.move_on_after(max(deadline - time.perf_counter(), 0)):
         return await steps.__anext__()
-    raise _TooLate
+    raise _DeadlinePassed

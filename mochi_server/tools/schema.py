@@ -1,30 +1,38 @@
-"""What models and people are told about a function."""
+"""Make the schemas that tell models and people what a function takes."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
+import docstring_parser
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
 
 from ..errors import JSONObject
-from .functions.arguments import Arguments
-from .functions.docstring import Docstring, read_docstring
-from .functions.hints import bare, is_union, shown
-from .functions.results import carried, clean, reason_of
+from .functions.model import FunctionArguments, culprit
+from .functions.python_tool import PythonTool, check_callable, is_async, runnable, source_of
+from .functions.results import clean, encodable, reason_of
 from .functions.signature import (
     Function,
     Signature,
     Unsupported,
+    bare,
     check_result,
-    culprit,
+    is_union,
     read_signature,
+    shown,
     unwrapped,
 )
+
+SECTION = re.compile(r"^[ \t]*(args|returns|yields|raises):", re.MULTILINE)
+
+NO_FILE = Path("the program")
+"""Stands for the file of a function whose source is not found."""
 
 
 class _Quiet(GenerateJsonSchema):
@@ -34,59 +42,83 @@ class _Quiet(GenerateJsonSchema):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionSchema:
-    """A function as a tool."""
+class Docstring:
+    """The parts of a docstring that matter to a model."""
 
-    name: str
-    description: str
-    parameters: JSONObject
-    """JSON Schema, as :class:`~.base.ToolDescription` has it."""
-    short_parameters: JSONObject
-    arguments: Arguments
+    text: str
+    """Summary and explanation, without the sections on parameters, results and errors."""
+    parameters: dict[str, str] = field(default_factory=dict)
+    """Descriptions by name."""
 
 
 class ToolSchemaService:
-    """Makes schemas of functions; the same function under the same name is looked at once."""
+    """Describes functions as tools; the same function under the same name once."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, int], tuple[Function, FunctionSchema]] = {}
+        self._tools: dict[tuple[str, int], PythonTool] = {}
 
-    def describe(self, function: Function, name: str) -> FunctionSchema:
-        """What the function does and takes.
+    def describe(self, function: Function, name: str, *, file: Path = NO_FILE) -> PythonTool:
+        """Describe what the function does and takes.
+
+        Args:
+            function: Anything that can be called for a result.
+            name: What models call it.
+            file: Of a function whose source is not found.
 
         Raises:
             Unsupported: it lacks a docstring or a hint, or no schema can say what it takes.
         """
         key = (name, id(function))
-        if key not in self._made:  # the function is kept, so nobody else gets its id
-            self._made[key] = (function, _describe(function, name))
-        return self._made[key][1]
+        if key not in self._tools:  # the function is kept, so no other gets its id
+            self._tools[key] = _describe(function, name, file)
+        return self._tools[key]
 
 
-def _describe(function: Function, name: str) -> FunctionSchema:
-    doc = _docstring(function)
+def _describe(function: Function, name: str, file: Path) -> PythonTool:
+    check_callable(function)
+    text = _docstring(function)
     signature = read_signature(function)
     check_result(signature.result)
-    arguments = Arguments(signature.parameters)
-    said = read_docstring(doc)
-    base: JSONObject = {}
-    if any(each.name not in said.parameters for each in signature.parameters):
-        base = _base(name, doc, signature)  # which takes as long as all the rest
-        said = _said(said, base)
-    parameters = _json_schema(arguments, signature, said, base)
-    return FunctionSchema(
-        name, clean(said.text), parameters, _short_form(signature, parameters), arguments
+    arguments = FunctionArguments(signature.parameters)
+    docstring = read_docstring(text)
+    parameters = _json_schema(arguments, signature, docstring)
+    path, line, source = source_of(function, file)
+    return PythonTool(
+        name=name,
+        description=clean(docstring.text),
+        parameters=parameters,
+        short_parameters=_short_form(signature, parameters),
+        file=path,
+        line=line or 1,
+        source=source,
+        is_async=is_async(function),
+        function=runnable(function),
+        arguments=arguments,
+        exported=function,
     )
 
 
-def _said(said: Docstring, base: JSONObject) -> Docstring:
-    """What the docstring says; sections that no style has (``args:``), ollama may know."""
-    found = {name: _mapping(own).get("description") for name, own in _properties(base).items()}
-    descriptions = {name: text for name, text in found.items() if isinstance(text, str) and text}
-    if said.parameters or not descriptions:
-        return said
-    text = str(base.get("description", "")).strip()
-    return Docstring(text or said.text, descriptions)
+def read_docstring(doc: str) -> Docstring:
+    """Take a docstring of Google, NumPy or Sphinx style apart; any other is text as a whole."""
+    try:
+        parsed = docstring_parser.parse(doc)
+        if not parsed.params:  # ollama reads ``args:`` as well
+            parsed = docstring_parser.parse(SECTION.sub(lambda word: word[0].title(), doc))
+    except (docstring_parser.ParseError, LookupError, ValueError, AttributeError):
+        return Docstring(doc.strip())
+    parts = [parsed.short_description, parsed.long_description]
+    texts = {each.arg_name: " ".join((each.description or "").split()) for each in parsed.params}
+    return Docstring(
+        "\n\n".join(part.strip() for part in parts if part) or doc.strip(),
+        {name.lstrip("*"): text for name, text in texts.items() if text},
+    )
+
+
+def convert_function_to_tool(function: Function) -> object:
+    """Describe a function as the ``ollama`` package does, for programs that call its client."""
+    from ollama._utils import convert_function_to_tool as convert  # noqa: PLC0415 - nothing here does
+
+    return convert(function)
 
 
 def _docstring(function: Function) -> str:
@@ -97,62 +129,30 @@ def _docstring(function: Function) -> str:
     return inspect.cleandoc(doc)
 
 
-def _base(name: str, doc: str, signature: Signature) -> JSONObject:
-    """The function as ollama's own converter describes it, ``{}`` where it cannot.
-
-    It gets the resolved hints without what it stumbles over: defaults, and parameters called
-    like a method of pydantic's models.
-    """
-    # A server starts a quarter faster without it.
-    from ollama._utils import convert_function_to_tool  # noqa: PLC0415
-
-    def stand_in() -> None: ...
-
-    stand_in.__name__, stand_in.__doc__ = name, doc
-    stand_in.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, annotation=each.hint)
-            for each in signature.parameters
-            if not (each.name.startswith("_") or hasattr(BaseModel, each.name))
-        ]
-    )
-    try:
-        tool = convert_function_to_tool(stand_in)
-    except BaseException:  # noqa: BLE001 - what it cannot say, ours may
-        return {}
-    made: JSONObject = tool.model_dump(exclude_none=True)["function"]
-    return made
-
-
-def _properties(base: JSONObject) -> JSONObject:
-    return _mapping(_mapping(base.get("parameters")).get("properties"))
-
-
 def _json_schema(
-    arguments: Arguments, signature: Signature, said: Docstring, base: JSONObject
+    arguments: FunctionArguments, signature: Signature, docstring: Docstring
 ) -> JSONObject:
-    """The base's properties with everything put back that it loses."""
     try:
         full = arguments.model.model_json_schema(schema_generator=_Quiet)
     except BaseException as error:  # hooks of the user's own types
         raise Unsupported(culprit(signature.parameters) or reason_of(error)) from error
-    full = carried(to_jsonable_python(_without_titles(full), fallback=str))
+    full = encodable(to_jsonable_python(_without_titles(full), fallback=str))
     properties: JSONObject = {
-        name: _property(own, _mapping(_properties(base).get(name)), said.parameters.get(name))
+        name: _described(own, docstring.parameters.get(name))
         for name, own in full.get("properties", {}).items()
     }
-    made: JSONObject = {"type": "object", "properties": properties}
-    made["required"] = full.get("required", [])
+    made: JSONObject = {
+        "type": "object",
+        "properties": properties,
+        "required": full.get("required", []),
+    }
     return {**made, "$defs": full["$defs"]} if "$defs" in full else made
 
 
-def _property(own: JSONObject, base: JSONObject, said: str | None) -> JSONObject:
-    """One parameter: the base, our schema over it, and the best description that there is."""
-    made: JSONObject = {**base, **own}
-    if "type" not in own:  # the base says "string" of all that it does not know
-        made.pop("type", None)
-    made.pop("description", None)
-    description = own.get("description") or said or base.get("description")
+def _described(schema: JSONObject, text: str | None) -> JSONObject:
+    """Return the schema of a parameter with the best description that there is, if any."""
+    made = {key: value for key, value in schema.items() if key != "description"}
+    description = schema.get("description") or text
     if isinstance(description, str) and description.strip():
         made["description"] = clean(description)
     return made
@@ -193,7 +193,7 @@ def _short_form(signature: Signature, parameters: JSONObject) -> JSONObject:
             "description": own.get("description", ""),
         }
         if choices := _choices(each.hint):
-            entry["choices"] = carried(to_jsonable_python(choices, fallback=str))
+            entry["choices"] = encodable(to_jsonable_python(choices, fallback=str))
         if "default" in own:
             entry["default"] = own["default"]
         if isinstance(required, list) and each.name not in required:

@@ -22,9 +22,8 @@ CODER = (
 )
 
 
-@pytest.fixture(params=["process", "thread"])
-def folder(request, mochi):
-    mochi.tool_isolation = request.param
+@pytest.fixture
+def folder(mochi):
     write_agent(mochi.agents_path / "coder", *CODER, tools=["read", "write"])
     write_skill(mochi.agents_path / "writer")
     write_skill(mochi.agents_path / "broken", "name: broken")
@@ -215,7 +214,6 @@ async def test_other_methods_are_refused(api, method, path):
 
 @pytest.mark.slow
 async def test_fifty_agents_are_listed_soon(api, mochi):
-    mochi.tool_isolation = "thread"
     for number in range(50):
         tools = [f"tool_{index}" for index in range(10)]
         write_tools_agent(mochi.agents_path / f"agent-{number}", tools=tools)

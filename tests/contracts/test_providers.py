@@ -114,7 +114,7 @@ async def talking(service: Service, folder: Path) -> AsyncIterator[Talk]:
     write_tools(folder / "tools", init=f'{add}\n__all__ = ["add"]\n')
     async with AsyncExitStack() as stack:
         await service.start(stack)
-        settings = load_settings(data_dir=folder, tool_isolation="thread")
+        settings = load_settings(data_dir=folder)
         runtime = Runtime(settings, providers={"it": service.provider})
         stack.push_async_callback(runtime.aclose)
         allowed = ToolSettings(tools=list(service.tools), execution_policy="never_confirm")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -16,7 +17,9 @@ from mochi_server.tools.base import (
     ToolFailed,
     ToolLoader,
 )
-from mochi_server.tools.functions.threads import ThreadLoader
+from mochi_server.tools.folder.package import load_package
+from mochi_server.tools.function_tool import FunctionTool
+from mochi_server.tools.functions.registered import RegisteredFunctions
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.tool_folders import tool_folder, until
 
@@ -128,34 +131,49 @@ TOOLS = '''
 '''
 
 
-def loader_of(kind: str) -> ToolLoader:
-    if kind == "threads":
-        return ThreadLoader(load_seconds=30)
+def folder_loader() -> ToolLoader:
     return ProcessLoader(workers=3, start_seconds=20)
 
 
-async def loaded(loader: ToolLoader, path: Path) -> LoadedFolder:
-    [folder] = await loader.load([tool_folder(path, TOOLS)])
-    assert not folder.description.problems
-    return folder
+@asynccontextmanager
+async def loaded(kind: str, path: Path) -> AsyncIterator[LoadedFolder]:
+    """The functions in processes, or registered by the program in which they are."""
+    if kind == "registered":
+        package = load_package(tool_folder(path, TOOLS), generation="contract")
+        assert not package.description.problems
+        folder = RegisteredFunctions(package.functions, folder=package.description.folder)
+        yield folder
+        with anyio.fail_after(30):
+            await folder.aclose()
+        package.forget()
+        return
+    loader = folder_loader()
+    [loaded] = await loader.load([tool_folder(path, TOOLS)])
+    assert not loaded.description.problems
+    yield loaded
+    with anyio.fail_after(30):
+        await loader.aclose()
+
+
+def tool_of(folder: LoadedFolder, name: str) -> FunctionTool:
+    [details] = [tool for tool in folder.description.tools if tool.name == name]
+    return FunctionTool(details, folder, source="directory", default_timeout=None)
 
 
 @pytest_asyncio.fixture(
-    scope="module", loop_scope="module", params=["threads", "processes"], name="folder"
+    scope="module", loop_scope="module", params=["registered", "processes"], name="folder"
 )
 async def common(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LoadedFolder]:
     """One for all tests that do not close it: a process for each would be their main cost."""
-    loader = loader_of(request.param)
-    yield await loaded(loader, tmp_path_factory.mktemp("tools") / "first")
-    with anyio.fail_after(30):
-        await loader.aclose()
+    async with loaded(request.param, tmp_path_factory.mktemp("tools") / "first") as folder:
+        yield folder
 
 
-@pytest_asyncio.fixture(loop_scope="module", params=["threads", "processes"])
-async def loader(request: pytest.FixtureRequest) -> AsyncIterator[ToolLoader]:
-    loader = loader_of(request.param)
+@pytest_asyncio.fixture(loop_scope="module")
+async def loader() -> AsyncIterator[ToolLoader]:
+    loader = folder_loader()
     yield loader
     with anyio.fail_after(30):
         await loader.aclose()
@@ -173,9 +191,9 @@ async def test_a_folder_is_described_with_all_its_tools(folder: LoadedFolder):
 
 
 async def test_arguments_are_coerced_or_refused(folder: LoadedFolder):
-    assert await folder.validate("add", {"a": "3"}) == {"a": 3}
+    assert await tool_of(folder, "add").validate({"a": "3"}) == {"a": 3}
     with pytest.raises(InvalidArguments, match="a"):
-        await folder.validate("add", {"a": "three"})
+        await tool_of(folder, "add").validate({"a": "three"})
     with pytest.raises(InvalidArguments, match="a"):
         await folder.call("add", {})
     with pytest.raises(InvalidArguments, match="text"):
@@ -293,7 +311,7 @@ async def test_arguments_are_looked_at_while_calls_run(folder: LoadedFolder, tmp
     await until((tmp_path / "waiting").exists)
 
     with anyio.fail_after(20):
-        assert await folder.validate("add", {"a": "5"}) == {"a": 5}
+        assert await tool_of(folder, "add").validate({"a": "5"}) == {"a": 5}
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -320,8 +338,6 @@ async def test_an_old_generation_keeps_its_code(loader: ToolLoader, tmp_path: Pa
 async def test_a_tool_that_is_not_there_is_a_failure(folder: LoadedFolder):
     with pytest.raises(ToolFailed, match="'nothing'"):
         await folder.call("nothing", {})
-    with pytest.raises(ToolFailed, match="'nothing'"):
-        await folder.validate("nothing", {})
 
 
 async def test_many_folders_are_loaded_in_order(loader: ToolLoader, tmp_path: Path):
@@ -351,23 +367,20 @@ async def test_a_folder_that_cannot_be_imported_hides_no_other(loader: ToolLoade
 
 
 @pytest.mark.parametrize("tool", ["wait", "wait_async"])
-async def test_closing_a_folder_fails_its_running_calls(
-    loader: ToolLoader, tmp_path: Path, tool: str
-):
-    folder = await loaded(loader, tmp_path / "first")
-    call = asyncio.get_running_loop().create_task(folder.call(tool, {"folder": str(tmp_path)}))
-    await until((tmp_path / "waiting").exists)
+@pytest.mark.parametrize("kind", ["registered", "processes"])
+async def test_closing_a_folder_fails_its_running_calls(kind: str, tmp_path: Path, tool: str):
+    async with loaded(kind, tmp_path / "first") as folder:
+        call = asyncio.get_running_loop().create_task(folder.call(tool, {"folder": str(tmp_path)}))
+        await until((tmp_path / "waiting").exists)
 
-    with anyio.fail_after(20):
+        with anyio.fail_after(20):
+            await folder.aclose()
+            with pytest.raises(ToolFailed, match="closed"):
+                await call
+
         await folder.aclose()
         with pytest.raises(ToolFailed, match="closed"):
-            await call
-
-    await folder.aclose()
-    with pytest.raises(ToolFailed, match="closed"):
-        await folder.call("add", {"a": 1})
-    with pytest.raises(ToolFailed, match="closed"):
-        await folder.validate("add", {"a": 1})
+            await folder.call("add", {"a": 1})
 
 
 async def test_a_closed_loader_loads_nothing(loader: ToolLoader, tmp_path: Path):

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -236,11 +236,6 @@ def sent(body: dict[str, Any]) -> list[tuple[Any, ...]]:
     return shape(body["messages"])
 
 
-@pytest.fixture(params=["process", "thread"])
-def isolation(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def ollama() -> AsyncIterator[FakeOllama]:
     """The usual one, in the loop of these tests."""
@@ -256,23 +251,13 @@ SHARED = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def site_of(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[Callable[[str], Awaitable[Site]]]:
-    """Servers for the tests that change no files, one for each isolation, started when needed."""
-    async with AsyncExitStack() as stack:
-        sites: dict[str, Site] = {}
-
-        async def site_of(isolation: str) -> Site:
-            if isolation not in sites:
-                folder = tmp_path_factory.mktemp(isolation)
-                write_tools(folder / "tools", init=SHARED)
-                write_tools(folder / "tools" / "journeys", init=SCHEMAS)
-                site = running_site(folder, tool_isolation=isolation)
-                sites[isolation] = await stack.enter_async_context(site)
-            return sites[isolation]
-
-        yield site_of
+async def shared_site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """One server for the tests that change no files."""
+    folder = tmp_path_factory.mktemp("site")
+    write_tools(folder / "tools", init=SHARED)
+    write_tools(folder / "tools" / "journeys", init=SCHEMAS)
+    async with running_site(folder) as site:
+        yield site
 
 
 @asynccontextmanager
@@ -284,18 +269,8 @@ async def lent(site: Site) -> AsyncIterator[Site]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def site(site_of: Callable[[str], Awaitable[Site]]) -> AsyncIterator[Site]:
-    """A server with tools in processes."""
-    async with lent(await site_of("process")) as found:
-        yield found
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def isolated(
-    site_of: Callable[[str], Awaitable[Site]], isolation: str
-) -> AsyncIterator[Site]:
-    """A server with tools in processes, and one with tools in threads."""
-    async with lent(await site_of(isolation)) as found:
+async def site(shared_site: Site) -> AsyncIterator[Site]:
+    async with lent(shared_site) as found:
         yield found
 
 
@@ -326,8 +301,8 @@ RECORDED: dict[str, tuple[str, list[Called]]] = {
 }
 
 
-async def test_calls_on_any_chunk_run_and_go_back_in_order(isolated: Site) -> None:
-    server, ollama = isolated.server, isolated.ollama
+async def test_calls_on_any_chunk_run_and_go_back_in_order(site: Site) -> None:
+    server, ollama = site.server, site.ollama
     for name, (said, calls) in RECORDED.items():
         session = await server.new_session(**settings(*ENABLED))
         ollama.play(name, speed=100)
@@ -348,13 +323,13 @@ async def test_calls_on_any_chunk_run_and_go_back_in_order(isolated: Site) -> No
             *(("tool", c[2], ids[at]) for at, c in enumerate(calls)),
         ]
         assert sent(ollama.chats[-1]) == told, name
-        assert shape(stored(isolated.folder, session)) == [*told, ("assistant", "It is fine.", [])]
+        assert shape(stored(site.folder, session)) == [*told, ("assistant", "It is fine.", [])]
 
 
 async def test_one_reply_has_every_call_of_the_turn_with_its_fields(
-    tmp_path: Path, ollama: FakeOllama, isolation: str
+    tmp_path: Path, ollama: FakeOllama
 ) -> None:
-    async with weather(tmp_path, ollama, tool_isolation=isolation) as server:
+    async with weather(tmp_path, ollama) as server:
         session = await server.new_session(**settings(*ENABLED))
         ollama.play("tool_two")
         ollama.reply(["Again."], tool_calls=[call("fail", {"why": "no"}, "call_a1b2c3d4")])
@@ -462,9 +437,9 @@ async def test_after_the_last_round_the_model_must_answer_without_tools(
 
 
 async def test_the_model_gets_the_whole_schema_and_the_function_what_it_was_written_for(
-    isolated: Site,
+    site: Site,
 ) -> None:
-    server, ollama = isolated.server, isolated.ollama
+    server, ollama = site.server, site.ollama
     session = await server.new_session(**settings("book"))
     arguments = {"to": "Rome", "seats": [{"row": "3"}, {"row": 4}], "travel": "first"}
     ollama.reply(tool_calls=[call("book", arguments, "c0")])
@@ -584,10 +559,10 @@ async def test_the_examples_of_a_new_data_folder_work_at_once(
 
 
 async def test_changed_broken_and_removed_files_are_noticed_at_the_next_use(
-    tmp_path: Path, ollama: FakeOllama, isolation: str
+    tmp_path: Path, ollama: FakeOllama
 ) -> None:
     folder = tmp_path / "tools"
-    async with running_server(data_dir=tmp_path, ollama=ollama, tool_isolation=isolation) as server:
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
         status, body = await server.get("/tools")
         assert (status, body) == (200, {"tools": {}, "groups": {}, "problems": []})
         session = await server.new_session(**settings("say", "more"))
@@ -625,10 +600,10 @@ async def test_changed_broken_and_removed_files_are_noticed_at_the_next_use(
 
 
 async def test_a_running_turn_keeps_the_functions_it_began_with(
-    tmp_path: Path, ollama: FakeOllama, isolation: str
+    tmp_path: Path, ollama: FakeOllama
 ) -> None:
     write_tools(tmp_path / "tools", init=function("say", 'return "old"') + "__all__ = ['say']\n")
-    async with running_server(data_dir=tmp_path, ollama=ollama, tool_isolation=isolation) as server:
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
         session = await server.new_session(**settings("say", policy="always_confirm"))
         for number in range(2):
             ollama.reply(tool_calls=[call("say", {}, f"c{number}")])

@@ -62,7 +62,7 @@ def test_every_parameter_of_every_example_is_described(package):
 def test_any_text_in_any_tool_is_a_text_or_one_line_that_says_why(package, data):
     names = sorted(tool.name for tool in package.description.tools if tool.name not in CHANGING)
     tool = package.functions[data.draw(st.sampled_from(names))]
-    properties = tool.description.parameters["properties"]
+    properties = tool.parameters["properties"]
     values = st.one_of(st.text(), st.integers(), st.floats(), st.lists(st.text()), st.booleans())
     given_ = {name: data.draw(values) for name in properties}
     try:

@@ -11,7 +11,7 @@ import pytest_asyncio
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService
 from mochi_server.server.initialise import initialise
 from mochi_server.tools.base import ToolContext, ToolOutput
-from mochi_server.tools.functions.threads import ThreadLoader
+from mochi_server.tools.process.loader import ProcessLoader
 
 Call = Callable[..., Awaitable[str]]
 
@@ -26,7 +26,7 @@ def data(tmp_path: Path) -> Path:
 @pytest_asyncio.fixture
 async def agents(data: Path) -> AsyncIterator[dict[str, AgentDefinition]]:
     """The examples, as a server finds them."""
-    loader = ThreadLoader()
+    loader = ProcessLoader()
     discovery = AgentDiscoveryService(data / "agents", loader=loader, default_timeout=60)
     yield dict(await discovery.agents())
     await discovery.aclose()

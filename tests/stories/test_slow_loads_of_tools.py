@@ -14,7 +14,6 @@ from mochi_server.agents import AgentDiscoveryService
 from mochi_server.core import single_flight
 from mochi_server.tools.base import ToolLoader
 from mochi_server.tools.folder.source import DirectorySource
-from mochi_server.tools.functions.threads import ThreadLoader
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent
 from tests.support.tool_folders import until
@@ -36,10 +35,9 @@ def exporting(name: str) -> str:
     return f"{function(name)}\n__all__ = [{name!r}]\n"
 
 
-@pytest.fixture(params=[ThreadLoader, ProcessLoader])
-def loader(request: pytest.FixtureRequest) -> ToolLoader:
-    made: ToolLoader = request.param()
-    return made
+@pytest.fixture
+def loader() -> ToolLoader:
+    return ProcessLoader()
 
 
 @asynccontextmanager
@@ -92,7 +90,7 @@ async def test_who_has_waited_for_one_load_waits_no_longer_for_the_next(
     two.mkdir()
     monkeypatch.setattr(single_flight, "PATIENCE_SECONDS", 1)
     folder = write_tools(tmp_path / "tools", init=exporting("old"))
-    async with source_of(folder, ThreadLoader()) as source:
+    async with source_of(folder, ProcessLoader()) as source:
         assert await names(source) == ["old"]
         write_tools(folder, init=slow(one) + exporting("new"))
         first = asyncio.ensure_future(names(source))

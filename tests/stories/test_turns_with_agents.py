@@ -54,7 +54,7 @@ async def ollama() -> AsyncIterator[FakeOllama]:
 @pytest.fixture
 async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
     write_agent(tmp_path, "coder")
-    async with bench(tmp_path, ollama, tool_isolation="thread") as found:
+    async with bench(tmp_path, ollama) as found:
         yield found
 
 
@@ -264,7 +264,7 @@ async def test_agents_call_agents_only_with_permission_and_not_for_ever(
 ) -> None:
     """The permitted one is offered, three deep at most."""
     write_agent(tmp_path, "boss", "agents: [boss]")
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         for depth in range(3):
             ollama.reply(tool_calls=[call("agent", agent="boss", instruction=f"Level {depth}.")])
             ollama.reply(["Plan."])
@@ -302,7 +302,7 @@ async def test_models_that_count_their_calls_mix_up_no_agents_that_work_side_by_
             ollama.reply([text], match=f"Coder {task}")
         ollama.reply(["Done."], match=f"Boss {task}")
     ollama.reply(["Both are done."])
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         session = await session_with(engine, "boss")
         with anyio.fail_after(30):
             answer = await engine.chat.complete(session, message="Go.")

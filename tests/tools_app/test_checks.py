@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from django.core.checks import run_checks
 
 from tests.support.tools import function, noting, write_tools
@@ -14,9 +13,7 @@ def warnings():
     return [message for message in run_checks() if message.id == "tools.W001"]
 
 
-@pytest.mark.parametrize("isolation", ["process", "thread"])
-def test_each_problem_of_the_folder_is_a_warning_with_its_place(mochi, isolation):
-    mochi.tool_isolation = isolation
+def test_each_problem_of_the_folder_is_a_warning_with_its_place(mochi):
     folder = write_tools(mochi.tools_path, init=GOOD)
     assert warnings() == []
     write_tools(folder / "text", init="x = 1\ndef broken(:\n")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from itertools import count
-from typing import Any
 
 from ...core.aio import BackgroundTasks
 from ...errors import JSONObject
@@ -30,11 +28,11 @@ class FolderKeeper:
         self._tasks = BackgroundTasks()
 
     def __len__(self) -> int:
-        """How many are open."""
+        """Return how many are open."""
         return len(self._open)
 
     def keep(self, folder: LoadedFolder) -> LoadedFolder:
-        """The folder, to be held by whoever uses it; the one that was given must not be held."""
+        """Return the folder for its users to hold; the argument itself must not be held."""
         number = next(self._numbers)
         self._open[number] = folder
         held = _HeldFolder(folder)
@@ -64,20 +62,14 @@ class _HeldFolder(LoadedFolder):
         self._folder = folder
         self.description = folder.description
 
-    async def validate(self, name: str, arguments: JSONObject) -> JSONObject:
-        return await self._folder.validate(name, arguments)
-
     def must_wait(self, session_id: str) -> bool:
         return self._folder.must_wait(session_id)
 
-    def place(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:
-        return self._folder.place(name, context)
+    def slot(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:
+        return self._folder.slot(name, context)
 
     async def call(self, name: str, arguments: JSONObject) -> str:
         return await self._folder.call(name, arguments)
-
-    def given_up(self, name: str) -> Collection[asyncio.Future[Any]]:
-        return self._folder.given_up(name)
 
     async def aclose(self) -> None:
         await self._folder.aclose()

@@ -7,41 +7,45 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 
+ALL = "__all__"
 DESTRUCTIVE = "__destructive__"
-NOT_GROUPS = {"__all__", "__path__", DESTRUCTIVE, "__sequential__", "__timeouts__"}
+SEQUENTIAL = "__sequential__"
+TIMEOUTS = "__timeouts__"
+NOT_GROUPS = {ALL, "__path__", DESTRUCTIVE, SEQUENTIAL, TIMEOUTS}
 GROUP = re.compile(r"__(\w+?)__")
-Complaint = tuple[str, str]
-"""A variable and what is wrong with it."""
+
+WrongVariable = tuple[str, str]
+"""The name of a variable and what is wrong with its value."""
 
 
 @dataclass(frozen=True)
-class Marks:
-    """What a package says of itself."""
+class PackageMetadata:
+    """What a package says of its tools."""
 
     exported: tuple[str, ...] = ()
     group: str | None = None
     """Of all its tools."""
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the name of the variable."""
+    """Names of tools by the variable of the group."""
     destructive: tuple[str, ...] | None = None
-    """Null: it does not say."""
+    """None: it does not say."""
     sequential: tuple[str, ...] = ()
     timeouts: dict[str, float] = field(default_factory=dict)
-    """Seconds."""
+    """Seconds by name."""
 
     def is_destructive(self, name: str) -> bool | None:
-        """Whether a tool of the package is; null when nobody knows."""
+        """Tell whether a tool of the package is; None when it does not say."""
         return None if self.destructive is None else name in self.destructive
 
-    def named(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Every variable that names tools, with the names."""
+    def lists(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield every variable that names tools, with the names."""
         yield from self.groups.items()
         yield DESTRUCTIVE, self.destructive or ()
-        yield "__sequential__", self.sequential
-        yield "__timeouts__", tuple(self.timeouts)
+        yield SEQUENTIAL, self.sequential
+        yield TIMEOUTS, tuple(self.timeouts)
 
     def groups_of(self, tools: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Groups with those of the given tools that are in them, if any are."""
+        """Yield each group that has some of these tools, with those."""
         if self.group and tools:
             yield self.group, list(tools)
         for variable, names in self.groups.items():
@@ -50,37 +54,35 @@ class Marks:
                 yield variable.strip("_"), members
 
 
-def read_marks(module: ModuleType, group: str | None) -> tuple[Marks, list[Complaint]]:
-    """What the package says, as far as it is well said.
+def read_metadata(
+    module: ModuleType, group: str | None
+) -> tuple[PackageMetadata, list[WrongVariable]]:
+    """Read what the package says, and which of its variables have no use.
 
     Args:
         module: The package.
         group: Of its tools when it names none.
     """
-    space = dict(vars(module))
-    own = space.get("__group__")
-    complaints: list[Complaint] = []
-    marks = Marks(
-        exported=tuple(dict.fromkeys(_names(space, "__all__", complaints) or ())),
+    variables = dict(vars(module))
+    wrong: list[WrongVariable] = []
+
+    def names(variable: str) -> tuple[str, ...] | None:
+        value = variables.get(variable)
+        found = names_of(value)
+        if value is not None and found is None:
+            wrong.append((variable, f"{variable} is not a list of names"))
+        return found
+
+    own = variables.get("__group__")
+    metadata = PackageMetadata(
+        exported=tuple(dict.fromkeys(names(ALL) or ())),
         group=own if isinstance(own, str) and own else group,
-        groups=dict(_groups(space)),
-        destructive=_names(space, DESTRUCTIVE, complaints),
-        sequential=_names(space, "__sequential__", complaints) or (),
-        timeouts=_timeouts(space, complaints),
+        groups=dict(_groups(variables)),
+        destructive=names(DESTRUCTIVE),
+        sequential=names(SEQUENTIAL) or (),
+        timeouts=_timeouts(variables.get(TIMEOUTS), wrong),
     )
-    return marks, complaints
-
-
-def _names(
-    space: dict[str, object], variable: str, complaints: list[Complaint]
-) -> tuple[str, ...] | None:
-    value = space.get(variable)
-    if value is None:
-        return None
-    names = names_of(value)
-    if names is None:
-        complaints.append((variable, f"{variable} is not a list of names"))
-    return names
+    return metadata, wrong
 
 
 def names_of(value: object) -> tuple[str, ...] | None:
@@ -92,25 +94,24 @@ def names_of(value: object) -> tuple[str, ...] | None:
     return None
 
 
-def _groups(space: dict[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for variable, value in space.items():
+def _groups(variables: dict[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for variable, value in variables.items():
         names = names_of(value) if GROUP.fullmatch(variable) else None
         if names is not None and variable not in NOT_GROUPS:
             yield variable, names
 
 
-def _timeouts(space: dict[str, object], complaints: list[Complaint]) -> dict[str, float]:
-    value = space.get("__timeouts__")
+def _timeouts(value: object, wrong: list[WrongVariable]) -> dict[str, float]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        complaints.append(("__timeouts__", "__timeouts__ is not a dict of seconds by name"))
+        wrong.append((TIMEOUTS, f"{TIMEOUTS} is not a dict of seconds by name"))
         return {}
-    good: dict[str, float] = {}
+    timeouts: dict[str, float] = {}
     for name, seconds in value.items():
-        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if isinstance(name, str) and number and 0 < seconds < float("inf"):
-            good[name] = float(seconds)
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if isinstance(name, str) and is_number and 0 < seconds < float("inf"):
+            timeouts[name] = float(seconds)
         else:
-            complaints.append(("__timeouts__", f"__timeouts__: {name!r} has no number of seconds"))
-    return good
+            wrong.append((TIMEOUTS, f"{TIMEOUTS}: {name!r} has no number of seconds"))
+    return timeouts

@@ -1,65 +1,25 @@
 """Load a folder of the user's functions; whatever is wrong in it becomes a problem.
 
-docs/reference/tools.md says what a folder may hold. This runs in the server's process or in one
-of its own, and raises nothing because of the user's code.
+docs/reference/tools.md says what a folder may hold. This raises nothing because of the user's code.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...errors import JSONObject
-from ..base import FolderDescription, FolderSpec, Problem, ToolDescription
-from ..functions.arguments import Arguments
-from ..functions.callables import check_kind, function_of, is_async, runnable, where
+from ..base import FolderDescription, FolderSpec, Problem
+from ..functions.python_tool import PythonTool, check_name, function_of, source_of
 from ..functions.results import clean, reason_of
 from ..functions.signature import Unsupported
 from ..schema import ToolSchemaService
 from .importing import ImportedFolder, ImportFailed
-from .metadata import DESTRUCTIVE, Marks, names_of, read_marks
+from .metadata import ALL, DESTRUCTIVE, names_of, read_metadata
 from .scan import candidates, line_of, modules, public_functions
-
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What the services of models take as the name of a function."""
-
-
-@dataclass(frozen=True, slots=True)
-class PythonTool:
-    """A function that was loaded."""
-
-    description: ToolDescription
-    function: Callable[..., Any]
-    """To be called with what :meth:`bind` gives, as keywords; in a thread unless it is async."""
-    arguments: Arguments
-    exported: object
-    """What the package has under the name: the function, most often."""
-
-    @property
-    def is_async(self) -> bool:
-        """Whether calling the function gives something to await."""
-        return self.description.is_async
-
-    def validate(self, arguments: JSONObject) -> JSONObject:
-        """What was given, coerced, in JSON form.
-
-        Raises:
-            InvalidArguments: it does not fit.
-        """
-        return self.arguments.validate(arguments)
-
-    def bind(self, arguments: JSONObject) -> dict[str, object]:
-        """What was given, coerced, as Python values.
-
-        Raises:
-            InvalidArguments: it does not fit.
-        """
-        return self.arguments.bind(arguments)
 
 
 class LoadedPackage:
@@ -76,7 +36,7 @@ class LoadedPackage:
         self._folder = folder
 
     def forget(self) -> None:
-        """Take its modules out of ``sys.modules``: once nothing of it runs any more."""
+        """Take its modules out of ``sys.modules``: once none of its functions runs any more."""
         if self._folder is not None:
             self._folder.forget()
 
@@ -91,29 +51,29 @@ def load_package(spec: FolderSpec, *, generation: str) -> LoadedPackage:
         return LoadedPackage(FolderDescription(folder=str(path)), {})
     path = path.resolve()
     folder = ImportedFolder(path, generation)
-    found = _Found(spec.taken)
+    contents = _Contents(spec.reserved)
     try:
-        _load(folder, found, subfolders=spec.subfolders)
+        _load(folder, contents, subfolders=spec.subfolders)
     except BaseException as error:  # noqa: BLE001 - modules of the user's can raise anywhere
-        found.problems.append(folder.cause(error, path))
-    return LoadedPackage(found.description(path), found.tools, folder)
+        contents.problems.append(folder.cause(error, path))
+    return LoadedPackage(contents.description(path), contents.tools, folder)
 
 
 @dataclass
-class _Found:
-    """What has been found so far."""
+class _Contents:
+    """What has been found in the folder so far."""
 
-    taken: frozenset[str]
+    reserved: frozenset[str]
     """Names that no tool may have."""
     tools: dict[str, PythonTool] = field(default_factory=dict)
-    unclear: set[str] = field(default_factory=set)
-    """Names of tools of a package that says in a wrong way which of them are destructive."""
+    not_harmless: set[str] = field(default_factory=set)
+    """Tools of a package that says in a wrong way which of them are destructive."""
     groups: dict[str, list[str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     schemas: ToolSchemaService = field(default_factory=ToolSchemaService)
 
     def description(self, path: Path) -> FolderDescription:
-        """All of it; names of files may hold what UTF-8 cannot say."""
+        """Describe all of it; names of files may hold what UTF-8 cannot say."""
         problems = [
             replace(
                 each,
@@ -125,29 +85,29 @@ class _Found:
         ]
         return FolderDescription(
             folder=str(path),
-            tools=tuple(tool.description for tool in self.tools.values()),
+            tools=tuple(self.tools.values()),
             groups={clean(name): tuple(dict.fromkeys(all_)) for name, all_ in self.groups.items()},
             problems=tuple(dict.fromkeys(problems)),
         )
 
 
-def _load(folder: ImportedFolder, found: _Found, *, subfolders: bool) -> None:
+def _load(folder: ImportedFolder, contents: _Contents, *, subfolders: bool) -> None:
     path = folder.path
     if not path.is_dir():
-        found.problems.append(Problem(file=str(path), line=None, reason="is not a folder"))
+        contents.problems.append(Problem(file=str(path), line=None, reason="is not a folder"))
         return
     inner, problems = candidates(path) if subfolders else ([], [])
-    found.problems += problems
+    contents.problems += problems
     if (path / "__init__.py").is_file():
-        _load_one(folder.import_root, path, None, folder, found)
+        _load_one(folder.import_root, path, None, folder, contents)
     else:
-        _load_one(lambda: folder.root, path, None, folder, found)
+        _load_one(lambda: folder.root, path, None, folder, contents)
     for each in inner:
         init = each / "__init__.py"
         if init.is_file():
-            _load_one(partial(folder.import_file, init), each, each.name, folder, found)
+            _load_one(partial(folder.import_file, init), each, each.name, folder, contents)
         else:
-            found.problems += _without_init(each)
+            contents.problems += _without_init(each)
 
 
 def _load_one(
@@ -155,19 +115,19 @@ def _load_one(
     path: Path,
     group: str | None,
     folder: ImportedFolder,
-    found: _Found,
+    contents: _Contents,
 ) -> None:
-    """Import one package and take over its tools."""
+    """Import one package and add its tools to the contents."""
     try:
-        _Package(run(), path, group, folder, found).collect()
+        _Package(run(), path, group, folder, contents).collect()
     except ImportFailed as failed:
-        found.problems.append(failed.problem)
+        contents.problems.append(failed.problem)
     except BaseException as error:  # noqa: BLE001 - hooks of the module, like __getattr__
-        found.problems.append(folder.cause(error, path / "__init__.py"))
+        contents.problems.append(folder.cause(error, path / "__init__.py"))
 
 
 def _without_init(path: Path) -> Iterator[Problem]:
-    """A hint for each file with functions in a sub-folder that is no package."""
+    """Yield a hint for each file with functions in a sub-folder that is no package."""
     for file in modules(path):
         try:
             names = public_functions(file)
@@ -184,7 +144,7 @@ def _left_out(file: Path, reason: str, line: int | None = None) -> Problem:
 
 
 class _Package:
-    """One imported package whose tools are being looked at."""
+    """One imported package whose tools are being collected."""
 
     def __init__(
         self,
@@ -192,67 +152,67 @@ class _Package:
         path: Path,
         group: str | None,
         folder: ImportedFolder,
-        found: _Found,
+        contents: _Contents,
     ) -> None:
         self.module = module
         self.path = path
         self.file = path / "__init__.py"
         self.folder = folder
-        self.found = found
-        self.marks, problems = read_marks(module, group)
-        self.is_unclear = any(variable == DESTRUCTIVE for variable, _ in problems)
-        for variable, reason in problems:
+        self.contents = contents
+        self.metadata, wrong = read_metadata(module, group)
+        self.is_unclear = any(variable == DESTRUCTIVE for variable, _ in wrong)
+        """Whether it says in a wrong way which of its tools are destructive."""
+        for variable, reason in wrong:
             self._problem(reason, variable=variable)
 
     def collect(self) -> None:
-        """Take the tools over: what ``__all__`` names, or without it what the files define."""
-        if hasattr(self.module, "__all__"):
+        """Add the tools: what ``__all__`` names, or without it what the files define."""
+        if hasattr(self.module, ALL):
             self._check_lists("which __all__ does not export")
-            own = [name for name in self.marks.exported if self._take_exported(name)]
-            self.found.problems += self._not_exported()
+            names = [name for name in self.metadata.exported if self._add_exported(name)]
+            self.contents.problems += self._hints()
         else:
-            own = self._take_public()
-        for group, names in self.marks.groups_of(own):
-            self.found.groups.setdefault(group, []).extend(names)
+            names = self._add_public()
+        for group, members in self.metadata.groups_of(names):
+            self.contents.groups.setdefault(group, []).extend(members)
 
     def _check_lists(self, otherwise: str) -> None:
-        """Name what the lists have and the package has not.
+        """Report names in lists that the package does not have.
 
         A wrong name among the destructive tools may stand for any of the others.
         """
         wrong: set[str] = set()
-        for variable, names in self.marks.named():
+        for variable, names in self.metadata.lists():
             for name in names:
-                if name not in self.marks.exported:
+                if name not in self.metadata.exported:
                     wrong.add(variable)
                     self._problem(f"{variable} names {name!r}, {otherwise}", variable=variable)
         if DESTRUCTIVE in wrong or self._is_contradicted():
             self.is_unclear = True
-            self.marks = replace(self.marks, destructive=None)
+            self.metadata = replace(self.metadata, destructive=None)
 
     def _is_contradicted(self) -> bool:
-        """Whether a file calls tools destructive that the package's list does not."""
-        if self.marks.destructive is None:
+        """Tell whether a file calls tools destructive that the package's list does not."""
+        if self.metadata.destructive is None:
             return False
         contradicted = False
         for file in modules(self.path):
-            listed = getattr(self.folder.loaded(file), DESTRUCTIVE, ())
-            names = names_of(listed)
-            if names is None or not set(names) <= set(self.marks.destructive):
+            names = names_of(getattr(self.folder.loaded(file), DESTRUCTIVE, ()))
+            if names is None or not set(names) <= set(self.metadata.destructive):
                 contradicted = True
                 reason = f"{DESTRUCTIVE} counts in __init__.py only, which has another one"
                 line = line_of(file, DESTRUCTIVE)
-                self.found.problems.append(Problem(file=str(file), line=line, reason=reason))
+                self.contents.problems.append(Problem(file=str(file), line=line, reason=reason))
         return contradicted
 
-    def _problem(self, reason: str, *, variable: str = "__all__", tool: str | None = None) -> None:
+    def _problem(self, reason: str, *, variable: str = ALL, tool: str | None = None) -> None:
         line = line_of(self.file, variable)
-        self.found.problems.append(
+        self.contents.problems.append(
             Problem(file=str(self.file), line=line, reason=reason, tool=tool)
         )
 
-    def _take_exported(self, name: str) -> bool:
-        """Make a tool of one exported name; gives whether there is one now."""
+    def _add_exported(self, name: str) -> bool:
+        """Make a tool of one exported name; tell whether there is one now."""
         if not hasattr(self.module, name):
             self._problem(
                 f"__all__ names {name!r}, which does not exist here; import it first",
@@ -262,63 +222,67 @@ class _Package:
         thing = getattr(self.module, name)
         reason = self._add(thing, name)
         if reason is not None:
-            file, line = self._place_of(thing, name)
-            self.found.problems.append(
+            file, line = self._origin(thing, name)
+            self.contents.problems.append(
                 Problem(file=file, line=line, reason=f"{name!r} {reason}", tool=name)
             )
         return reason is None
 
-    def _place_of(self, thing: object, name: str) -> tuple[str, int | None]:
-        """Where it is written; of what is not of this folder, where the package gets it from."""
-        file, line, _ = where(thing, self.file)
+    def _origin(self, thing: object, name: str) -> tuple[str, int | None]:
+        """Return where it is written; or imported, where that is not in this folder."""
+        file, line, _ = source_of(thing, self.file)
         if Path(file).is_relative_to(self.folder.path):
             return file, line
-        return str(self.file), line_of(self.file, name) or line_of(self.file, "__all__")
+        return str(self.file), line_of(self.file, name) or line_of(self.file, ALL)
 
-    def _not_exported(self) -> Iterator[Problem]:
-        """A hint for each file that has functions which ``__all__`` does not name.
+    def _hints(self) -> Iterator[Problem]:
+        """Yield a hint for each file with functions that ``__all__`` does not name.
 
         In a file that the package imports, those that could be tools count; in any other, all.
         """
-        exported = {id(getattr(self.module, name, None)) for name in self.marks.exported}
+        exported = {id(getattr(self.module, name, None)) for name in self.metadata.exported}
         for file in modules(self.path):
-            module = self.folder.loaded(file)
             try:
-                functions = public_functions(file)
+                lacks = public_functions(file)
             except SyntaxError as error:
                 yield _left_out(file, reason_of(error), error.lineno)
                 continue
-            names = [
-                name
-                for name, lack in functions.items()
-                if (lack is None or module is None)
-                and id(getattr(module, name, functions)) not in exported
-            ]
+            module = self.folder.loaded(file)
+            if module is None:
+                names = list(lacks)
+            else:
+                names = [
+                    name
+                    for name, lack in lacks.items()
+                    if lack is None and id(getattr(module, name, lacks)) not in exported
+                ]
             if names:
-                how = "__all__ in __init__.py does not name"
-                yield _left_out(file, f"{', '.join(names)} ({how} {'them' if names[1:] else 'it'})")
+                them = "them" if names[1:] else "it"
+                yield _left_out(
+                    file, f"{', '.join(names)} (__all__ in __init__.py does not name {them})"
+                )
 
-    def _take_public(self) -> list[str]:
-        """Make tools of the public functions of all files; gives their names."""
+    def _add_public(self) -> list[str]:
+        """Make tools of the public functions of all files; return their names."""
         functions = [(file, *self._functions_of(file)) for file in (self.file, *modules(self.path))]
         exported = [name for _, things, _ in functions for name in things]
-        self.marks = replace(self.marks, exported=tuple(dict.fromkeys(exported)))
+        self.metadata = replace(self.metadata, exported=tuple(dict.fromkeys(exported)))
         self._check_lists("which is no tool of this package")
-        own: list[str] = []
+        names: list[str] = []
         for file, things, lacks in functions:
             for name, thing in things.items():
                 reason = self._add(thing, name)
                 if reason is None:
-                    own.append(name)
+                    names.append(name)
                 else:
                     lacks[name] = reason
             if lacks:
                 reasons = "; ".join(f"{name!r} {lack}" for name, lack in lacks.items())
-                self.found.problems.append(_left_out(file, reasons))
-        return own
+                self.contents.problems.append(_left_out(file, reasons))
+        return names
 
     def _functions_of(self, file: Path) -> tuple[dict[str, object], dict[str, str]]:
-        """What a file has that can be a tool, by name; and why its other functions can not.
+        """Return what can be a tool in a file, by name; and why its other functions cannot.
 
         Only a file that seems to have tools is imported.
         """
@@ -330,99 +294,55 @@ class _Package:
             module = self.module if file == self.file else self.folder.import_file(file)
         except SyntaxError as error:
             problem = Problem(file=str(file), line=error.lineno, reason=reason_of(error))
-            self.found.problems.append(problem)
+            self.contents.problems.append(problem)
             return {}, {}
         except ImportFailed as failed:
-            self.found.problems.append(failed.problem)
+            self.contents.problems.append(failed.problem)
             return {}, {}
-        names = getattr(module, "__all__", functions)
+        names = getattr(module, ALL, functions)
         able = [name for name in functions if name not in lacks and name in names]
         return {name: getattr(module, name) for name in able if hasattr(module, name)}, lacks
 
     def _add(self, thing: Any, name: str) -> str | None:  # noqa: ANN401 - any object
-        """Make a tool of it; gives why that cannot be, or None."""
-        known = self.found.tools.get(name)
-        if self.is_unclear and (known is None or known.exported is thing):
-            self.found.unclear.add(name)
+        """Make a tool of an object; return why that cannot be, or None."""
+        tools = self.contents.tools
+        known = tools.get(name)
+        if known is not None and known.exported is not thing:
+            return f"is taken already, by {known.file}"
+        if self.is_unclear:
+            self.contents.not_harmless.add(name)
         try:
-            if known is None:
-                self.found.tools[name] = self._tool(thing, name)
-            elif known.exported is thing:
-                self.found.tools[name] = self._merged(known, name)
-            else:
-                return f"is taken already, by {known.description.file}"
+            tools[name] = self._described(thing, name) if known is None else self._merged(known)
         except Unsupported as error:
             return str(error)
         except BaseException as error:  # noqa: BLE001 - objects of the user's
             return reason_of(error)
         return None
 
-    def _merged(self, known: PythonTool, name: str) -> PythonTool:
-        """A tool that another package exports too, with what both say of it."""
-        said, marks = known.description, self.marks
-        both = {said.destructive, marks.is_destructive(name)}
-        is_harmless = False in both and name not in self.found.unclear
-        merged = replace(
-            said,
-            destructive=True if True in both else False if is_harmless else None,
-            sequential=said.sequential or name in marks.sequential,
-            timeout=said.timeout or marks.timeouts.get(name),
-        )
-        return replace(known, description=merged)
-
-    def _tool(self, thing: object, name: str) -> PythonTool:
-        found = self.found
-        return python_tool(
-            thing,
-            name,
-            marks=self.marks,
-            schemas=found.schemas,
-            taken=found.taken,
-            fallback=self.file,
+    def _described(self, thing: object, name: str) -> PythonTool:
+        function = function_of(thing)
+        tool = self.contents.schemas.describe(function, name, file=self.file)
+        check_name(name, self.contents.reserved)
+        return replace(
+            tool,
+            exported=thing,
+            destructive=self.metadata.is_destructive(name),
+            sequential=name in self.metadata.sequential,
+            timeout=self.metadata.timeouts.get(name),
         )
 
-
-def python_tool(
-    thing: object,
-    name: str,
-    *,
-    marks: Marks,
-    schemas: ToolSchemaService,
-    taken: Collection[str],
-    fallback: Path,
-) -> PythonTool:
-    """Make a tool of a function, or of an object that is one for others.
-
-    Args:
-        thing: The function, or the object.
-        name: What models call it.
-        marks: What is said of it elsewhere than in its code.
-        schemas: Makes its schema.
-        taken: Names that it may not have.
-        fallback: The file of what has no source.
-
-    Raises:
-        Unsupported: it cannot be a tool.
-    """
-    function = function_of(thing)
-    check_kind(function)
-    if not NAME.fullmatch(name):
-        raise Unsupported("is no name that models can call: letters of ASCII, digits, _ and -")
-    if name in taken:
-        raise Unsupported("is a name that the server uses itself; choose another one")
-    schema = schemas.describe(function, name)
-    file, line, source = where(function, fallback)
-    description = ToolDescription(
-        name=name,
-        description=schema.description,
-        parameters=schema.parameters,
-        short_parameters=schema.short_parameters,
-        file=file,
-        line=line or 1,
-        source=source,
-        is_async=is_async(function),
-        destructive=marks.is_destructive(name),
-        sequential=name in marks.sequential,
-        timeout=marks.timeouts.get(name),
-    )
-    return PythonTool(description, runnable(function), schema.arguments, thing)
+    def _merged(self, known: PythonTool) -> PythonTool:
+        """Add what this package says of a tool that another one exports as well."""
+        name = known.name
+        destructive = {known.destructive, self.metadata.is_destructive(name)}
+        merged = None
+        if True in destructive:
+            merged = True
+        elif False in destructive and name not in self.contents.not_harmless:
+            merged = False
+        return replace(
+            known,
+            destructive=merged,
+            sequential=known.sequential or name in self.metadata.sequential,
+            timeout=known.timeout or self.metadata.timeouts.get(name),
+        )

@@ -1,4 +1,4 @@
-"""Whether the Python files of a folder have changed since they were looked at last."""
+"""Snapshots of a folder's Python files, to notice that one has changed."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from pathlib import Path
 from ...core.files import replace_file
 
 MOST_ENTRIES = 10_000
-"""Files and folders that are looked at; a change beyond them is seen by a reload alone."""
+"""Files and folders that are looked at; a change beyond them needs a reload."""
 
 DEEPEST = 8
-"""Sub-folders below sub-folders that are looked into."""
+"""Levels of sub-folders that are looked into."""
 
 RELOAD_STAMP = "reload-tools"
-"""The stamp's name below ``MochiServerSettings.state_path``."""
+"""Name of the stamp below ``MochiServerSettings.state_path``."""
 
 _SKIPPED = frozenset({"__pycache__", "site-packages", "venv", "node_modules"})
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a folder was like at one moment; two are equal when nothing has changed."""
+class FolderSnapshot:
+    """The Python files of a folder at one moment; two are equal when nothing has changed."""
 
     digest: bytes
-    empty: bool
-    """No Python file is there, perhaps not even the folder."""
+    is_empty: bool
+    """Whether there is no Python file, perhaps not even the folder."""
 
 
-def look_at(folder: Path, stamp: Path | None = None) -> Look:
-    """Look at every ``.py`` file below the folder, and at the stamp. For a thread.
+def check_folder(folder: Path, stamp: Path | None = None) -> FolderSnapshot:
+    """Take a snapshot of every ``.py`` file below the folder, and of the stamp. Blocks.
 
     Hidden folders, caches and virtual environments are skipped. Contents are not read: a file has
     changed when its time, its size or its inode has.
     """
     digest = blake2b(digest_size=16)
-    empty = True
+    is_empty = True
     for path, status in _python_files(folder):
         digest.update(_line(path, status))
-        empty = False
+        is_empty = False
     if stamp is not None:
         digest.update(_line(os.fspath(stamp), _status(stamp)))
-    return Look(digest.digest(), empty)
+    return FolderSnapshot(digest.digest(), is_empty)
 
 
 def write_stamp(stamp: Path) -> None:
-    """Make every process that looks at the stamp load its tools again. For a thread.
+    """Make every process that checks the stamp load its tools again. Blocks.
 
     Raises:
         OSError: the disk refused.
@@ -71,32 +71,32 @@ def _status(path: os.PathLike[str]) -> os.stat_result | None:
 
 
 def _python_files(folder: Path) -> Iterator[tuple[str, os.stat_result | None]]:
-    """Path and status of each file; null for one, or a folder, that cannot be looked at."""
+    """Yield path and status of each file; None for a file or folder that cannot be looked at."""
     left = MOST_ENTRIES
     waiting = [(os.fspath(folder), 0)]
     while waiting:
-        place, depth = waiting.pop()
+        path, depth = waiting.pop()
         try:
-            entries = _entries(place, left)
+            entries = _entries(path, left)
         except FileNotFoundError:
             continue
         except OSError:
-            yield place, None
+            yield path, None
             continue
         left -= len(entries)
         for entry in entries:
             if entry.name.endswith(".py"):
                 yield entry.path, _status(entry)
-            elif depth < DEEPEST and _is_package(entry):
+            elif depth < DEEPEST and _may_be_package(entry):
                 waiting.append((entry.path, depth + 1))
 
 
-def _entries(place: str, most: int) -> list[os.DirEntry[str]]:
-    with os.scandir(place) as found:
-        return sorted(islice(found, most), key=lambda entry: entry.name)
+def _entries(folder: str, most: int) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(islice(entries, most), key=lambda entry: entry.name)
 
 
-def _is_package(entry: os.DirEntry[str]) -> bool:
+def _may_be_package(entry: os.DirEntry[str]) -> bool:
     if entry.name.startswith(".") or entry.name in _SKIPPED:
         return False
     with contextlib.suppress(OSError):

@@ -2,91 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...core.single_flight import LATE, ReloadOnChange
-from ...errors import JSONObject
-from ...protocol.events import Event, ToolCallWaiting
-from ..base import (
-    FolderDescription,
-    FolderSpec,
-    LoadedFolder,
-    Problem,
-    Tool,
-    ToolBegun,
-    ToolContext,
-    ToolDescription,
-    ToolLoader,
-    ToolOutput,
-    ToolSource,
-)
+from ..base import FolderDescription, FolderSpec, Problem, ToolLoader, ToolSource
+from ..function_tool import FunctionTool
 from .keeper import FolderKeeper
-from .snapshot import Look, look_at
+from .snapshot import FolderSnapshot, check_folder
 
 logger = logging.getLogger(__name__)
 
 
-class FunctionTool(Tool):
-    """A function of a loaded folder."""
-
-    def __init__(
-        self,
-        details: ToolDescription,
-        folder: LoadedFolder,
-        *,
-        source: str,
-        default_timeout: float | None,
-    ) -> None:
-        self.details = details
-        """Where it is written, and how."""
-        self.name = details.name
-        self.description = details.description
-        self.parameters = details.parameters
-        self.source = source
-        self.destructive = details.destructive
-        self.sequential = details.sequential
-        self.timeout = details.timeout if details.timeout is not None else default_timeout
-        self._folder = folder
-
-    async def validate(self, arguments: JSONObject) -> JSONObject:
-        """See the base class."""
-        return await self._folder.validate(self.name, arguments)
-
-    async def run(
-        self,
-        arguments: JSONObject,
-        context: ToolContext,
-    ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
-        """See the base class; the one event says that the call waits for others."""
-        if self._folder.must_wait(context.session_id):
-            yield ToolCallWaiting(tool_name=self.name, tool_call_id=context.tool_call_id)
-        async with self._folder.place(self.name, context):
-            yield ToolBegun()
-            yield ToolOutput(await self._folder.call(self.name, arguments))
-
-    def given_up(self) -> Collection[asyncio.Future[Any]]:
-        """See the base class."""
-        return self._folder.given_up(self.name)
-
-
 @dataclass(frozen=True, slots=True)
-class _State:
-    """What one load found."""
-
-    look: Look | None
+class _LoadedTools:
     description: FolderDescription
+    snapshot: FolderSnapshot | None = None
+    """The folder when it was loaded; None before the first load."""
     tools: tuple[FunctionTool, ...] = ()
 
 
 class DirectorySource(ToolSource):
-    """The tools of one folder; loads them anew when a file has changed, or the stamp.
+    """The tools of one folder; loads them again when a file has changed, or the stamp.
 
     Nothing is loaded before the first ``tools()``, nor where the folder has no Python file.
+
+    Args:
+        folder: It need not exist.
+        loader: Loads the folder.
+        default_timeout: Seconds for a tool that has no time of its own; None for no limit.
+        stamp: A file whose change means: load again, even if the folder has not changed.
+        name: Of the source.
     """
 
     def __init__(
@@ -98,67 +46,63 @@ class DirectorySource(ToolSource):
         stamp: Path | None = None,
         name: str = "directory",
     ) -> None:
-        """``stamp`` is a file whose change means: load again, whatever the folder looks like."""
         self.name = name
         self._spec = FolderSpec(path=folder)
         self._loader = loader
         self._stamp = stamp
         self._default_timeout = default_timeout
         self._keeper = FolderKeeper()
-        self._loads = ReloadOnChange(
-            str(folder), snapshot=self._look, load=self._load, is_current=self._is_current
+        self._reloads = ReloadOnChange(
+            str(folder), snapshot=self._check, load=self._load, is_current=self._is_current
         )
-        self._now = _State(None, FolderDescription(folder=str(folder)))
+        self._loaded = _LoadedTools(FolderDescription(folder=str(folder)))
 
     async def tools(self) -> Sequence[FunctionTool]:
-        """See the base class. A change is seen by every call that begins after it.
+        """Return the tools with every change that was made before this call.
 
-        Unless it takes long to load: then the tools are those from before, and a problem says so.
+        If a change takes long to load, these are the earlier tools, and a problem says so.
         """
-        await self._loads.refresh()
-        return self._now.tools
+        await self._reloads.refresh()
+        return self._loaded.tools
 
     def groups(self) -> Mapping[str, Sequence[str]]:
-        """See the base class."""
-        return self._now.description.groups
+        return self._loaded.description.groups
 
     def problems(self) -> Sequence[Problem]:
-        """See the base class."""
-        late = (
-            [Problem(file=str(self._spec.path), line=None, reason=LATE)] if self._loads.late else []
-        )
-        return (*late, *self._now.description.problems)
+        problems = self._loaded.description.problems
+        if self._reloads.late:
+            return (Problem(file=str(self._spec.path), line=None, reason=LATE), *problems)
+        return problems
 
     async def reload(self) -> None:
-        """See the base class; callers at one time share a load that begins after they called."""
-        await self._loads.refresh(anew=True)
+        """Load again; callers at one time share a load that begins after they called."""
+        await self._reloads.refresh(anew=True)
 
     async def aclose(self) -> None:
-        """See the base class. What is held fails from here on; nothing is loaded any more."""
-        await self._loads.aclose()
+        """Load nothing any more; tools that are still held fail from now on."""
+        await self._reloads.aclose()
         await self._keeper.aclose()
 
-    def _look(self) -> Look:
-        return look_at(self._spec.path, self._stamp)
+    def _check(self) -> FolderSnapshot:
+        return check_folder(self._spec.path, self._stamp)
 
-    def _is_current(self, look: Look) -> bool:
-        return self._now.look == look and not self._now.description.passing
+    def _is_current(self, snapshot: FolderSnapshot) -> bool:
+        return self._loaded.snapshot == snapshot and not self._loaded.description.is_transient
 
-    async def _load(self, look: Look, _anew: bool) -> bool:  # noqa: FBT001 - always everything
-        if look.empty:
-            self._now = _State(look, FolderDescription(folder=str(self._spec.path)))
-        else:
-            [loaded] = await self._loader.load([self._spec])
-            self._now = self._state_of(self._keeper.keep(loaded), look)
-        return True
-
-    def _state_of(self, folder: LoadedFolder, look: Look) -> _State:
-        found = folder.description
-        for problem in found.problems:
+    async def _load(self, snapshot: FolderSnapshot, _anew: bool) -> bool:  # noqa: FBT001 - a callback
+        if snapshot.is_empty:
+            empty = FolderDescription(folder=str(self._spec.path))
+            self._loaded = _LoadedTools(empty, snapshot)
+            return True
+        [loaded] = await self._loader.load([self._spec])
+        folder = self._keeper.keep(loaded)
+        description = folder.description
+        for problem in description.problems:
             logger.log(logging.INFO if problem.is_hint else logging.WARNING, "%s", problem)
-        logger.info("Loaded %d tools of %s", len(found.tools), found.folder)
+        logger.info("Loaded %d tools of %s", len(description.tools), description.folder)
         tools = tuple(
-            FunctionTool(details, folder, source=self.name, default_timeout=self._default_timeout)
-            for details in found.tools
+            FunctionTool(tool, folder, source=self.name, default_timeout=self._default_timeout)
+            for tool in description.tools
         )
-        return _State(look, found, tools)
+        self._loaded = _LoadedTools(description, snapshot, tools)
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Set
 from dataclasses import is_dataclass
 from enum import Enum
@@ -15,11 +16,13 @@ from pydantic_core import to_jsonable_python
 
 from ..base import ToolFailed
 
+logger = logging.getLogger(__name__)
+
 NOTHING = "(no result)"
 """What a model reads when a function returned None; of no text, some call again."""
 
 LARGEST = 2**63
-"""Integers beyond are not carried by our JSON, nor by most others'."""
+"""Integers beyond are carried neither by our JSON nor by most others'."""
 
 
 def clean(text: str) -> str:
@@ -37,8 +40,14 @@ def reason_of(error: BaseException) -> str:
     return clean(f"{name}: {text}" if text else name)
 
 
+def log_failure(tool: str, error: Exception) -> None:
+    """Log what the tool's own code raised."""
+    if isinstance(error, ToolFailed) and error.traceback:
+        logger.warning("The tool %s failed: %s\n%s", tool, error, error.traceback.rstrip())
+
+
 def as_text(value: object) -> str:
-    """What a tool returned, for the model.
+    """Return what a tool returned as text for the model.
 
     Text stays as it is, None is :data:`NOTHING`, what has a structure (dict, list, tuple, set,
     dataclass, pydantic model) becomes JSON, anything else its ``str()``.
@@ -93,14 +102,14 @@ def _cleaned(value: object) -> object:
     return value
 
 
-def carried(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def encodable(value: Any) -> Any:  # noqa: ANN401 - any JSON
     """JSON without what encoders refuse: lone surrogates, numbers without end, huge ones."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {clean(str(key)): carried(item) for key, item in value.items()}
+        return {clean(str(key)): encodable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [carried(item) for item in value]
+        return [encodable(item) for item in value]
     huge = isinstance(value, int) and not -LARGEST <= value < LARGEST
     endless = isinstance(value, float) and not isfinite(value)
     return str(value) if huge or endless else value

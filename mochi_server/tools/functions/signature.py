@@ -1,18 +1,19 @@
-"""The parameters of a function, with their hints resolved, and the model that checks them."""
+"""The parameters and the result of a function, with their type hints resolved."""
 
 from __future__ import annotations
 
 import inspect
+import sys
+import types
 from collections import abc
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Optional, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+import typing_extensions
+from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
-from .hints import accepts_none, bare, portable, shown
 from .results import reason_of
 
 Function = abc.Callable[..., Any]
@@ -151,44 +152,73 @@ def check_result(hint: Any) -> None:  # noqa: ANN401
         ) from error
 
 
-CONFIG = ConfigDict(
-    extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False, protected_namespaces=()
-)
+def bare(hint: Any) -> Any:  # noqa: ANN401 - hints are anything
+    """The hint without ``Annotated``."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return hint
 
 
-def build_model(parameters: tuple[Parameter, ...]) -> type[BaseModel]:
-    """A model with one field for each, called ``p0``, ``p1``, … and known by the name.
+def is_union(hint: Any) -> bool:  # noqa: ANN401
+    """Whether it is ``Union[…]`` or ``… | …``."""
+    return get_origin(hint) in (Union, types.UnionType)
 
-    Raises:
-        Unsupported: no schema can be made of a hint.
-    """
-    fields = {f"p{at}": (each.hint, _field(each)) for at, each in enumerate(parameters)}
+
+def accepts_none(hint: Any) -> bool:  # noqa: ANN401
+    """Whether None is one of the choices of the hint."""
+    hint = bare(hint)
+    return hint in (None, type(None)) or (
+        is_union(hint) and any(accepts_none(each) for each in get_args(hint))
+    )
+
+
+def shown(hint: Any) -> str:  # noqa: ANN401
+    """The hint as its author knows it."""
     try:
-        return create_model("Arguments", __config__=CONFIG, **fields)  # type: ignore[call-overload,no-any-return]
-    except BaseException as error:  # also the user's own hooks for pydantic
-        raise Unsupported(culprit(parameters) or reason_of(error)) from error
+        return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+    except BaseException:  # noqa: BLE001 - the user's own __repr__
+        return "its hint"
 
 
-def _field(parameter: Parameter) -> Any:  # noqa: ANN401 - as pydantic has it
-    name = parameter.name
-    default: Any = PydanticUndefined
-    if parameter.default is not EMPTY:
-        default = parameter.default
-    elif accepts_none(parameter.hint) and not _has_own_default(parameter.hint):
-        default = None
-    return Field(default=default, alias=name, validation_alias=name, serialization_alias=name)
+def portable(hint: Any) -> Any:  # noqa: ANN401
+    """The hint with each TypedDict as one that pydantic takes.
+
+    Before Python 3.12 it refuses those of ``typing``, because they do not know which of their
+    keys a parent class requires: https://errors.pydantic.dev/2/u/typed-dict-version
+    """
+    if sys.version_info >= (3, 12):
+        return hint
+    if typing_extensions.is_typeddict(hint):
+        return _portable_dict(hint)
+    inner = get_args(hint)
+    if not inner or get_origin(hint) is Literal:
+        return hint
+    made = tuple(portable(each) for each in inner)
+    if all(one is other for one, other in zip(made, inner, strict=True)):
+        return hint
+    return _with_arguments(hint, made)
 
 
-def _has_own_default(hint: Any) -> bool:  # noqa: ANN401
-    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return any(isinstance(each, FieldInfo) and not each.is_required() for each in extras)
+def _portable_dict(hint: Any) -> Any:  # noqa: ANN401
+    keys = {}
+    for key, value in get_type_hints(hint, include_extras=True).items():
+        while get_origin(value) in (typing_extensions.Required, typing_extensions.NotRequired):
+            value = get_args(value)[0]  # noqa: PLW2901
+        required = key in hint.__required_keys__
+        wrap = typing_extensions.Required if required else typing_extensions.NotRequired
+        keys[key] = wrap[portable(value)]
+    make: Any = typing_extensions.TypedDict  # mypy knows it with literals only
+    made = make(hint.__name__, keys)
+    made.__doc__ = hint.__doc__
+    return made
 
 
-def culprit(parameters: tuple[Parameter, ...]) -> str | None:
-    """Which parameter no schema can be made of, in words; None when each for itself is fine."""
-    for each in parameters:
-        try:
-            TypeAdapter(each.hint).json_schema()
-        except BaseException:  # noqa: BLE001, PERF203 - the same hooks
-            return f"parameter {each.name!r}: no JSON schema can be made of {shown(each.hint)}"
-    return None
+def _with_arguments(hint: Any, made: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return Annotated[made]
+    if is_union(hint):
+        return Union[made]  # noqa: UP007 - made at run time
+    if hasattr(hint, "copy_with"):
+        return hint.copy_with(made)
+    return origin[made]

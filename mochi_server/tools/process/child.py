@@ -1,4 +1,4 @@
-"""One process of a folder of tools, as the server sees it: asked one thing at a time."""
+"""One process of a folder of tools, as the server sees it: one request at a time."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ import anyio
 
 from ...config import tool_environment
 from ...core.aio import BackgroundTasks
-from .connection import NONSENSE, Link
-from .output import Allowance, OutputLog
+from .connection import ChildConnection
+from .output import LineAllowance, OutputLog
+from .protocol import NONSENSE, BadFrame, decode_result
 
 _RUN_WORKER: Final = (
     "import sys; sys.path[:] = filter(None, sys.path); "
     "import json; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from mochi_server.tools.process.worker import main; main(sys.argv[1:])"
+    "from mochi_server.tools.process.entry import main; main(sys.argv[1:])"
 )
 """``-m`` would look for modules in the working directory first; tools import what we could.
 
 ``-c`` puts that directory in front as well, as an empty text, until the second line.
 """
 
-LOOK_SECONDS: Final = 0.25
-"""How often the memory of a busy process is looked at."""
+MEMORY_CHECK_SECONDS: Final = 0.25
+"""How often the memory of a busy process is checked."""
 UNCOUNTED_BYTES: Final = 64_000_000
 """An idle interpreter with our part of the worker, generously."""
 GRACE_SECONDS: Final = 0.6
@@ -46,7 +47,7 @@ class ChildGone(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ChildLimits:
     """What a process may use, and where it works."""
 
     memory: int
@@ -60,16 +61,18 @@ class Limits:
 
 
 class Child:
-    """A process, from its start to its end; whoever waits for it may be cancelled at any time."""
+    """A process from its start to its end; it is sent one request at a time."""
 
-    def __init__(self, name: str, limits: Limits, tasks: BackgroundTasks, said: Allowance) -> None:
+    def __init__(
+        self, name: str, limits: ChildLimits, tasks: BackgroundTasks, lines: LineAllowance
+    ) -> None:
         self.name = name
         """In front of what it prints, in the log."""
         self._limits = limits
         self._process: asyncio.subprocess.Process | None = None
-        self._link = Link(on_trouble=self.kill, on_end=self._settle)
+        self._connection = ChildConnection(on_trouble=self.kill, on_end=self._settle)
         self._reason: str | None = None
-        self._said = said
+        self._lines = lines
         self._output: OutputLog | None = None
         self._started = asyncio.Event()
         self._life = tasks.spawn(self._live(), name=f"process of tools {name}")
@@ -78,48 +81,49 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
-        return self._reason is None and not (self._started.is_set() and self._link.has_ended())
+        """Whether it takes requests."""
+        return self._reason is None and not (
+            self._started.is_set() and self._connection.has_ended()
+        )
 
     @property
     def pid(self) -> int | None:
         """Its process id and that of its group, once it was started."""
         return self._process.pid if self._process is not None else None
 
-    async def ask(self, op: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        """The answer to a request; cancelling kills the process.
+    async def request(self, op: str, **fields: Any) -> Any:  # noqa: ANN401 - JSON
+        """Send a request and return the value of its answer; cancelling kills the process.
 
         Raises:
-            ChildGone: there will be none.
+            InvalidArguments, ToolFailed: the answer is that there is no value.
+            ChildGone: there will be no answer.
             BadFrame: the request cannot be sent.
         """
         try:
             await self._started.wait()
             if self._reason is not None:
                 raise ChildGone(self._reason)
-            answer = self._link.ask({"op": op, **fields})
-            while not (await asyncio.wait({answer}, timeout=LOOK_SECONDS))[0]:
-                self._look()
+            answer = self._connection.send({"op": op, **fields})
+            while not (await asyncio.wait({answer}, timeout=MEMORY_CHECK_SECONDS))[0]:
+                self._check_memory()
             if answer.result() is None:  # how it ended is known a moment later
                 await asyncio.wait({self._life}, timeout=GRACE_SECONDS)
-            return self._understood(answer.result())
+                raise ChildGone(self._reason or "the tool's process ended")
         except asyncio.CancelledError:
             self.kill("the call was given up")
             raise
+        return self._value_of(answer.result())
 
-    def _understood(self, answer: dict[str, Any] | None) -> dict[str, Any]:
-        if answer is None:
-            raise ChildGone(self._reason or "the tool's process ended")
+    def _value_of(self, answer: Any) -> Any:  # noqa: ANN401 - JSON
         match answer:
-            case {"kind": "done" | "invalid" | "failed", "value": _, "size": int(size)} if all(
-                isinstance(answer.get(name), str) for name in ("text", "trace")
-            ):
+            case {"size": int(size)}:
                 self.size = size
-                return {name: answer[name] for name in ("kind", "value", "text", "trace")}
+                with contextlib.suppress(BadFrame):
+                    return decode_result(answer)
         self.kill(NONSENSE)
         raise ChildGone(NONSENSE)
 
-    def _look(self) -> None:
+    def _check_memory(self) -> None:
         """Kill it when it is too big; it cannot be trusted to say so itself."""
         if self._process is None or sys.platform != "linux":
             return
@@ -131,7 +135,7 @@ class Child:
 
     @contextlib.contextmanager
     def speaking_as(self, name: str) -> Iterator[None]:
-        """Put this name in front of what it prints meanwhile, also of a line without an end."""
+        """Log what it prints meanwhile under this name, also a line without an end."""
         before, self.name = self.name, name
         try:
             yield
@@ -141,17 +145,17 @@ class Child:
             self.name = before
 
     def kill(self, reason: str) -> None:
-        """End it and everything in its group at once; who waits for an answer gets the reason."""
+        """Kill its process group; whoever waits for an answer gets the reason."""
         if self._reason is None:
             self._reason = reason
         if self._process is not None and self._process.returncode is None:
             _kill_group(self._process.pid)
 
     async def end(self) -> None:
-        """Let it end by itself (``atexit`` runs), soon; return when it is gone."""
+        """Let it end by itself, with ``atexit``, or kill it soon; return when it is gone."""
         if self._reason is None:
             self._reason = "the tools were closed"
-        self._link.close()
+        self._connection.close()
         if not (await asyncio.wait({self._life}, timeout=GRACE_SECONDS))[0]:
             self.kill(self._reason)
             await asyncio.wait({self._life}, timeout=GRACE_SECONDS)
@@ -164,29 +168,29 @@ class Child:
             )
 
     async def _live(self) -> None:
-        """Start it, wait for its end, leave nothing of it."""
+        """Start the process, wait for its end and leave nothing of it."""
         try:
             with contextlib.ExitStack() as stack:
                 self._process = await self._start(stack)
-                await self._watch(self._process)
+                await self._wait_for_end(self._process)
         except OSError as error:
             self._reason = f"the tool's process cannot be started: {error.strerror}"
         finally:
-            self._link.close()
+            self._connection.close()
             self._started.set()
 
     async def _start(self, stack: contextlib.ExitStack) -> asyncio.subprocess.Process:
-        """The running process, connected; the stack closes what must stay open as long as it."""
+        """Return the connected process; the stack closes what stays open as long as it runs."""
         lifeline, held = os.pipe()
         stack.callback(os.close, held)
         with contextlib.ExitStack() as theirs:
             theirs.callback(os.close, lifeline)
-            output = self._output = OutputLog(lambda: self.name, self._said)
+            output = self._output = OutputLog(lambda: self.name, self._lines)
             theirs.callback(os.close, output.sink)
             stack.callback(output.close)
             ours, link = socket.socketpair()
             theirs.callback(link.close)
-            await self._link.connect(ours)
+            await self._connection.connect(ours)
             return await self._spawn(link, lifeline, output.sink)
 
     async def _spawn(
@@ -207,17 +211,17 @@ class Child:
             env=tool_environment(self._limits.variables),
         )
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Be there until it ends; an answer that it gave before still counts."""
+    async def _wait_for_end(self, process: asyncio.subprocess.Process) -> None:
+        """Wait for its end; an answer that it gave before still counts."""
         if self._reason is not None:
             self.kill(self._reason)
         self._started.set()
         code = await process.wait()
         _kill_group(process.pid)
         with anyio.move_on_after(SETTLE_SECONDS):
-            await self._link.ended.wait()
+            await self._connection.ended.wait()
         if self._reason is None:
-            self._reason = _how(code)
+            self._reason = _ending(code)
 
 
 def _search_path() -> str:
@@ -235,8 +239,8 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _how(code: int) -> str:
-    """How a process ended, from its return code."""
+def _ending(code: int) -> str:
+    """Say how a process ended, from its return code."""
     if code >= 0:
         return f"the tool's process ended with exit code {code}"
     try:

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ...errors import JSONObject
-from .protocol import LENGTH_BYTES, BadFrame, length_of, pack, unpack
-
-NONSENSE = "the tool's process wrote nonsense to the server"
+from .protocol import LENGTH_BYTES, NONSENSE, BadFrame, length_of, pack, unpack
 
 
-class Link(asyncio.Protocol):
+class ChildConnection(asyncio.Protocol):
     """Sends a request, finds its answer; anything else that comes is trouble."""
 
     def __init__(self, *, on_trouble: Callable[[str], None], on_end: Callable[[], None]) -> None:
@@ -35,7 +33,7 @@ class Link(asyncio.Protocol):
         self._socket = sock
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
-    def ask(self, request: JSONObject) -> asyncio.Future[dict[str, Any] | None]:
+    def send(self, request: JSONObject) -> asyncio.Future[dict[str, Any] | None]:
         """Send it; the future holds the answer, or null when the socket ends before.
 
         Raises:

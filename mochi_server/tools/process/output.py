@@ -26,7 +26,7 @@ _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 """All but the tabulator: what reads the log obeys such characters, some as ends of lines."""
 
 
-class Allowance:
+class LineAllowance:
     """A number of lines at once, refilled evenly; it counts what it refuses."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,7 +50,7 @@ class Allowance:
 class OutputLog:
     """Reads a pipe without blocking and logs its lines at INFO, with a name in front."""
 
-    def __init__(self, name: Callable[[], str], allowance: Allowance) -> None:
+    def __init__(self, name: Callable[[], str], allowance: LineAllowance) -> None:
         self._name = name
         self._allowance = allowance
         self._rest = b""

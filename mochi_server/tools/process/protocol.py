@@ -1,26 +1,29 @@
-"""What the server and a tool's process say to each other: frames of JSON on a socket.
+"""The protocol between the server and a tool's process: frames of JSON on a socket.
 
 A frame is four bytes, the length of the rest, and a JSON object in UTF-8. A request is
 ``{"id", "op", …}`` and an answer ``{"id", "kind", …}``; one request is open at a time. Strings may
 hold lone surrogates and numbers may be of any size or NaN, as Python's own ``json`` allows.
 
-Requests: ``load`` (``path``, ``subfolders``, ``taken``, ``generation``, ``working_dir``),
-``validate`` and ``call`` (``name``, ``arguments``). Answers: ``loaded`` (``value`` is the
-description), ``done`` (``value``), ``invalid`` (``text``), ``failed`` (``text``, ``trace``). Every
-answer has ``size``: the bytes of memory that the process has taken since it started.
+Requests: ``load`` (``path``, ``subfolders``, ``reserved``, ``generation``, ``working_dir``) and
+``call`` (``name``, ``arguments``). Answers: ``done`` (``value``: the description, or the result as
+text), ``invalid`` (``text``), ``failed`` (``text``, ``traceback``). Every answer has ``size``: the
+bytes of memory that the process has taken since it started.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from ...errors import JSONObject
-from ..base import FolderDescription, Problem, ToolDescription
+from ..base import FolderDescription, InvalidArguments, Problem, ToolDescription, ToolFailed
 
+NONSENSE = "the tool's process wrote nonsense to the server"
+"""Why a process is killed whose answers are none."""
 LENGTH_BYTES = 4
 LONGEST_FRAME = 40 * 1024 * 1024
+_TOOL = [each.name for each in fields(ToolDescription)]
 
 
 class BadFrame(ValueError):
@@ -28,7 +31,7 @@ class BadFrame(ValueError):
 
 
 def pack(message: JSONObject) -> bytes:
-    """The frame of a message.
+    """Return the frame of a message.
 
     Raises:
         BadFrame: it is too long, too deep, or not JSON.
@@ -43,7 +46,7 @@ def pack(message: JSONObject) -> bytes:
 
 
 def unpack(body: bytes) -> dict[str, Any]:
-    """The message of a frame's body.
+    """Return the message of a frame's body.
 
     Raises:
         BadFrame: it is not a JSON object.
@@ -58,7 +61,7 @@ def unpack(body: bytes) -> dict[str, Any]:
 
 
 def length_of(head: bytes | bytearray) -> int:
-    """The length of the body, from the first bytes of a frame.
+    """Return the length of the body, from the first bytes of a frame.
 
     Raises:
         BadFrame: no frame is that long.
@@ -69,18 +72,45 @@ def length_of(head: bytes | bytearray) -> int:
     return length
 
 
-def describe(description: FolderDescription) -> JSONObject:
-    """The description in JSON form."""
+def encode_result(result: object) -> JSONObject:
+    """Return ``{"kind", "value", "text", "traceback"}`` for a result or an error."""
+    kind, text, traceback = "done", "", ""
+    value: Any = result
+    if isinstance(result, Exception):
+        kind = "invalid" if isinstance(result, InvalidArguments) else "failed"
+        value, text, traceback = None, str(result), getattr(result, "traceback", "")
+    return {"kind": kind, "value": value, "text": text, "traceback": traceback}
+
+
+def decode_result(answer: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the value that :func:`encode_result` put into an answer.
+
+    Raises:
+        InvalidArguments, ToolFailed: there is none.
+        BadFrame: it is no such answer.
+    """
+    match answer:
+        case {"kind": "done", "value": value}:
+            return value
+        case {"kind": "invalid", "text": str(text)}:
+            raise InvalidArguments(text)
+        case {"kind": "failed", "text": str(text), "traceback": str(traceback)}:
+            raise ToolFailed(text, traceback=traceback)
+    raise BadFrame("it is no answer")
+
+
+def encode_description(description: FolderDescription) -> JSONObject:
+    """Return the description in JSON form, without the functions."""
     return {
         "folder": description.folder,
-        "tools": [asdict(tool) for tool in description.tools],
+        "tools": [{name: getattr(tool, name) for name in _TOOL} for tool in description.tools],
         "groups": {name: list(tools) for name, tools in description.groups.items()},
         "problems": [problem.as_json() for problem in description.problems],
     }
 
 
-def described(value: Any) -> FolderDescription:  # noqa: ANN401 - as the child sent it
-    """The description that :func:`describe` put into JSON.
+def decode_description(value: Any) -> FolderDescription:  # noqa: ANN401 - as the child sent it
+    """Return the description that :func:`encode_description` put into JSON.
 
     Raises:
         BadFrame: it is something else.

@@ -237,7 +237,7 @@ def test_nothing_is_changed_by_looking(looked: Look) -> None:
 
 async def test_nothing_is_changed_by_looking_at_tools_in_threads(broken: Path) -> None:
     before = tree(broken)
-    await doctor(broken, tool_isolation="thread", **ills())
+    await doctor(broken, **ills())
     assert tree(broken) == before
 
 

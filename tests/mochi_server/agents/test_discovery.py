@@ -25,7 +25,6 @@ from mochi_server.tools.base import (
     ToolOutput,
 )
 from mochi_server.tools.folder.snapshot import write_stamp
-from mochi_server.tools.functions.threads import ThreadLoader
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent, write_skill, write_tools_agent
 from tests.support.tools import function, noting
@@ -37,7 +36,7 @@ class CountingLoader(ToolLoader):
     """Hands on to a real loader, and remembers what it was asked for."""
 
     def __init__(self) -> None:
-        self.inner = ThreadLoader()
+        self.inner = ProcessLoader()
         self.asked: list[list[str]] = []
 
     async def load(self, folders: Sequence[FolderSpec]) -> list[LoadedFolder]:
@@ -74,7 +73,7 @@ class Agents:
 @asynccontextmanager
 async def discovery_of(folder: Path) -> AsyncIterator[AgentDiscoveryService]:
     """Of a folder alone, without stamp or chats."""
-    loader = ThreadLoader()
+    loader = ProcessLoader()
     discovery = AgentDiscoveryService(folder, loader=loader, default_timeout=60)
     try:
         yield discovery
@@ -514,10 +513,9 @@ def many(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [ProcessLoader, ThreadLoader])
-async def test_fifty_agents_with_ten_tools_are_found_soon(tmp_path, kind):
+async def test_fifty_agents_with_ten_tools_are_found_soon(tmp_path):
     many(tmp_path / "agents")
-    loader = kind()
+    loader = ProcessLoader()
     discovery = AgentDiscoveryService(tmp_path / "agents", loader=loader, default_timeout=60)
     started = os.times()
     found = await discovery.agents()

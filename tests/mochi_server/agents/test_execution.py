@@ -62,7 +62,7 @@ async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
     """A runtime with the agents coder and writer."""
     write_agent(tmp_path, "coder")
     write_agent(tmp_path, "writer")
-    async with bench(tmp_path, ollama, tool_isolation="thread") as found:
+    async with bench(tmp_path, ollama) as found:
         yield found
 
 
@@ -136,7 +136,7 @@ async def test_a_model_that_is_not_there_or_calls_no_tools_is_replaced_by_the_ca
 ) -> None:
     """In the request, the event and the file."""
     write_agent(tmp_path, "coder", f"model: {model}")
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.", "One.", "Two.", "End.")
         events = await engine.turn(await session_with(engine, "coder"))
@@ -152,7 +152,7 @@ async def test_an_agent_has_its_own_model_where_it_is_there(
     """Also in an earlier session, which then had another one."""
     skill = write_agent(tmp_path, "coder")
     ollama.add_model("small:1b")
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         session = await session_with(engine, "coder")
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.", "One.", "Two.", "End.")
@@ -179,7 +179,7 @@ async def test_an_agents_own_model_keeps_the_window_that_it_is_loaded_with(
     """Another size would have Ollama load it again."""
     write_agent(tmp_path, "coder", "model: small:1b")
     ollama.add_model("small:1b", loaded=16384)
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.", "One.", "Two.", "End.")
         await engine.turn(await session_with(engine, "coder"))
@@ -483,7 +483,7 @@ async def test_the_last_round_offers_no_tools(
 ) -> None:
     """A model that calls one all the same is not heard; what it said is its answer."""
     write_agent(tmp_path, "coder")
-    async with bench(tmp_path, ollama, tool_isolation="thread", max_agent_rounds=rounds) as engine:
+    async with bench(tmp_path, ollama, max_agent_rounds=rounds) as engine:
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.")
         for number in range(rounds):
@@ -644,9 +644,8 @@ LEAVING = [
 
 
 @pytest.mark.parametrize(("moment", "left"), LEAVING, ids=[moment for moment, _ in LEAVING])
-@pytest.mark.parametrize("isolation", ["thread", "process"])
 async def test_a_client_that_leaves_stops_the_agent_wherever_it_is(
-    tmp_path: Path, ollama: FakeOllama, moment: str, left: list[str], isolation: str
+    tmp_path: Path, ollama: FakeOllama, moment: str, left: list[str]
 ) -> None:
     """Its model call is closed, every call has a result, and both sessions go on at once."""
     code = (
@@ -658,7 +657,7 @@ async def test_a_client_that_leaves_stops_the_agent_wherever_it_is(
     gate = anyio.Event()
     held = {"gate": gate}
     policy = "confirm_destructive" if moment.startswith("tool_call") else "never_confirm"
-    async with bench(tmp_path, ollama, tool_isolation=isolation) as engine:
+    async with bench(tmp_path, ollama) as engine:
         session = await session_with(engine, "coder", policy=policy)
         ollama.reply(tool_calls=[ask()])
         if moment == "agent_start":
@@ -697,7 +696,7 @@ async def test_a_client_that_leaves_stops_all_agents_of_the_reply(
     write_agent(tmp_path, "writer")
     ollama.one_at_a_time = False
     gate = anyio.Event()
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         session = await session_with(engine, "boss", "writer")
         ollama.reply(tool_calls=[ask("boss"), ask("writer")])
         ollama.reply(["Pl", "an."], gate=gate, pause_after=1, match="You are the writer.")
@@ -823,7 +822,7 @@ async def test_changed_arguments_of_an_agents_call_are_checked(
     (tmp_path / "tools").mkdir()
     text = "def write(number: int) -> str:\n    '''Other.'''\n    return ''\n"
     (tmp_path / "tools" / "__init__.py").write_text(text + "__all__ = ['write']\n")
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.")
         ollama.reply(tool_calls=[call("write", path="a")])
@@ -849,7 +848,7 @@ async def test_calls_of_an_agent_within_an_agent_are_asked_about(
     """In the name of the inner one; each result goes one step outwards."""
     write_agent(tmp_path, "boss", "agents: [coder]")
     write_agent(tmp_path, "coder")
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         boss, coder = "You are the boss.", "You are the coder."
         ollama.reply(tool_calls=[ask("boss") | {"id": "outer"}])
         ollama.reply(["Boss plans."], match=boss)
@@ -907,7 +906,7 @@ async def test_nobody_decides_about_an_agents_call(tmp_path: Path, ollama: FakeO
     """It is denied in time, and the agent goes on."""
     write_agent(tmp_path, "coder")
     options: dict[str, Any] = {"tool_confirmation_timeout_seconds": 0.1}
-    async with bench(tmp_path, ollama, tool_isolation="thread", **options) as engine:
+    async with bench(tmp_path, ollama, **options) as engine:
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.")
         ollama.reply(tool_calls=[call("write", path="b")])
@@ -928,7 +927,7 @@ async def test_calls_with_the_same_id_in_several_agents_are_told_apart(
         write_agent(tmp_path, name, "agents: [coder]")
     write_agent(tmp_path, "coder")
     ollama.one_at_a_time = False
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         ollama.reply(tool_calls=[ask("left") | {"id": "call_0"}, ask("right") | {"id": "call_1"}])
         for name in ("left", "right"):
             who = f"You are the {name}."
@@ -1021,7 +1020,7 @@ async def test_an_agents_conversation_that_outgrows_the_model_goes_on(
     """Its oldest steps are left out of the request, never its task; the file keeps all."""
     write_agent(tmp_path, "coder", "model: tiny:1b", code=LONG)
     ollama.add_model("tiny:1b", context_length=4096)
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         ollama.reply(tool_calls=[ask(instruction="Remember me.")])
         says(ollama, "Plan.")
         for number in range(4):
@@ -1044,7 +1043,7 @@ async def test_a_step_that_cannot_fit_ends_the_agent_with_a_reason(
     """The conversation, whose model has more room, goes on."""
     write_agent(tmp_path, "coder", "model: tiny:1b", code=LONG)
     ollama.add_model("tiny:1b", context_length=4096)
-    async with bench(tmp_path, ollama, tool_isolation="thread") as engine:
+    async with bench(tmp_path, ollama) as engine:
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.")
         ollama.reply(tool_calls=[call("look", size=18_000)])
@@ -1061,7 +1060,7 @@ async def test_what_a_long_agent_hands_back_is_cut_and_keeps_its_answer(
     """The results of its tools give way; its session's id and its last words do not."""
     write_agent(tmp_path, "coder", code=LONG)
     options: dict[str, Any] = {"tool_result_characters": 2000}
-    async with bench(tmp_path, ollama, tool_isolation="thread", **options) as engine:
+    async with bench(tmp_path, ollama, **options) as engine:
         ollama.reply(tool_calls=[ask()])
         says(ollama, "Plan.")
         ollama.reply(tool_calls=[call("look", size=1000), call("look", size=1001)])

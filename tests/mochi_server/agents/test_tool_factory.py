@@ -15,8 +15,8 @@ from mochi_server.chat.tool_calls import CallContext, SessionAgents
 from mochi_server.protocol.events import AgentPlanning, Event
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
-from mochi_server.tools.functions.threads import ThreadLoader
 from mochi_server.tools.policy import needs_confirmation
+from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent, write_skill
 
 DESCRIPTION = """\
@@ -61,7 +61,7 @@ class Runner:
 class Bench:
     def __init__(self, folder) -> None:
         self.folder = folder
-        self.loader = ThreadLoader()
+        self.loader = ProcessLoader()
         self.discovery = AgentDiscoveryService(folder, loader=self.loader, default_timeout=60)
         self.runner = Runner()
         self.source = AgentSource(self.discovery, self.runner)

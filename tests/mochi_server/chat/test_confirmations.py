@@ -44,7 +44,7 @@ class UnreachableConfirmations(LocalConfirmations):
 async def runtime(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Runtime]:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text(TOOLS)
-    settings = load_settings(data_dir=tmp_path, ollama_host=ollama.url, tool_isolation="thread")
+    settings = load_settings(data_dir=tmp_path, ollama_host=ollama.url)
     provider = OllamaProvider("ollama", host=ollama.url)
     found = Runtime(settings, providers={"ollama": provider}, approvals=UnreachableConfirmations())
     yield found

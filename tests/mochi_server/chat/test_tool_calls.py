@@ -121,7 +121,6 @@ def silent() -> str:
     return ""
 '''
 ALL = ["add", "erase", "fail", "greet", "hang", "meet", "nap", "note", "shout", "silent"]
-ISOLATIONS = ["thread", "process"]
 
 
 def write_tools(folder: Path) -> None:
@@ -130,19 +129,10 @@ def write_tools(folder: Path) -> None:
     (folder / "tools" / "functions.py").write_text(FUNCTIONS)
 
 
-@pytest.fixture(params=ISOLATIONS)
-async def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, ollama: FakeOllama
-) -> AsyncIterator[Bench]:
-    write_tools(tmp_path)
-    async with bench(tmp_path, ollama, tool_isolation=request.param) as found:
-        yield found
-
-
 @pytest.fixture
-async def threads(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
     write_tools(tmp_path)
-    async with bench(tmp_path, ollama, tool_isolation="thread") as found:
+    async with bench(tmp_path, ollama) as found:
         yield found
 
 
@@ -255,7 +245,7 @@ async def test_waiting_for_a_free_process_is_not_time_of_the_call(
 ) -> None:
     """Four calls one after the other take longer than any of them may."""
     write_tools(tmp_path)
-    async with bench(tmp_path, ollama, tool_isolation="process", tool_workers=1) as engine:
+    async with bench(tmp_path, ollama, tool_workers=1) as engine:
         ollama.reply(tool_calls=[call("nap", seconds=0.3)] * 4)
         ollama.reply(["Rested."])
         session = await engine.session(**offer())
@@ -302,19 +292,19 @@ async def test_a_failing_call_tells_the_model_why_and_stops_no_other(
 
 
 async def test_only_what_the_session_enables_is_offered_and_runs(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """A group, and a call of a tool that exists and is not in it."""
     ollama.reply(tool_calls=[call("erase", path="x")])
     ollama.reply(["No."])
-    session = await threads.session(**offer("never_confirm", group="math"))
-    events = await threads.turn(session)
+    session = await engine.session(**offer("never_confirm", group="math"))
+    events = await engine.turn(session)
     assert [tool["function"]["name"] for tool in ollama.chats[0]["tools"]] == ["add"]
     assert of_kind(events, "tool_result")[0]["code"] == "TOOL_NOT_FOUND"
 
 
 async def test_a_tool_whose_own_policy_is_stricter_waits_for_a_person(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """The tool beside it runs unasked, as the session says."""
     ollama.reply(tool_calls=[call("add", a=1), call("greet")])
@@ -322,48 +312,48 @@ async def test_a_tool_whose_own_policy_is_stricter_waits_for_a_person(
     settings = ToolSettings(
         tools=ALL, execution_policy="never_confirm", tool_policies={"greet": "always_confirm"}
     )
-    session = await threads.session(tool_settings=settings)
-    events = await threads.turn(session, wait=False)
+    session = await engine.session(tool_settings=settings)
+    events = await engine.turn(session, wait=False)
     results = {result["tool_name"]: result for result in of_kind(events, "tool_result")}
     assert results["add"]["result"] == "4"
     assert results["greet"]["code"] == "TOOL_EXECUTION_DENIED"
 
 
 async def test_a_session_with_a_policy_of_another_program_asks_about_every_call(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """Its file is read, and the policy is still in it after the turn."""
     ollama.reply(tool_calls=[call("add", a=1)])
     ollama.reply(["No."])
-    session = await threads.session(**offer("never_confirm", "add"))
-    file = threads.settings.sessions_path / f"{session}.json"
+    session = await engine.session(**offer("never_confirm", "add"))
+    file = engine.settings.sessions_path / f"{session}.json"
     file.write_text(file.read_text().replace("never_confirm", "confirm_by_vote"))
-    events = await threads.turn(session, wait=False)
+    events = await engine.turn(session, wait=False)
     assert of_kind(events, "tool_result")[0]["code"] == "TOOL_EXECUTION_DENIED"
     assert "confirm_by_vote" in file.read_text()
 
 
-async def test_without_tool_settings_no_tools_are_sent(threads: Bench, ollama: FakeOllama) -> None:
+async def test_without_tool_settings_no_tools_are_sent(engine: Bench, ollama: FakeOllama) -> None:
     """Tools are opted into."""
     ollama.reply(["Hi."])
-    await threads.turn(await threads.session())
+    await engine.turn(await engine.session())
     assert "tools" not in ollama.chats[0]
 
 
 async def test_a_model_that_cannot_call_tools_is_named_before_anything_is_stored(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """Not silence, and not an error of the provider in the middle."""
     model = ollama.models["qwen3:14b"]
     model.capabilities = ["completion"]
-    session = await threads.session(**offer())
+    session = await engine.session(**offer())
     with pytest.raises(ToolsNotSupported):
-        await threads.turn(session)
-    assert threads.stored(session) == []
+        await engine.turn(session)
+    assert engine.stored(session) == []
 
 
 async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """Required, decided, result: and the assistant's message was on disk before the question.
 
@@ -371,17 +361,17 @@ async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(
     """
     ollama.reply(tool_calls=[call("add", a="2")])
     ollama.reply(["5."])
-    session = await threads.session(**offer("always_confirm"))
-    reader = (await threads.start(session)).reader()
+    session = await engine.session(**offer("always_confirm"))
+    reader = (await engine.start(session)).reader()
     asked = await read_until(reader, "tool_call_confirmation_required")
     required = of_kind(asked, "tool_call_confirmation_required")[0]
     assert (required["queue_position"], required["queue_total"]) == (1, 1)
     assert required["arguments"] == {"a": 2, "b": 3}
-    assert roles(threads.stored(session)) == ["user", "assistant"]
-    [listed] = await threads.chat.confirmations(session)
+    assert roles(engine.stored(session)) == ["user", "assistant"]
+    [listed] = await engine.chat.confirmations(session)
     assert listed["confirmation_id"] == required["confirmation_id"]
     assert (listed["tool_name"], listed["arguments"]) == ("add", {"a": 2, "b": 3})
-    await threads.chat.confirm(session, required["confirmation_id"], approved=True)
+    await engine.chat.confirm(session, required["confirmation_id"], approved=True)
     events = await read_all(reader)
     assert kinds(events) == [
         "tool_call_confirmation_decided",
@@ -392,24 +382,24 @@ async def test_a_confirmed_call_is_asked_first_and_runs_when_approved(
         "done",
     ]
     assert of_kind(events, "tool_result")[0]["result"] == "5"
-    assert await threads.chat.confirmations(session) == []
+    assert await engine.chat.confirmations(session) == []
 
 
 async def test_a_denied_call_tells_the_model_so_with_the_reason_and_the_next_one_is_asked(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """Positions in the queue, and one result each."""
     ollama.reply(tool_calls=[call("add", a=1), call("shout", text="x"), call("add", a=2)])
     ollama.reply(["Fine."])
-    session = await threads.session(**offer("always_confirm"))
-    log = await threads.start(session)
+    session = await engine.session(**offer("always_confirm"))
+    log = await engine.start(session)
     answers = [
         {"approved": True},
         {"approved": False, "reason": "too loud"},
         {"approved": True, "arguments": {"a": 10, "b": 1}},
     ]
     for answer in answers:
-        await threads.chat.confirm(session, await question(threads, session), **answer)
+        await engine.chat.confirm(session, await question(engine, session), **answer)
     events = await read_all(log)
     required = of_kind(events, "tool_call_confirmation_required")
     assert [(r["queue_position"], r["queue_total"]) for r in required] == [(1, 3), (2, 3), (3, 3)]
@@ -424,7 +414,7 @@ async def test_a_denied_call_tells_the_model_so_with_the_reason_and_the_next_one
     results = {result["call_index"]: result for result in of_kind(events, "tool_result")}
     assert [results[index]["result"] for index in range(3)] == ["4", None, "11"]
     assert results[1]["code"] == "TOOL_EXECUTION_DENIED"
-    contents = [message["content"] for message in threads.stored(session)[2:5]]
+    contents = [message["content"] for message in engine.stored(session)[2:5]]
     assert contents[0] == "4"
     assert "too loud" in contents[1]
     assert contents[2].endswith("\n11")
@@ -432,14 +422,14 @@ async def test_a_denied_call_tells_the_model_so_with_the_reason_and_the_next_one
 
 
 async def test_confirm_destructive_asks_only_about_what_may_do_harm(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """The package says which: the others run without a question."""
     ollama.reply(tool_calls=[call("add", a=1), call("erase", path="x")])
     ollama.reply(["Fine."])
-    session = await threads.session(**offer("confirm_destructive"))
-    log = await threads.start(session)
-    await threads.chat.confirm(session, await question(threads, session), approved=False)
+    session = await engine.session(**offer("confirm_destructive"))
+    log = await engine.start(session)
+    await engine.chat.confirm(session, await question(engine, session), approved=False)
     events = await read_all(log)
     required = of_kind(events, "tool_call_confirmation_required")
     assert [(r["tool_name"], r["queue_total"]) for r in required] == [("erase", 1)]
@@ -454,7 +444,7 @@ async def test_a_question_that_nobody_answers_counts_as_denied(
 ) -> None:
     """The turn goes on, the model is told, and a late decision is told that it is late."""
     write_tools(tmp_path)
-    options = {"tool_isolation": "thread", "tool_confirmation_timeout_seconds": 0.2}
+    options = {"tool_confirmation_timeout_seconds": 0.2}
     async with bench(tmp_path, ollama, **options) as engine:
         ollama.reply(tool_calls=[call("add", a=1)])
         ollama.reply(["Nobody."])
@@ -470,20 +460,20 @@ async def test_a_question_that_nobody_answers_counts_as_denied(
 
 
 async def test_a_decision_counts_once_and_only_in_its_own_session(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """Foreign, unknown and repeated ones are refused."""
     ollama.reply(tool_calls=[call("add", a=1)])
     ollama.reply(["4."])
-    session = await threads.session(**offer("always_confirm"))
-    other = await threads.session()
-    log = await threads.start(session)
-    asked = await question(threads, session)
+    session = await engine.session(**offer("always_confirm"))
+    other = await engine.session()
+    log = await engine.start(session)
+    asked = await question(engine, session)
     for wrong in [(other, asked), (session, "conf_0"), ("nobody", asked)]:
         with pytest.raises(ConfirmationNotFound):
-            await threads.chat.confirm(*wrong, approved=True)
+            await engine.chat.confirm(*wrong, approved=True)
     outcomes = await asyncio.gather(
-        *(threads.chat.confirm(session, asked, approved=bool(n % 2)) for n in range(6)),
+        *(engine.chat.confirm(session, asked, approved=bool(n % 2)) for n in range(6)),
         return_exceptions=True,
     )
     assert [isinstance(outcome, ConfirmationNotFound) for outcome in outcomes].count(False) == 1
@@ -491,30 +481,30 @@ async def test_a_decision_counts_once_and_only_in_its_own_session(
 
 
 async def test_changed_arguments_that_do_not_fit_leave_the_question_open(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """A slip of the person must not cost the call."""
     ollama.reply(tool_calls=[call("add", a=1)])
     ollama.reply(["Good."])
-    session = await threads.session(**offer("always_confirm"))
-    log = await threads.start(session)
-    asked = await question(threads, session)
+    session = await engine.session(**offer("always_confirm"))
+    log = await engine.start(session)
+    asked = await question(engine, session)
     with pytest.raises(InvalidRequest):
-        await threads.chat.confirm(session, asked, approved=True, arguments={"a": "x"})
-    await threads.chat.confirm(session, asked, approved=True, arguments={"a": "20"})
+        await engine.chat.confirm(session, asked, approved=True, arguments={"a": "x"})
+    await engine.chat.confirm(session, asked, approved=True, arguments={"a": "20"})
     assert of_kind(await read_all(log), "tool_result")[0]["result"] == "23"
 
 
 async def test_arguments_that_a_person_takes_away_are_told_as_they_are(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """No arguments at all is a change, too."""
     ollama.reply(tool_calls=[call("greet", name="you")])
     ollama.reply(["Good."])
-    session = await threads.session(**offer("always_confirm"))
-    log = await threads.start(session)
-    asked = await question(threads, session)
-    await threads.chat.confirm(session, asked, approved=True, arguments={})
+    session = await engine.session(**offer("always_confirm"))
+    log = await engine.start(session)
+    asked = await question(engine, session)
+    await engine.chat.confirm(session, asked, approved=True, arguments={})
     events = await read_all(log)
     decided = of_kind(events, "tool_call_confirmation_decided")[0]
     assert (decided["arguments"], decided["edited"]) == ({}, True)
@@ -522,23 +512,23 @@ async def test_arguments_that_a_person_takes_away_are_told_as_they_are(
 
 
 async def test_a_client_that_leaves_while_it_is_asked_takes_the_question_with_it(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """Nothing runs later, the call has a result in the file, and the next turn works."""
     ollama.reply(tool_calls=[call("add", a=1)])
-    session = await threads.session(**offer("always_confirm"))
-    reader = (await threads.start(session)).reader()
+    session = await engine.session(**offer("always_confirm"))
+    reader = (await engine.start(session)).reader()
     await read_until(reader, "tool_call_confirmation_required")
-    asked = await question(threads, session)
+    asked = await question(engine, session)
     reader.leave()
-    await threads.ended()
+    await engine.ended()
     with pytest.raises(ConfirmationNotFound):
-        await threads.chat.confirm(session, asked, approved=True)
-    stored = threads.stored(session)
+        await engine.chat.confirm(session, asked, approved=True)
+    stored = engine.stored(session)
     assert roles(stored) == ["user", "assistant", "tool"]
     assert "interrupted" in stored[2]["content"]
     ollama.reply(["Hello again."])
-    assert text_of(await threads.turn(session, "Still there?")) == "Hello again."
+    assert text_of(await engine.turn(session, "Still there?")) == "Hello again."
 
 
 async def test_a_client_that_leaves_while_tools_run_keeps_the_results_that_are_there(
@@ -558,35 +548,35 @@ async def test_a_client_that_leaves_while_tools_run_keeps_the_results_that_are_t
 
 
 async def test_a_reply_in_one_piece_denies_at_once_and_says_how_to_allow(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """Nobody can be asked in one piece, unless the client says that it waits."""
     ollama.reply(tool_calls=[call("add", a=1)])
     ollama.reply(["Denied."])
-    session = await threads.session(**offer("always_confirm"))
+    session = await engine.session(**offer("always_confirm"))
     with anyio.fail_after(30):
-        answer = await threads.chat.complete(session, message="Add.")
+        answer = await engine.chat.complete(session, message="Add.")
     [entry] = masked(answer["tool_calls_executed"])
     assert (entry["tool_name"], entry["success"]) == ("add", False)
     assert entry["code"] == "TOOL_EXECUTION_DENIED"
-    assert "confirmations" in threads.stored(session)[2]["content"]
+    assert "confirmations" in engine.stored(session)[2]["content"]
 
 
 async def test_a_reply_in_one_piece_that_waits_tells_what_was_decided(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """Another client decides meanwhile."""
     ollama.reply(tool_calls=[call("add", a=1), call("launch")])
     ollama.reply(["Eight."])
-    session = await threads.session(**offer("always_confirm"))
+    session = await engine.session(**offer("always_confirm"))
 
     async def decide() -> None:
-        asked = await question(threads, session)
-        await threads.chat.confirm(session, asked, approved=True, arguments={"a": 5})
+        asked = await question(engine, session)
+        await engine.chat.confirm(session, asked, approved=True, arguments={"a": 5})
 
     with anyio.fail_after(30):
         _, answer = await asyncio.gather(
-            decide(), threads.chat.complete(session, message="Add.", wait=True)
+            decide(), engine.chat.complete(session, message="Add.", wait=True)
         )
     entries = {entry["tool_name"]: entry for entry in masked(answer["tool_calls_executed"])}
     assert entries["add"]["result"] == "8"
@@ -594,15 +584,15 @@ async def test_a_reply_in_one_piece_that_waits_tells_what_was_decided(
     assert entries["launch"]["code"] == "TOOL_NOT_FOUND"
 
 
-async def test_two_calls_of_one_id_are_told_apart(threads: Bench, ollama: FakeOllama) -> None:
+async def test_two_calls_of_one_id_are_told_apart(engine: Bench, ollama: FakeOllama) -> None:
     """Some models number all calls alike."""
     calls = [{**call("add", a=number), "id": "call_0"} for number in (1, 2)]
     ollama.reply(tool_calls=calls)
     ollama.reply(["Good."])
-    session = await threads.session(**offer())
-    events = await threads.turn(session)
+    session = await engine.session(**offer())
+    events = await engine.turn(session)
     assert len({entry["tool_call_id"] for entry in of_kind(events, "tool_call")}) == 2
-    assert [message["content"] for message in threads.stored(session)[2:4]] == ["4", "5"]
+    assert [message["content"] for message in engine.stored(session)[2:4]] == ["4", "5"]
 
 
 def test_a_call_that_a_provider_repeats_is_one_call() -> None:
@@ -638,13 +628,13 @@ async def test_calls_beyond_the_limit_are_refused_and_say_so(
 
 
 async def test_a_reply_of_thousands_of_calls_leaves_time_for_others(
-    threads: Bench, ollama: FakeOllama
+    engine: Bench, ollama: FakeOllama
 ) -> None:
     """The model's side runs in this loop as well, so the limit is wider than the server's own."""
     ollama.reply(tool_calls=[call("add", a=number) for number in range(3000)])
     ollama.reply(["Done."])
-    session = await threads.session(**offer())
-    await threads.runtime.tools.all()
+    session = await engine.session(**offer())
+    await engine.runtime.tools.all()
     holds: list[float] = []
     began = time.thread_time()
 
@@ -655,7 +645,7 @@ async def test_a_reply_of_thousands_of_calls_leaves_time_for_others(
         began, timer = now, asyncio.get_running_loop().call_later(0.001, tick)
 
     timer = asyncio.get_running_loop().call_later(0.001, tick)
-    events = await threads.turn(session)
+    events = await engine.turn(session)
     timer.cancel()
     assert len(of_kind(events, "tool_result")) == 3000
     assert max(holds) < 1
@@ -664,7 +654,7 @@ async def test_a_reply_of_thousands_of_calls_leaves_time_for_others(
 async def test_a_long_result_is_cut_and_says_so(tmp_path: Path, ollama: FakeOllama) -> None:
     """One result must not fill the window."""
     write_tools(tmp_path)
-    options = {"tool_isolation": "thread", "tool_result_characters": 100}
+    options = {"tool_result_characters": 100}
     async with bench(tmp_path, ollama, **options) as engine:
         ollama.reply(tool_calls=[call("shout", text="x" * 500)])
         ollama.reply(["Long."])
@@ -676,33 +666,33 @@ async def test_a_long_result_is_cut_and_says_so(tmp_path: Path, ollama: FakeOlla
 
 
 async def test_a_reload_while_a_question_is_open_does_not_disturb_the_turn(
-    threads: Bench, ollama: FakeOllama, tmp_path: Path
+    engine: Bench, ollama: FakeOllama, tmp_path: Path
 ) -> None:
     """The turn keeps the function that it offered; the next turn has the new one."""
-    session = await threads.session(**offer("always_confirm"))
+    session = await engine.session(**offer("always_confirm"))
     for answer in ("Old.", "New."):
         ollama.reply(tool_calls=[call("add", a=1)])
         ollama.reply([answer])
-    log = await threads.start(session)
-    asked = await question(threads, session)
+    log = await engine.start(session)
+    asked = await question(engine, session)
     changed = FUNCTIONS.replace("return str(a + b)", 'return f"sum {a + b}"')
     (tmp_path / "tools" / "functions.py").write_text(changed)
-    await threads.runtime.tools.reload()
-    await threads.chat.confirm(session, asked, approved=True)
+    await engine.runtime.tools.reload()
+    await engine.chat.confirm(session, asked, approved=True)
     assert of_kind(await read_all(log), "tool_result")[0]["result"] == "4"
-    log = await threads.start(session, "Again.")
-    await threads.chat.confirm(session, await question(threads, session), approved=True)
+    log = await engine.start(session, "Again.")
+    await engine.chat.confirm(session, await question(engine, session), approved=True)
     assert of_kind(await read_all(log), "tool_result")[0]["result"] == "sum 4"
 
 
 async def test_the_status_names_active_unknown_and_missing_tools(
-    threads: Bench, tmp_path: Path
+    engine: Bench, tmp_path: Path
 ) -> None:
     """What the session enables, and what became of it."""
     broken = FUNCTIONS.replace('    """Say nothing."""\n', "")
     (tmp_path / "tools" / "functions.py").write_text(broken)
-    session = await threads.session(**offer("confirm_destructive", "add", "silent", "launch"))
-    status = await threads.runtime.status.of(session)
+    session = await engine.session(**offer("confirm_destructive", "add", "silent", "launch"))
+    status = await engine.runtime.status.of(session)
     assert status["tools_enabled"] is True
     assert status["active_tools"] == ["add"]
     assert status["execution_policy"] == "confirm_destructive"
@@ -711,29 +701,29 @@ async def test_the_status_names_active_unknown_and_missing_tools(
     assert status["missing_tools"]["silent"]
 
 
-async def test_names_that_nothing_has_enable_neither_tools_nor_agents(threads: Bench) -> None:
+async def test_names_that_nothing_has_enable_neither_tools_nor_agents(engine: Bench) -> None:
     agents = AgentSettings(enabled_agents=["nobody"])
-    session = await threads.session(**offer("never_confirm", "launch"), agent_settings=agents)
-    status = await threads.runtime.status.of(session)
+    session = await engine.session(**offer("never_confirm", "launch"), agent_settings=agents)
+    status = await engine.runtime.status.of(session)
     assert (status["tools_enabled"], status["unknown_tools"]) == (False, ["launch"])
     assert (status["agents_enabled"], status["unknown_agents"]) == (False, ["nobody"])
 
 
-async def test_the_status_has_the_policy_in_force_where_none_was_set(threads: Bench) -> None:
-    status = await threads.runtime.status.of(await threads.session())
+async def test_the_status_has_the_policy_in_force_where_none_was_set(engine: Bench) -> None:
+    status = await engine.runtime.status.of(await engine.session())
     assert status["execution_policy"] == "always_confirm"
 
 
-async def test_what_was_executed_is_counted(threads: Bench, ollama: FakeOllama) -> None:
+async def test_what_was_executed_is_counted(engine: Bench, ollama: FakeOllama) -> None:
     """History, latest first, and statistics by tool."""
     ollama.reply(tool_calls=[call("add", a=1), call("add", a=2), call("fail", text="x")])
     ollama.reply(["Done."])
-    session = await threads.session(**offer())
-    await threads.turn(session)
-    history = threads.runtime.tool_execution.history()
+    session = await engine.session(**offer())
+    await engine.turn(session)
+    history = engine.runtime.tool_execution.history()
     assert sorted(str(entry["tool_name"]) for entry in history) == ["add", "add", "fail"]
     assert all(entry["session_id"] == session for entry in history)
-    statistics: Any = threads.runtime.tool_execution.statistics()
+    statistics: Any = engine.runtime.tool_execution.statistics()
     assert (statistics["add"]["count"], statistics["add"]["failures"]) == (2, 0)
     assert (statistics["fail"]["count"], statistics["fail"]["failures"]) == (1, 1)
     assert 0 < statistics["add"]["mean_seconds"] <= statistics["add"]["p95_seconds"] < 10

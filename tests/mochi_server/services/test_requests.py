@@ -412,7 +412,7 @@ async def many_tools(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]
     (tmp_path / "tools").mkdir()
     code = "".join(ONE.format(name=name, words="It is very good at it. " * 30) for name in NAMES)
     (tmp_path / "tools" / "__init__.py").write_text(f"__all__ = {NAMES!r}\n{code}")
-    async with bench(tmp_path, ollama, tool_isolation="thread") as found:
+    async with bench(tmp_path, ollama) as found:
         yield found
 
 

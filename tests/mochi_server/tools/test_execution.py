@@ -11,7 +11,7 @@ from mochi_server.core.aio import merge
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import ToolContext, ToolOutput
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
-from mochi_server.tools.folder.source import FunctionTool
+from mochi_server.tools.function_tool import FunctionTool
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.tool_folders import tool_folder
 from tests.support.tools import PlainTool
@@ -121,16 +121,16 @@ async def test_the_log_has_a_line_for_a_call_that_hung_or_died(
     ]
 
 
-async def test_a_place_that_nobody_used_is_given_back(tmp_path: Path) -> None:
+async def test_a_slot_that_is_not_used_is_released(tmp_path: Path) -> None:
     spec = tool_folder(tmp_path / "tools", SLOW_START)
     starts = tmp_path / "tools" / "starts.txt"
     loader = ProcessLoader(workers=1)
     try:
         [folder] = await loader.load([spec])
-        async with folder.place("work", CONTEXT):
+        async with folder.slot("work", CONTEXT):
             pass
         before = starts.read_text()
-        async with folder.place("work", CONTEXT):
+        async with folder.slot("work", CONTEXT):
             assert await folder.call("work", {}) == "done"
         assert starts.read_text() == before, "no other process was started"
     finally:

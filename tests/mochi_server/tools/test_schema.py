@@ -14,8 +14,9 @@ import orjson
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
+from mochi_server.tools.functions.python_tool import PythonTool
 from mochi_server.tools.functions.signature import Unsupported
-from mochi_server.tools.schema import FunctionSchema, ToolSchemaService
+from mochi_server.tools.schema import ToolSchemaService
 
 
 class Colour(enum.Enum):
@@ -53,7 +54,7 @@ class Odd(BaseModel):
         )("odd")
 
 
-def describe(function: Any) -> FunctionSchema:
+def describe(function: Any) -> PythonTool:
     return ToolSchemaService().describe(function, function.__name__)
 
 

@@ -22,9 +22,8 @@ def run(*options):
     return out.getvalue()
 
 
-@pytest.fixture(params=["process", "thread"])
-def folder(request, mochi):
-    mochi.tool_isolation = request.param
+@pytest.fixture
+def folder(mochi):
     lines = ("description: Writes code.", "model: qwen3:8b", "agents: [writer, nobody]")
     write_agent(mochi.agents_path / "coder", *lines, tools=["read", "write"])
     write_skill(mochi.agents_path / "writer")

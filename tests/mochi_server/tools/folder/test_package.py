@@ -319,7 +319,7 @@ def test_a_wrong_list_is_not_made_good_by_that_of_another_package(
         }
     )
     package = load(folder)
-    assert package.functions["f"].description.destructive is None
+    assert package.functions["f"].destructive is None
 
 
 @pytest.mark.parametrize("init", ["", "from .wiping import wipe\n__all__ = ['wipe']\n"])
@@ -334,7 +334,7 @@ def test_a_tool_that_its_file_calls_destructive_is_not_harmless(
         }
     )
     package = load(folder)
-    assert package.functions["wipe"].description.destructive is destructive
+    assert package.functions["wipe"].destructive is destructive
     if destructive is None:
         problem = only_problem(package)
         assert (problem.file, problem.line) == (str(folder / "wiping.py"), 1)
@@ -351,7 +351,7 @@ def test_of_two_tools_with_one_name_the_first_wins(write: Write) -> None:
         }
     )
     package = load(folder)
-    assert package.functions["f"].description.file == str(folder / "a" / "__init__.py")
+    assert package.functions["f"].file == str(folder / "a" / "__init__.py")
     assert "taken already" in only_problem(package).reason
     assert package.description.groups == {"a": ("f",)}
 
@@ -368,7 +368,7 @@ def test_a_function_exported_twice_is_one_tool_with_all_that_is_said(write: Writ
     )
     package = load(folder)
     assert package.description.problems == ()
-    tool = package.functions["f"].description
+    tool = package.functions["f"]
     assert (tool.destructive, tool.sequential, tool.timeout) == (False, True, 4)
     assert package.description.groups == {"a": ("f",)}
 
@@ -541,8 +541,8 @@ def test_callables_of_every_kind_can_be_tools(write: Write, name: str) -> None:
     assert package.description.problems == ()
     tool = package.functions[name]
     assert tool.function(**tool.bind({"a": "21"})) == "42"
-    assert tool.description.description == "Do it."
-    assert "Do it." in tool.description.source
+    assert tool.description == "Do it."
+    assert "Do it." in tool.source
     assert not tool.is_async
 
 
@@ -619,8 +619,8 @@ def test_a_tool_object_of_another_framework_is_taken_as_its_function(
     assert (asyncio.run(made) if tool.is_async else made) == "42"
     assert tool.is_async is (name == "later")
     text = "Described by the object." if name == "counter" else "Do it."
-    assert tool.description.description == text
-    assert list(tool.description.parameters["properties"]) == ["a"]
+    assert tool.description == text
+    assert list(tool.parameters["properties"]) == ["a"]
 
 
 def test_decorated_functions_are_such_objects_where_no_list_names_them(write: Write) -> None:
@@ -637,8 +637,8 @@ def test_what_another_program_fills_is_no_parameter_for_the_model(write: Write) 
     )
     package = load(write({"__init__.py": text}))
     tool = package.functions["f"]
-    assert list(tool.description.parameters["properties"]) == ["a"]
-    assert list(tool.description.short_parameters) == ["a"]
+    assert list(tool.parameters["properties"]) == ["a"]
+    assert list(tool.short_parameters) == ["a"]
     assert tool.function(**tool.bind({"a": 1})) == "1 {} None"
     with pytest.raises(InvalidArguments, match="Unknown: __user__"):
         tool.bind({"a": 1, "__user__": {}})

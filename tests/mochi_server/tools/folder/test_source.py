@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
-import os
 import sys
-import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,9 +14,8 @@ import pytest
 from mochi_server.agents.definition import AGENT_TOOL
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import ToolBegun, ToolContext, ToolFailed, ToolLoader, ToolOutput
-from mochi_server.tools.folder.snapshot import DEEPEST, MOST_ENTRIES, look_at, write_stamp
+from mochi_server.tools.folder.snapshot import write_stamp
 from mochi_server.tools.folder.source import DirectorySource
-from mochi_server.tools.functions.threads import ThreadLoader
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.tools import function, noting, write_tools
 from tests.support.turns import bench
@@ -42,7 +38,7 @@ def package(*names: str, **texts: str) -> str:
 
 @asynccontextmanager
 async def source_of(folder, loader=None, **options):
-    loader = loader or ThreadLoader()
+    loader = loader or ProcessLoader(workers=2)
     source = DirectorySource(folder, loader=loader, default_timeout=60, **options)
     try:
         with anyio.fail_after(30):
@@ -53,10 +49,8 @@ async def source_of(folder, loader=None, **options):
             await loader.aclose()
 
 
-@pytest.fixture(params=["thread", "process"])
-def loader(request):
-    if request.param == "thread":
-        return ThreadLoader()
+@pytest.fixture
+def loader():
     return ProcessLoader(workers=2, memory_mb=1024)
 
 
@@ -295,7 +289,7 @@ async def test_a_load_that_fails_is_tried_again_by_the_next_caller(tmp_path, cap
         async def aclose(self):
             await inner.aclose()
 
-    inner = ThreadLoader()
+    inner = ProcessLoader()
     folder = write_tools(tmp_path / "tools", init=package("add"))
     async with source_of(folder, Reluctant()) as source:
         with pytest.raises(BlockingIOError):
@@ -401,77 +395,6 @@ async def test_after_the_end_nothing_is_loaded_and_held_tools_fail(tmp_path, loa
         assert (tmp_path / "log").read_text() == imports
         with pytest.raises(ToolFailed):
             await call(tool)
-
-
-# The look at the files
-
-
-def test_a_look_sees_files_and_no_caches(tmp_path):
-    folder = write_tools(tmp_path / "tools", init="")
-    first = look_at(folder)
-    assert not first.empty
-    for name in ("__pycache__", ".git", ".venv", "venv", "site-packages", "node_modules"):
-        write_tools(folder / name, init="")
-    (folder / "data.json").write_text("{}")
-    assert look_at(folder) == first
-    write_tools(folder / "sub" / "below", init="")
-    assert look_at(folder) != first
-
-
-def test_a_look_sees_a_file_that_was_put_in_place_of_another(tmp_path):
-    folder = write_tools(tmp_path / "tools", init="A = 1\n")
-    place, times = folder / "__init__.py", (1_700_000_000, 1_700_000_000)
-    os.utime(place, times)
-    first = look_at(folder)
-    (folder / "new").write_text("A = 2\n")
-    os.utime(folder / "new", times)
-    (folder / "new").replace(place)
-    assert look_at(folder) != first
-
-
-@pytest.mark.timing
-def test_a_look_goes_round_in_no_circle(tmp_path):
-    folder = write_tools(tmp_path / "tools", init="")
-    for name in ("one", "two"):
-        (folder / name).symlink_to(folder)
-    (folder / "nowhere.py").symlink_to(folder / "missing")
-    begun = time.process_time()
-    assert look_at(folder) == look_at(folder)
-    assert time.process_time() - begun < 5
-
-
-@pytest.mark.timing
-def test_a_look_is_bounded_in_depth_and_number(tmp_path):
-    folder = deep = write_tools(tmp_path / "tools", init="")
-    for number in range(DEEPEST + 1):
-        deep = deep / f"d{number}"
-    deep.mkdir(parents=True)
-    first = look_at(folder)
-    write_tools(deep, init="")
-    assert look_at(folder) == first
-    write_tools(deep.parent, init="")
-    assert look_at(folder) != first
-    many = write_tools(tmp_path / "many")
-    for number in range(MOST_ENTRIES + 500):
-        (many / f"m{number}.py").touch()
-    begun = time.process_time()
-    look_at(many)
-    assert time.process_time() - begun < 5
-
-
-def test_a_file_instead_of_a_folder_is_left_to_the_loader(tmp_path):
-    (tmp_path / "tools").write_text("")
-    assert look_at(tmp_path / "missing").empty
-    assert not look_at(tmp_path / "tools").empty
-
-
-def test_two_stamps_are_never_taken_for_one(tmp_path):
-    stamp = tmp_path / ".mochi" / "reload-tools"
-    looks = [look_at(tmp_path, stamp)]
-    for _ in range(20):
-        write_stamp(stamp)
-        looks.append(look_at(tmp_path, stamp))
-    assert all(one != two for one, two in itertools.pairwise(looks))
 
 
 async def test_tools_that_could_not_be_loaded_for_want_of_a_process_come_back(

@@ -18,7 +18,8 @@ from pydantic import BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
 from mochi_server.tools.base import InvalidArguments
-from mochi_server.tools.schema import FunctionSchema, ToolSchemaService
+from mochi_server.tools.functions.python_tool import PythonTool
+from mochi_server.tools.schema import ToolSchemaService
 
 
 class Level(enum.IntEnum):
@@ -110,7 +111,7 @@ NAMES = ["a", "json", "_b", "model_dump", "self", "ü"]
 DEFAULTS: list[Any] = [None, 1, "x", [], object(), float("nan")]
 
 
-def make(hints: list[Any], defaults: list[Any]) -> FunctionSchema:
+def make(hints: list[Any], defaults: list[Any]) -> PythonTool:
     """A function of these parameters; the last ones have the defaults."""
     required = len(hints) - len(defaults)
     names = NAMES[: len(hints)]
@@ -126,7 +127,7 @@ def make(hints: list[Any], defaults: list[Any]) -> FunctionSchema:
 
 
 @st.composite
-def signatures(draw: st.DrawFn) -> FunctionSchema:
+def signatures(draw: st.DrawFn) -> PythonTool:
     hints = draw(st.lists(st.sampled_from(HINTS), min_size=0, max_size=4))
     defaults = draw(st.lists(st.sampled_from(DEFAULTS), max_size=len(hints)))
     return make(hints, defaults)
@@ -179,7 +180,7 @@ def outcome(run: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> 
     return None
 
 
-def check(schema: FunctionSchema, arguments: dict[str, Any]) -> None:
+def check(schema: PythonTool, arguments: dict[str, Any]) -> None:
     shown = outcome(schema.arguments.validate, arguments)
     bound = outcome(schema.arguments.bind, arguments)
     assert (shown is None) == (bound is None)
@@ -191,9 +192,7 @@ def check(schema: FunctionSchema, arguments: dict[str, Any]) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=signatures(), arguments=st.dictionaries(KEYS, VALUES, max_size=4))
-def test_any_json_gives_values_or_a_refusal(
-    schema: FunctionSchema, arguments: dict[str, Any]
-) -> None:
+def test_any_json_gives_values_or_a_refusal(schema: PythonTool, arguments: dict[str, Any]) -> None:
     check(schema, arguments)
 
 
@@ -203,13 +202,13 @@ EACH = [make([hint], []) for hint in HINTS]
 @settings(max_examples=300, deadline=None)
 @given(schema=st.sampled_from(EACH), value=VALUES)
 def test_any_json_for_one_parameter_gives_a_value_or_a_refusal(
-    schema: FunctionSchema, value: Any
+    schema: PythonTool, value: Any
 ) -> None:
     check(schema, {"a": value})
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=signatures())
-def test_every_signature_has_a_schema_that_can_be_sent(schema: FunctionSchema) -> None:
+def test_every_signature_has_a_schema_that_can_be_sent(schema: PythonTool) -> None:
     assert orjson.dumps([schema.parameters, schema.short_parameters])
     assert schema.parameters["properties"].keys() == schema.short_parameters.keys()  # type: ignore[union-attr]

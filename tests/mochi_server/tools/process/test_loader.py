@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.tools.base import InvalidArguments
-from mochi_server.tools.functions.arguments import Arguments
+from mochi_server.tools.functions.model import FunctionArguments
 from mochi_server.tools.functions.signature import read_signature
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.tool_folders import tool_folder
@@ -66,5 +66,5 @@ def test_a_refusal_is_short_however_long_the_names_in_it_are() -> None:
         return str(a)
 
     with pytest.raises(InvalidArguments) as refused:
-        Arguments(read_signature(take).parameters).validate({"a": {"9" * 5000: False}})
+        FunctionArguments(read_signature(take).parameters).validate({"a": {"9" * 5000: False}})
     assert len(str(refused.value)) < 200

@@ -638,8 +638,6 @@ async def test_a_process_that_cannot_be_started_is_a_failure(
 
     with pytest.raises(ToolFailed, match="cannot be started: No such file"):
         await folder.call("pid", {})
-    with pytest.raises(ToolFailed, match="cannot be started: No such file"):
-        await folder.validate("pid", {})
 
 
 async def test_a_server_without_descriptors_fails_the_call_and_recovers(folder: LoadedFolder):

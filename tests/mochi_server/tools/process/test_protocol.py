@@ -1,4 +1,4 @@
-"""Frames between the server and a process of tools, and the log of what tools print."""
+"""Frames between the server and a process of tools."""
 
 import math
 from typing import Any
@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from mochi_server.tools.base import FolderDescription, Problem, ToolDescription
-from mochi_server.tools.process.output import LINES_AT_ONCE, Allowance
 from mochi_server.tools.process.protocol import (
     LENGTH_BYTES,
     LONGEST_FRAME,
     BadFrame,
-    describe,
-    described,
+    decode_description,
+    encode_description,
     length_of,
     pack,
     unpack,
@@ -70,7 +69,10 @@ def test_a_description_comes_out_as_it_went_in():
         problems=(Problem(file="/tools/x.py", line=None, reason="torn", tool="x"),),
     )
 
-    assert described(unpack(pack(describe(description))[LENGTH_BYTES:])) == description
+    assert (
+        decode_description(unpack(pack(encode_description(description))[LENGTH_BYTES:]))
+        == description
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,15 +80,4 @@ def test_a_description_comes_out_as_it_went_in():
 )
 def test_what_is_no_description_is_not_taken(value: Any):
     with pytest.raises(BadFrame):
-        described(value)
-
-
-def test_lines_are_refused_in_a_flood_and_allowed_again_later():
-    now = 0.0
-    allowance = Allowance(lambda: now)
-
-    assert all(allowance.take() for _ in range(LINES_AT_ONCE))
-    assert not allowance.take()
-    assert allowance.refused == 1
-    now = 1.0
-    assert sum(allowance.take() for _ in range(100)) == 20
+        decode_description(value)

@@ -30,9 +30,8 @@ def run(*options):
     return out.getvalue()
 
 
-@pytest.fixture(params=["process", "thread"])
-def folder(request, mochi):
-    mochi.tool_isolation = request.param
+@pytest.fixture
+def folder(mochi):
     module = function("add") + function("sub")
     return write_tools(mochi.tools_path, init=INIT, math_tools=module)
 
