@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .async_client import AsyncInstructorOllamaClient
-    from .client import AsyncOllamaClient, OllamaClient, convert_function_to_tool
+    from .client import AsyncOllamaClient, OllamaClient
 
 __all__ = [
     "AsyncInstructorOllamaClient",
     "AsyncOllamaClient",
     "OllamaClient",
-    "convert_function_to_tool",
 ]
 
 _HOMES = {
     "AsyncInstructorOllamaClient": ".async_client",
     "AsyncOllamaClient": ".client",
     "OllamaClient": ".client",
-    "convert_function_to_tool": ".client",
 }
 
 

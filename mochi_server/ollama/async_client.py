@@ -25,7 +25,7 @@ __all__ = ["AsyncInstructorOllamaClient", "AsyncOllamaClient"]
 T = TypeVar("T", bound=BaseModel)
 
 SECOND_TRY: Final = {"seed": 1, "temperature": 1.2}
-"""Options of a request whose first reply had not the form; Ollama's own temperature is 0.8."""
+"""Options of the second request, if a reply does not validate; Ollama's temperature is 0.8."""
 
 
 class AsyncInstructorOllamaClient:
@@ -105,7 +105,7 @@ class AsyncInstructorOllamaClient:
         max_tokens: int | None = None,
         temperature: float | None = None,
     ) -> T:
-        """Return the same as an instance of ``format``."""
+        """Return the reply as an instance of ``format``; see `structured_response`."""
         response = await self.structured_response(
             model,
             messages,

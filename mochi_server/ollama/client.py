@@ -6,7 +6,7 @@ cannot send ``truncate``: the server drops the oldest messages of a history that
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from types import TracebackType
 from typing import Any, cast
@@ -298,13 +298,3 @@ def info_from_library(
         listed=None if listed is None else listed.model_dump(exclude_none=True),
         shown={**shown.model_dump(exclude_none=True), "model_info": shown.modelinfo or {}},
     )
-
-
-def convert_function_to_tool(function: Callable[..., Any]) -> ollama.Tool:
-    """Describe a function as the package ``ollama`` (0.6) does, by a private name of it.
-
-    Tools of this project are described by ``mochi_server.tools``, which knows more hints.
-    """
-    from ollama import _utils  # noqa: PLC0415 - only here
-
-    return _utils.convert_function_to_tool(function)

@@ -1,4 +1,4 @@
-"""What Ollama says when something is wrong, as the errors of this project.
+"""Translate Ollama's errors into the errors of this project.
 
 Its words stay in the message, but for what it quotes of its runner's log. The texts come from
 docs/reference/errors.md, "Ollama".
@@ -34,17 +34,17 @@ RUNNER_DIED = re.compile(
     r"an error was encountered while running the model"
     r"|(?:llama-server|llama runner) process no longer running"
 )
-"""How the texts begin that go on with the last lines of the runner's log, of any request."""
+"""Beginnings of texts that end with lines of the runner's log, which may be of other requests."""
 CLOUD_DISABLED = "ollama cloud is disabled"
 COUNTS = ("n_prompt_tokens", "n_ctx")
 """Numbers of tokens beside an overflow."""
 OURS = frozenset({"status", "incomplete"})
-"""Details that are not Ollama's words."""
+"""Details that we add ourselves."""
 BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 BUSY_SECONDS = 5
-"""When to try again if the server does not say."""
+"""Seconds to wait if the server does not say."""
 WAIT_DIGITS = 6
-"""Of a wait that the server asks for, in seconds; more are no wait."""
+"""Most digits of ``Retry-After`` that are read."""
 LONGEST_WORDS = 1000
 """Characters of the server's words in a message: it may send megabytes."""
 SHOWN_CHARACTERS = 300

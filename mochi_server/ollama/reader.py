@@ -1,4 +1,4 @@
-"""From the bytes of ``/api/chat`` to chunks, without a socket.
+"""Parse the bytes of ``/api/chat`` into chunks, without a socket.
 
 The stream is one JSON object a line (application/x-ndjson). Every field may be missing, tool calls
 ride on any chunk, the last one included, and an error is a line of its own.
@@ -18,7 +18,7 @@ from ..protocol.messages import ToolCall
 from .failures import failure_of_line, incomplete, not_json
 
 LONGEST_LINE = 4 * 2**20
-"""Bytes; a line is the calls of a reply at most, and its parser holds the event loop."""
+"""Bytes; the longest lines have all calls of a reply. Parsing one holds the event loop."""
 
 
 TOO_MANY = f"(more than {CALL_VALUES:,} values)"
@@ -42,7 +42,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that this read completes."""
+        """Return the lines that ``data`` completes."""
         if not self._pieces and data.find(b"\n") == len(data) - 1 >= 0:
             return [data[:-1]]  # just one, as it comes when a model is slower than we are
         if b"\n" not in data:
@@ -84,12 +84,12 @@ class ReplyReader:
         self._lines = LineSplitter()
         self._call_ids: set[str] = set()
         self.error: MochiError | None = None
-        """Why nothing more can come."""
+        """The error that ended the reply, if one did."""
         self.finished = False
-        """Whether the last chunk was there."""
+        """Whether the last chunk has come."""
 
     def feed(self, data: bytes) -> list[Chunk]:
-        """Return the chunks that this read completes."""
+        """Return the chunks that ``data`` completes."""
         chunks: list[Chunk] = []
         for line in self._lines.feed(data):
             if len(line) > LONG_LINE and has_more_values(line, LINE_VALUES):
@@ -174,7 +174,7 @@ class ReplyReader:
 
 
 def is_plain(entry: dict[str, Any], message: dict[str, Any]) -> bool:
-    """Return whether a line is a piece of text and nothing else, as nearly all are.
+    """Return whether a line has a piece of text and nothing else, as nearly all lines have.
 
     ``{"model", "created_at", "message": {"role", "content"}, "done": false}``
     """

@@ -19,7 +19,7 @@ from .reader import ReplyReader
 from .transport import Transport
 
 LONG_READ = 32_768
-"""Bytes; reading more takes milliseconds."""
+"""Bytes; parsing more takes milliseconds."""
 
 
 class _TooSilent(Exception):

@@ -33,7 +33,7 @@ REFUSAL_BYTES = 2**16
 READ_BUFFER = 2**16
 """Bytes; aiohttp stops reading the socket at twice this."""
 REQUESTS_AT_ONCE = 8
-"""Of requests for many models; Ollama reads a file for each."""
+"""Requests for the details of models that run at a time; Ollama reads a file for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +42,9 @@ class TimeLimits:
 
     connect: float = 5.0
     first_byte: float = 600.0
-    """Queue, load of the model and prompt come before the first byte."""
+    """The queue, loading the model and reading the prompt come before the first byte."""
     idle: float = 300.0
-    """Tool calls are generated in silence."""
+    """Nothing is sent while the model writes a tool call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PerLoop(Generic[T]):
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
 
     def get(self) -> T:
-        """Return the one of the running loop."""
+        """Return the object of the running loop."""
         loop = asyncio.get_running_loop()
         own = self._made.get(loop)
         if own is None:
@@ -91,7 +91,7 @@ class PerLoop(Generic[T]):
         return own
 
     def take_all(self) -> list[T]:
-        """Return all of them, to be closed; later uses make new ones."""
+        """Return the objects of all loops, to be closed; later uses make new ones."""
         all_made = list(self._made.values())
         self._made.clear()
         return all_made

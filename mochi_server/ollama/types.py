@@ -28,7 +28,7 @@ def info_of(
     shown: Mapping[str, Any] | None = None,
     provider: str = "ollama",
 ) -> ModelInfo:
-    """Return a model as its entry in ``/api/tags`` and ``/api/show`` tell; one is enough."""
+    """Return a model, described by its entry in ``/api/tags``, by ``/api/show``, or by both."""
     listed, shown = listed or {}, shown or {}
     details = {**(shown.get("details") or {}), **_filled(listed.get("details") or {})}
     size = listed.get("size")

@@ -1,4 +1,4 @@
-"""The seam to whatever runs the models.
+"""The interface of a provider, which runs models.
 
 A provider turns a :class:`ModelRequest` into a stream of chunks. It hands on whole tool calls
 (it puts fragments together itself), and ends every good stream with exactly one :class:`Finish`.
@@ -48,14 +48,14 @@ T = TypeVar("T", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a provider can do at all; read before use."""
+    """What a provider can do at all."""
 
     tools: bool = True
     thinking: bool = True
     structured_output: bool = True
-    """Whether a reply obeys ``ModelRequest.schema``; no others are asked for summaries."""
+    """Whether a reply obeys ``ModelRequest.schema``; summaries need it."""
     context_size: bool = False
-    """Whether the size of the context window is ours to choose (``num_ctx``)."""
+    """Whether a request may choose the size of the context window (``num_ctx``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Provider(ABC):
 
     capabilities: Capabilities = Capabilities()
     lists_to_check: bool = False
-    """Whether ``check`` costs a list of models, of a service that counts what is asked of it."""
+    """Whether ``check`` lists the models, of a service that counts requests."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
@@ -95,7 +95,7 @@ class Provider(ABC):
         return True
 
     async def prepare(self) -> None:  # noqa: B027 - not every provider has something to do
-        """Do once what takes time before the first question, such as importing a package.
+        """Do what takes time before the first request, such as importing a package.
 
         Raises:
             ProviderNotConfigured: it lacks what it needs.
@@ -128,7 +128,7 @@ class Provider(ABC):
         """
 
     async def batches(self, request: ModelRequest) -> AsyncGenerator[Sequence[Chunk], None]:
-        """Yield the same, with what came together handed on together; a turn reads this.
+        """Yield the reply in batches of the chunks that came together; a turn reads this.
 
         For providers whose chunks come several at a time: a step through a generator for each
         token is what streaming costs most.
@@ -159,7 +159,7 @@ class Provider(ABC):
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
         """Return a reply that validates as ``shape``.
 
-        Of a reply that was cut, what is whole is enough if it validates.
+        The beginning of a reply that was cut off is enough if it validates.
 
         Raises:
             ProviderError: the reply does not validate.

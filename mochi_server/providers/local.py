@@ -1,4 +1,4 @@
-"""The path of the provider for settings that were written before its package was there."""
+"""The former path of the provider, which settings may name."""
 
 from .builtin.provider import LocalProvider
 

@@ -22,7 +22,7 @@ from ..errors import (
 from .base import ModelInfo, Provider
 
 LIST_SECONDS: Final = 40.0
-"""Longest wait for a provider's models, imports included; our own give up before, and say more."""
+"""Longest wait for a provider's models, imports included; our own providers give up earlier."""
 
 logger = logging.getLogger(__name__)
 

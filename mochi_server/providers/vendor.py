@@ -36,13 +36,13 @@ NO_ROUTE: Final = frozenset({404, 405, 501})
 """Statuses of a service that has no list of models."""
 
 CALLS_AT_ONCE: Final = 100
-"""Calls of a reply after which others have their turn on the loop."""
+"""Calls of a reply after which other tasks run."""
 
 EVERYTHING: Final = ("completion", "tools", "thinking")
-"""Abilities of a model of which nothing is known; it says so itself where it lacks one."""
+"""Capabilities of a model of which nothing is known; the service refuses what it lacks."""
 
 MOST_CHARACTERS: Final = 1000
-"""Of what a service says, in an error: it may be a page, or the whole request."""
+"""Characters of a service's text in an error: it may send a page, or the whole request."""
 
 _SILENCE: Final = {
     "ReadTimeout": "it sent nothing for too long",
@@ -58,14 +58,14 @@ class VendorProvider(Provider, Generic[ClientT]):
 
     lists_to_check = True
     service: ClassVar[str]
-    """What it is called where no address is set."""
+    """Name to show where no address is set."""
     module: ClassVar[str]
-    """What its package is imported as."""
+    """Name by which the package is imported."""
     package: ClassVar[str]
     extra: ClassVar[str]
     """Our extra that installs the package."""
     variable: ClassVar[str]
-    """What a person must set."""
+    """Variable that a person must set."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class VendorProvider(Provider, Generic[ClientT]):
 
     @contextmanager
     def _answered(self, model: str | None) -> Iterator[None]:
-        """Do the same for what takes no model to answer: within ``ANSWER_SECONDS``."""
+        """Do the same for a request that needs no model, within ``ANSWER_SECONDS``."""
         try:
             with self._translated(model), anyio.fail_after(ANSWER_SECONDS):
                 yield

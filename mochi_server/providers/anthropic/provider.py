@@ -141,7 +141,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         return info
 
     async def _traits(self, name: str) -> Traits:
-        """Return what is known of a model; the least where it cannot be asked for now."""
+        """Return the traits of a model; default ones if the API cannot be asked now."""
         with suppress(MochiError):
             await self.show_model(name)
         return self._known[name][2] if name in self._known else Traits(enabled=True)

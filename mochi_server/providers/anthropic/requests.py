@@ -35,7 +35,7 @@ THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 DEFAULT_MAX_TOKENS: Final = 8192
-"""Longest reply where nothing limits it: the API wants a limit."""
+"""Tokens of the longest reply if nothing else limits it: the API requires a limit."""
 
 BUDGETS: Final[dict[Think, int]] = {
     False: 0,
@@ -52,12 +52,12 @@ SMALLEST_BUDGET: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a model takes, which differs between them."""
+    """What a model accepts."""
 
     most_tokens: int | None = None
-    """Of the longest reply."""
+    """Tokens of the longest reply."""
     adaptive: bool = False
-    """Whether ``thinking`` may be of this kind; so with the next two."""
+    """Whether ``thinking`` may be of type ``adaptive``; the next two are types, too."""
     enabled: bool = False
     disabled: bool = False
     efforts: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ class Traits:
 
 
 Strict = Callable[[dict[str, Any]], dict[str, Any]]
-"""Makes a JSON schema one that the API takes."""
+"""Changes a JSON schema into one that the API accepts."""
 
 
 def payload_of(
@@ -121,8 +121,8 @@ def is_forced(payload: Mapping[str, Any]) -> bool:
 def _limit(request: ModelRequest, traits: Traits, think: Think, most: int | None) -> int:
     # A model that cannot be kept from thinking needs the room in any case.
     unasked = BUDGETS[True] if traits.adaptive and not traits.disabled and not think else 0
-    wanted = request.max_tokens + unasked if request.max_tokens else None
-    bounds = (most or DEFAULT_MAX_TOKENS + BUDGETS[think] + unasked, wanted, traits.most_tokens)
+    requested = request.max_tokens + unasked if request.max_tokens else None
+    bounds = (most or DEFAULT_MAX_TOKENS + BUDGETS[think] + unasked, requested, traits.most_tokens)
     return min(bound for bound in bounds if bound)
 
 

@@ -1,4 +1,4 @@
-"""The child process: llama.cpp's server on loopback, for as long as somebody needs it.
+"""The child process: llama.cpp's server on loopback, as long as some process uses it.
 
 Run with ``MODEL FOLDER …`` by :mod:`.engine`. It ends by
 itself: when it finds that no process holds ``users.lock`` any more (the kernel gives back the locks
@@ -27,7 +27,7 @@ TAKEN: Final = 75
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Serve until nobody needs it, then end the process."""
+    """Serve until no process uses the model, then end."""
     options = _parse(arguments)
     folder: Path = options.folder
     owner = FileLock(folder / "child.lock")
@@ -100,7 +100,7 @@ def _announce(folder: Path, base_url: str, key: str) -> None:
 
 
 def _watch(folder: Path, idle_seconds: float) -> None:
-    """Return when nobody needs this process; then no new request can begin with it."""
+    """Return when no process uses this one; then no new request can begin with it."""
     users, busy = FileLock(folder / "users.lock"), FileLock(folder / "busy.lock")
     while folder.is_dir():
         time.sleep(POLL_SECONDS)

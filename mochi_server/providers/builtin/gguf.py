@@ -13,7 +13,7 @@ _SCALARS: Final = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _STRING: Final = 8
 _ARRAY: Final = 9
 _LONGEST: Final = 1 << 24
-"""More bytes or items than any honest header has in one value."""
+"""More bytes or items than one value of a valid header has."""
 
 # The numbers of llama.cpp's enum llama_ftype.
 _FILE_TYPES: Final = {

@@ -1,4 +1,4 @@
-"""The folder that the processes share which use a model."""
+"""The folder that all processes share which use a model."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ TINY_MAX_TOKENS: Final = 256
 """Tiny models do not know when to stop."""
 
 TINY_PARAMETERS: Final = 300_000_000
-"""Below this a model needs the settings under which it was tried (see the documentation)."""
+"""Models with fewer weights get the settings for tiny ones (see the documentation)."""
 
 TINY_SYSTEM_PROMPT: Final = (
     "You are a helpful assistant. Answer briefly and directly, in one or two short sentences."
@@ -59,7 +59,7 @@ _TEMPERATURE: Final = 0.6
 
 
 class LocalProvider(Provider):
-    """Every GGUF file of a folder; each used one has one child process on this machine."""
+    """The GGUF files of a folder; each file in use has one child process on this machine."""
 
     capabilities = Capabilities(context_size=False)
 
@@ -202,7 +202,7 @@ class LocalProvider(Provider):
         )
 
     async def _model(self, path: Path, header: GGUFHeader) -> ServedModel:
-        """Serve the file as it is now; the model that it replaced is left."""
+        """Serve the file as it is now, and stop using the one that it replaced."""
         try:
             folder = await in_thread(Engine.shared_folder, path, _slot_tokens(header))
         except OSError as error:

@@ -103,7 +103,7 @@ def _pull_known(model: CatalogueModel, folder: Path, progress: Progress, hub: st
 
 
 def _adopt(source: Path, folder: Path, progress: Progress) -> Path:
-    """Copy somebody's own file into the folder."""
+    """Copy a file of the user into the folder."""
     try:
         read_header(source)
     except NotGGUF as error:

@@ -1,7 +1,7 @@
-"""What servers of this protocol refuse, and what is learnt from it.
+"""Differences between servers of this protocol, learnt from their refusals.
 
-Each of them takes a little less than the others, or wants a little more. A request that was refused
-is changed as the words of the refusal want it; when that helped, the next ones are made so.
+Each server accepts a little less than the others, or requires a little more. A refused request is
+changed as the text of the refusal demands; if that helps, later requests are changed beforehand.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _shortened(tools: Sequence[Payload], most: int) -> list[Payload]:
 
 
 class Dialects:
-    """How the models behind one address want their requests, as far as it is known."""
+    """What is known of the dialects of the models behind one address."""
 
     def __init__(self) -> None:
         self._no_stream_options: set[str] = set()
@@ -95,7 +95,7 @@ class Dialects:
         self._longest_description: int | None = None
 
     def apply(self, payload: Payload) -> Payload:
-        """Return the request as its model wants it."""
+        """Return the request in the dialect of its model."""
         model, messages = payload["model"], payload["messages"]
         applied = dict(payload)
         if model in self._no_stream_options:

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 LIST_SECONDS: Final = 30.0
-"""How long a list of models is believed."""
+"""How long a list of models is kept."""
 
 NO_KEY: Final = "none"
-"""Sent where no key is set: the SDK wants one."""
+"""Sent if no key is set: the SDK requires one."""
 
 SCHEMA_TOKENS: Final = 2048
 """Limit of a reply with a schema where the request has none: a small model may never end it."""
@@ -111,7 +111,7 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         return self._http_client or http_client_of(self._sdk, self._base_url)
 
     async def list_models(self) -> list[ModelInfo]:
-        """Return the server's models, by little more than their names; none without a list."""
+        """Return the models that the server lists; the list has little but names."""
         return await self._list() or []
 
     async def _list(self) -> list[ModelInfo] | None:

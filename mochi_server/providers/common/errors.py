@@ -1,4 +1,4 @@
-"""What vendors say when they refuse, as errors with our names: the one table for all of them."""
+"""Vendors' refusals as this project's errors, by one table for all of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _TOO_LONG_WORDS: Final = tuple(
     )
 )
 _LIMIT_TOO_LARGE: Final = re.compile(r"max_(?:completion_)?tokens\S* is too large")
-"""Not the prompt, though the context length may be named as well."""
+"""Matches a refusal of the reply's limit, which may name the context length as well."""
 
 
 def _counts_in(text: str) -> Mapping[str, int] | None:
@@ -84,7 +84,7 @@ def _counts_in(text: str) -> Mapping[str, int] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An answer of a service that refuses, as far as the vendors' have something in common."""
+    """A service's refusal of a request, with what all vendors' refusals have."""
 
     text: str
     """The service's own words."""
@@ -93,9 +93,9 @@ class Refusal:
     codes: tuple[object, ...] = ()
     """Names that it gives the error; the first is shown."""
     is_spent: bool = False
-    """Whether a quota is used up that waiting does not give back."""
+    """Whether a quota is used up that waiting does not restore."""
     retry_after: int | None = None
-    """Seconds that the service wants to be left alone."""
+    """Seconds to wait before the next request, if the service says so."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """``n_prompt_tokens`` and ``n_ctx``, where it tells them apart from its words."""
 
@@ -139,7 +139,7 @@ class Refusal:
         return ProviderError(f"Provider {alias!r}: {self.text}", details=details)
 
     def _overflow(self, codes: set[str]) -> Mapping[str, int] | None:
-        """What is known of a prompt that is too long; None where that is not the reason."""
+        """Return the counts of a prompt that is too long; None where that is not the reason."""
         counts = None if codes & _NOT_OF_LENGTH else _counts_in(self.text)
         if counts is None:
             return _sane(self.counts) if codes & TOO_LONG else None

@@ -1,4 +1,4 @@
-"""HTTP as the vendors' SDKs use it: clients, time to wait, answers that are no stream.
+"""HTTP for the vendors' SDKs: clients, addresses, times to wait, answers that are no stream.
 
 The SDKs bring ``httpx`` or, in later versions, ``httpx2``, which have the same interface.
 """
@@ -23,11 +23,11 @@ IDLE_SECONDS: Final = 600.0
 """Longest silence, before the first byte (queue, loading, the prompt) and within a reply."""
 
 KEPT_CONNECTIONS: Final = 100
-"""Idle ones; the HTTP libraries close them after five seconds."""
+"""Idle connections that are kept; the HTTP libraries close them after five seconds."""
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _LONGEST_WAIT: Final = 10**9
-"""In seconds; what is longer is a mistake."""
+"""Seconds; a longer time is a mistake."""
 
 _EVENT_STREAM: Final = "text/event-stream"
 _KEPT_BYTES: Final = 65_536
@@ -52,7 +52,7 @@ def http_options(http: Any, url: str | None) -> dict[str, Any]:  # noqa: ANN401
 
 
 def http_client_of(sdk: Any, url: str | None) -> Any:  # noqa: ANN401 - as above
-    """Make the HTTP client of an SDK: the SDK's own complains when it could not be made."""
+    """Make the HTTP client of an SDK, since the SDK's own warns at its end if making it failed."""
     return sdk.DefaultAsyncHttpxClient(**http_options(http_library_of(sdk), url))
 
 

@@ -16,7 +16,7 @@ from ...errors import JSONObject
 CallT = TypeVar("CallT")
 
 STORED = {"text": "content", "thinking": "thinking"}
-"""Which key of a message the text of a part is in."""
+"""The key of a message with the text of each kind of part."""
 
 
 class ReplyParts:

@@ -128,7 +128,7 @@ class FragmentedCalls:
         return calls[-1]
 
     def __iter__(self) -> Iterator[CallFragments]:
-        """The calls in the order of their places."""
+        """Yield the calls in the order of their places."""
         for place in sorted(self._calls):  # type: ignore[type-var]
             yield from self._calls[place]
 

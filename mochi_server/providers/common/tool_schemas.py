@@ -9,7 +9,7 @@ from urllib.parse import unquote
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _REFUSED: Final = frozenset({*_ALTERNATIVES, "allOf", "not", "enum"})
 _LEVELS: Final = 4
-"""How deep alternatives may lie within each other; those that name themselves have no end."""
+"""How deep alternatives may be nested; those that refer to themselves have no end."""
 
 Schema = dict[str, Any]
 

@@ -28,12 +28,12 @@ def plain_text(text: object) -> str:
 
 
 def token_count(value: object) -> int | None:
-    """Return a number of tokens; None where it can be none."""
+    """Return the value if it is a possible number of tokens, else None."""
     return value if isinstance(value, int) and 0 <= value < _MOST_TOKENS else None
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """Parse JSON into what our own encoder can write again; None where it is none.
+    """Parse JSON into values that our own encoder can write again; None for other text.
 
     Halves of surrogate pairs become ``?``, whole numbers beyond 64 bits become floats.
     """

@@ -46,10 +46,10 @@ THINKING_TOKENS: Final = 24576
 """Room for thinking, which the API counts as output, where nothing limits the reply."""
 
 NO_IDS: Final = 'Unknown name "id" at \'contents['
-"""Vertex's words, which is behind some gateways: ids of calls are not of its protocol."""
+"""Vertex AI's refusal of ids of calls; it is behind some gateways."""
 
 LAST_BYTES: Final = "mochi_last_bytes"
-"""Among an answer's extensions: what came last."""
+"""Key of the last bytes of a response, among its extensions."""
 
 KEPT_BYTES: Final = 16_384
 _END_WORDS: Final = re.compile(r'"finishMessage":\s*("(?:[^"\\]|\\.)*")')
@@ -193,8 +193,8 @@ class GeminiProvider(VendorProvider["Client"]):
     def _limit(self, request: ModelRequest, info: ModelInfo | None, most: int | None) -> int:
         unasked = THINKING_TOKENS if thinks_unasked(request, info) else 0
         thinking = THINKING_TOKENS if request.think else unasked
-        wanted = request.max_tokens + unasked if request.max_tokens else None
-        bounds = (self._max_output or DEFAULT_MAX_TOKENS + thinking, wanted, most)
+        requested = request.max_tokens + unasked if request.max_tokens else None
+        bounds = (self._max_output or DEFAULT_MAX_TOKENS + thinking, requested, most)
         return min(bound for bound in bounds if bound)
 
     async def _close(self, client: Client) -> None:
@@ -250,7 +250,7 @@ async def _take(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
 
 
 async def _bytes_of(response: Any, read: Any) -> AsyncGenerator[bytes, None]:  # noqa: ANN401
-    """Yield what comes of an answer, and keep its last bytes."""
+    """Yield the bytes of a response, and keep the last ones."""
     last = b""
     async with aclosing(read()) as pieces:
         async for data in pieces:
@@ -259,14 +259,14 @@ async def _bytes_of(response: Any, read: Any) -> AsyncGenerator[bytes, None]:  #
 
 
 def _end_words(response: Any) -> str:  # noqa: ANN401 - the HTTP library's
-    """Return what the service says of the end; the SDK passes it on for Vertex AI only."""
+    """Return the service's message about the end, which the SDK drops but for Vertex AI."""
     last = response.extensions.get(LAST_BYTES, b"").decode("utf-8", "replace")
     messages = _END_WORDS.findall(last)
     return str(read_json(messages[-1])) if messages else ""
 
 
 def _short(name: str) -> str:
-    """Return the name of a model without what the API puts before it."""
+    """Return the name of a model without the API's prefix."""
     return name.removeprefix("models/")
 
 
@@ -276,7 +276,7 @@ def _can_chat(model: Model) -> bool:
 
 
 def _details(error: APIError) -> Iterator[dict[str, Any]]:
-    """Yield what a refusal says beside its words."""
+    """Yield the details of a refusal."""
     body: Any = error.details
     if isinstance(body, dict):
         body = body.get("error", body)
@@ -285,7 +285,7 @@ def _details(error: APIError) -> Iterator[dict[str, Any]]:
 
 
 def _wait_after(error: APIError) -> int | None:
-    """Return what the header says, else what the body does (``"retryDelay": "34.07s"``)."""
+    """Return the seconds to wait, by the header or the body (``"retryDelay": "34.07s"``)."""
     wait = retry_after(getattr(error.response, "headers", None) or {})
     for detail in _details(error):
         if wait is None and "retryDelay" in detail:
@@ -294,5 +294,5 @@ def _wait_after(error: APIError) -> int | None:
 
 
 def _is_spent_for_today(error: APIError) -> bool:
-    """Return whether it names a quota of a day, though the service wants no more than seconds."""
+    """Return whether the quota of a day is used up, though the service says to wait seconds."""
     return any("PerDay" in str(detail.get("violations")) for detail in _details(error))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REASONS: Final = {"STOP": "stop", "MAX_TOKENS": "length"}
 MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
-"""The end of a reply whose call stands in the words of the end, and nowhere else."""
+"""The reason of a reply that ends with a call which only its message about the end has."""
 
 BROKEN: Final = frozenset({MALFORMED_CALL, "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
 LONGEST_WORDS: Final = 500
@@ -97,7 +97,7 @@ class GeminiReply:
         """Yield the calls and the end of the reply.
 
         Args:
-            words: What the service says of the end.
+            words: The service's message about the end.
 
         Raises:
             ProviderError: the stream ended without saying that it is finished, or its end says
@@ -119,7 +119,7 @@ class GeminiReply:
         )
 
     def _add_malformed_call(self, words: str) -> None:
-        """Make the call that the service could not read one that cannot run.
+        """Add a call that the service could not read, as one that cannot run.
 
         Raises:
             ProviderError: nothing says which tool was called.

@@ -32,13 +32,13 @@ BUDGETS: Final[dict[Think, int]] = {"low": 1024, "medium": 8192, "high": 24576, 
 LEVELS: Final[dict[Think, str]] = {"low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH"}
 _COUNTED: Final = re.compile(r"gemini-2\.")
 _UNSIGNED: Final = re.compile(r"gemini-[12]\.|(?!gemini)")
-"""Models that take calls without a signature."""
+"""Models that accept calls without a signature."""
 
 STAND_IN: Final = b"skip_thought_signature_validator"
-"""What the vendor names for calls that have none."""
+"""Google's stand-in for a missing signature."""
 
 _THINKING_CAN_BE_OFF: Final = re.compile(r"gemini-2\.5-flash")
-"""Models that think unless they get a budget of none."""
+"""Models whose thinking is switched off by a budget of 0."""
 
 Parts = list[dict[str, Any]]
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=BaseModel)
 
 MODEL_SECONDS = 30.0
-"""How long what we know of a model counts as known."""
+"""How long a model's description is kept."""
 FIRST_TO_STOP_READING = (0, 30)
 """The first version whose models stop reading a prompt when its request is cancelled."""
 
@@ -75,9 +75,9 @@ class OllamaProvider(Provider):
         self._keep_alive = keep_alive
         self._known: dict[str, tuple[float, ModelInfo]] = {}
         self._shown: dict[str, dict[str, Any]] = {}
-        """Answers of ``/api/show`` by digest, which never change."""
+        """Answers of ``/api/show`` by digest; they never change."""
         self._digests: dict[str, str] = {}
-        """By full name, as the server's list had them last."""
+        """Digests by full name, from the last list."""
         self._instructor: AsyncInstructorOllamaClient | None = None
 
     async def list_models(self) -> list[ModelInfo]:
@@ -98,7 +98,7 @@ class OllamaProvider(Provider):
         return info_of(entry["name"], listed=entry, shown=shown, provider=self.alias)
 
     async def _show_all(self, entries: list[dict[str, Any]]) -> None:
-        """Ask for what the list does not tell; a model that fails is left without details.
+        """Ask for what the list does not tell; a model that fails is listed without details.
 
         Raises:
             OllamaError, OllamaUnreachable: nothing is known of any model.
@@ -124,7 +124,7 @@ class OllamaProvider(Provider):
         return shown
 
     def _remember(self, model: ModelInfo) -> ModelInfo:
-        """Keep what is known, and do not unlearn a length that the server failed to tell now."""
+        """Keep a model's description, with the known length if the server did not tell it now."""
         _, known = self._known.get(full_name(model.name), (0.0, None))
         if known is not None and model.context_length is None:
             model = replace(model, context_length=known.context_length)
@@ -274,5 +274,5 @@ class OllamaProvider(Provider):
 
 
 def _digest_of(entry: Mapping[str, Any]) -> str:
-    """What stays the same as long as the model does."""
+    """Return the digest of a listed model, else its name; it changes when the model does."""
     return str(entry.get("digest") or entry["name"])

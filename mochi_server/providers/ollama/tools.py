@@ -26,7 +26,7 @@ KEPT_TOOLS: Final = 256
 MOST_REFERENCES: Final = 100
 """References that are written out in one tool; each may lead to many others."""
 _NO_SCHEMAS: Final = frozenset({"default", "enum", "const", "examples", "$defs"})
-"""Keywords whose values are no schemas, or are needed no longer."""
+"""Keywords whose values are not schemas, or not needed any more."""
 _TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 Schema = dict[str, Any]

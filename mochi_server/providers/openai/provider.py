@@ -19,8 +19,8 @@ NO_CHAT: Final = re.compile(
     r"(ft:)?[^:]*(embedding|whisper|tts|dall-e|moderation|image|sora|realtime|transcribe|audio"
     r"|babbage|davinci)"
 )
-"""Begins the names on OpenAI's own list that have no chat completions; in a fine-tuned model's, the
-names behind the model's are its owner's."""
+"""Matches the models on OpenAI's list that have no chat completions. In the name of a fine-tuned
+model, the owner chose what follows the base model."""
 
 
 class OpenAICompatibleProvider(ChatCompletionsProvider):

@@ -11,8 +11,8 @@ from typing import Any
 
 import ollama
 import pytest
+from ollama import _utils
 
-from mochi_server.ollama import convert_function_to_tool
 from mochi_server.ollama.async_client import _Instructor
 from mochi_server.providers.vendor import drop_environment_headers
 
@@ -50,8 +50,9 @@ def test_a_function_can_be_described_as_the_library_of_ollama_does() -> None:
         """
         return x + y
 
-    function = convert_function_to_tool(add).function
-    assert function is not None
+    where = f"_utils was seen in ollama 0.6.3; this is {version('ollama')}"
+    function = _utils.convert_function_to_tool(add).function
+    assert function is not None, where
     assert (function.name, function.description) == ("add", "Add two numbers.")
     assert function.parameters is not None
     assert function.parameters.properties is not None
