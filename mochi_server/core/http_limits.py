@@ -144,6 +144,9 @@ class _Bound:
 
     def _count_event(self, data: bytes) -> None:
         """Count the bytes of the present event, and its values once it has ended."""
+        if self._size + len(data) <= LONG_EVENT and data.endswith(self._ends):
+            self._pieces, self._size, self._last = [], 0, data[-3:]
+            return
         recent = self._last + data
         end = max(recent.rfind(end) for end in self._ends)
         if end < 0:
