@@ -84,7 +84,6 @@ class BackendHandler(Mapping[str, T], Generic[T]):
             raise InvalidBackend(f"{self.setting}[{alias!r}]: {error}") from error
 
     def build(self, alias: str) -> T:
-        """Build the instance of an alias."""
         backend: T = build_backend(self.backends[alias], self.base)
         return backend
 
@@ -216,7 +215,6 @@ def shared_problems() -> list[str]:
 
 
 def _backends() -> list[tuple[str, str]]:
-    """Return what processes share, each with the dotted path of its backend."""
     broker = django_settings.MOCHI_APPROVALS.get("default", {})
     options: Mapping[str, Any] = broker.get("OPTIONS", {})
     places = [

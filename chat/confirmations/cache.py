@@ -36,7 +36,6 @@ class MemoryCache(LocMemCache):
     """Django's cache of one process, by a monotonic clock."""
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Any:  # noqa: ANN401 - Django
-        """Return when an entry expires."""
         seconds = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         return None if seconds is None else time.monotonic() + float(seconds)
 
@@ -94,7 +93,6 @@ class FolderCache(FileBasedCache):
             self.sweep()
 
     def sweep(self) -> None:
-        """Remove the entries that have expired."""
         for entry in os.scandir(self._dir):
             with suppress(OSError):
                 if entry.name.endswith(self.cache_suffix):

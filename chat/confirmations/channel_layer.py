@@ -187,7 +187,6 @@ class ChannelLayerConfirmations(ConfirmationBroker):
         return await self.in_thread(self._store.of_session, session_id)
 
     async def check(self) -> bool:
-        """Return whether the cache answers."""
         try:
             await self.in_thread(self._store.check)
         except ConfirmationUnavailable:

@@ -126,7 +126,6 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         return owned.messages.popleft()
 
     async def flush(self) -> None:
-        """End the channels of this process."""
         for channel in list(self._owned):
             self._drop(channel)
 
@@ -189,7 +188,6 @@ class _OwnChannel:
                     self.messages.append(orjson.loads(content))
 
     def _make_again(self) -> None:
-        """Make the channel again: somebody has removed the folder, or what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         lock = _make(self.path)
         self.lock.release()

@@ -52,7 +52,6 @@ class WaitingConfirmation:
 
     @property
     def id(self) -> str:
-        """The confirmation's id."""
         return self.request.confirmation_id
 
     def settle(self, decision: ConfirmationDecision) -> None:

@@ -60,7 +60,6 @@ class StoredConfirmation:
 
     @property
     def id(self) -> str:
-        """The confirmation's id."""
         return self.request.confirmation_id
 
     @property
@@ -269,7 +268,6 @@ def _as_dict(confirmation: StoredConfirmation) -> dict[str, Any]:
 
 @contextmanager
 def _guarded() -> Iterator[None]:
-    """Raise whatever the cache raises as an error of ours."""
     try:
         yield
     except MochiError:

@@ -121,7 +121,6 @@ class RequestBody:
         self.release()
 
     def release(self) -> None:
-        """Count it no longer."""
         self._bodies.room += self._counted
         self._counted = 0
 

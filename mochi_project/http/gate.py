@@ -84,7 +84,6 @@ class Gate:
         self.limit_mb = settings.max_body_mb
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or hand it on."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -100,7 +99,6 @@ class Gate:
             await refuse(scope, send, error, self._extra_headers(error, headers))
 
     def problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
-        """Return why the request is refused, or None."""
         return (
             self._host_problem(scope, headers)
             or self._origin_problem(scope, headers)
@@ -281,7 +279,6 @@ def origin_key(origin: str) -> tuple[str, str, int] | None:
 
 
 def _tokens(scope: Scope, headers: dict[bytes, bytes | None]) -> list[bytes]:
-    """Return every token that the request shows: in the header, and for sockets in the query."""
     scheme, _, token = (headers.get(b"authorization") or b"").partition(b" ")
     tokens = [token.strip()] if scheme.lower() == b"bearer" else []
     if scope["type"] == "websocket":

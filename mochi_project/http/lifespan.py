@@ -55,7 +55,6 @@ class Lifespan:
         self._previous: dict[int, Handler] = {}
 
     async def __call__(self, receive: Receive, send: Send) -> None:
-        """Serve the lifespan protocol of ASGI."""
         await receive()
         problems = shared_problems()
         if (problem := settings.MOCHI.data_folder_problem) is not None:

@@ -108,11 +108,9 @@ class ReloadCommand(BaseCommand):
     """Name of the file, in the folder of the state, that servers check."""
 
     def find(self, mochi: MochiServerSettings) -> FolderContents:
-        """Load the folder."""
         raise NotImplementedError
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add ``[--json] [--check]``."""
         parser.add_argument("--json", action="store_true", help="Print JSON.")
         parser.add_argument(
             "--check",
@@ -138,7 +136,6 @@ class ReloadCommand(BaseCommand):
         return as_json({"folder": contents.folder, self.noun: contents.items, "problems": problems})
 
     def _text(self, contents: FolderContents) -> Iterator[str]:
-        """A table, then the problems."""
         if contents.rows:
             yield table(contents.rows, self.columns)
         else:

@@ -37,7 +37,6 @@ class Finding:
         }
 
     def of(self, topic: str) -> Finding:
-        """Return the same finding under a topic."""
         return replace(self, topic=topic)
 
 

@@ -45,7 +45,6 @@ class DoctorReport:
     findings: Sequence[Finding]
 
     def count(self, level: Level) -> int:
-        """Return how many findings are of this level."""
         return sum(finding.level == level for finding in self.findings)
 
     def as_json(self) -> JSONObject:

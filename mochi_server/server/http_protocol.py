@@ -60,11 +60,9 @@ class RequestHead:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether its complete lines are over the limit."""
         return self.size > HEAD_KIB * 1024
 
     def begin(self) -> None:
-        """Count a new head."""
         self.began = True
         self.size = 0
 
@@ -121,7 +119,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         self._forget()
         super().connection_lost(exc)
 
@@ -157,17 +154,14 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait_for_rest()
 
     def on_message_begin(self) -> None:
-        """Begin to count a head."""
         super().on_message_begin()
         self._head.begin()
 
     def on_url(self, url: bytes) -> None:
-        """Count the first line."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header."""
         self._count(len(name) + len(value) + 4)
         super().on_header(name, value)
 

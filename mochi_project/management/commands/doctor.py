@@ -37,11 +37,9 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add ``[--json]``."""
         parser.add_argument("--json", action="store_true", help="Print JSON.")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Print the findings; exit with 1 if there is an error."""
         with _quiet():
             report = asyncio.run(diagnose(_runtime(), MORE))
         if options["json"]:

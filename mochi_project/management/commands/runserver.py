@@ -24,12 +24,10 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add ``[PORT | HOST:PORT] [--noreload]``."""
         parser.add_argument("addrport", nargs="?", help="PORT or HOST:PORT")
         parser.add_argument("--noreload", action="store_true", help="Do not watch the files.")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Serve until it is stopped."""
         host, port = self._address(options["addrport"])
         if options["noreload"]:
             self.serve(host, port)
