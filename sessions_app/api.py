@@ -84,11 +84,10 @@ def summary_of(summary: ConversationSummary | None) -> dict[str, Any]:
     """Return a summary as ``SummaryShown`` has it."""
     if summary is None:
         return dict.fromkeys(SummaryShown.model_fields)
-    model = (summary.model_extra or {}).get("model")
     return {
         "summary": summary.summary,
         "topics": summary.topics,
-        "model_used": model if isinstance(model, str) else None,
+        "model_used": (summary.model_extra or {}).get("model"),
     }
 
 
@@ -118,11 +117,11 @@ async def list_sessions(
     otherwise; each then has `score`, `found_in` and `snippet`.
     """
     runtime = get_runtime()
-    wanted = SessionFilter(ARCHIVED[archived], tuple(tag))
+    session_filter = SessionFilter(ARCHIVED[archived], tuple(tag))
     if query is None:
-        return await runtime.sessions.list_json(limit, cursor, wanted)
+        return await runtime.sessions.list_json(limit, cursor, session_filter)
     page = await runtime.search.search(
-        query, limit=limit or PAGE, cursor=cursor, session_filter=wanted
+        query, limit=limit or PAGE, cursor=cursor, session_filter=session_filter
     )
     return orjson.dumps(page.as_json())
 

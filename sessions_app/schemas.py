@@ -271,6 +271,14 @@ class SummaryRequest(BaseModel):
 
 # Answers
 
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+StoredText = Annotated[str | None, BeforeValidator(_text_or_none)]
+"""A text of a session file; null where another program has written something else."""
+
 Summary = Annotated[
     ConversationSummary | None,
     Field(
@@ -464,7 +472,7 @@ class SessionStatus(ResponseModel):
     invalid_agents: dict[str, str] = Field(
         description="Why an enabled agent cannot be used.", examples=[{}]
     )
-    system_prompt_file: str | None = Field(examples=["using_agents.md"])
+    system_prompt_file: StoredText = Field(examples=["using_agents.md"])
     summary: Summary
     summary_model: str | None = Field(examples=["qwen3:14b"])
 
@@ -482,4 +490,4 @@ class SummaryShown(ResponseModel):
 
     summary: str | None = Field(examples=["The user asked about asyncio."])
     topics: list[str] | None = Field(examples=[["python", "asyncio"]])
-    model_used: str | None = Field(examples=["qwen3:14b"])
+    model_used: StoredText = Field(examples=["qwen3:14b"])

@@ -34,8 +34,8 @@ MEGABYTES = ["word " * 400] * 4800
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def usual(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("clients")
-    async with running_site(folder, one_at_a_time=False) as found:
-        yield found
+    async with running_site(folder, one_at_a_time=False) as running:
+        yield running
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -49,8 +49,8 @@ async def site(usual: Site) -> AsyncIterator[Site]:
 async def strict(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("strict")
     limits = {"client_stall_seconds": 2, "heartbeat_seconds": 0.2}
-    async with running_site(folder, **limits) as found:
-        yield found
+    async with running_site(folder, **limits) as running:
+        yield running
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -61,18 +61,18 @@ async def impatient(strict: Site) -> AsyncIterator[Site]:
 
 
 def stored(folder: Path, session: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(
+    messages: list[dict[str, Any]] = json.loads(
         (folder / "chat_sessions" / f"{session}.json").read_bytes()
     )["messages"]
-    return found
+    return messages
 
 
 async def until_stored(folder: Path, session: str, count: int) -> list[dict[str, Any]]:
     """The messages, once there are so many."""
     with anyio.fail_after(30):
-        while len(found := stored(folder, session)) < count:  # noqa: ASYNC110 - of a process
+        while len(messages := stored(folder, session)) < count:  # noqa: ASYNC110 - of a process
             await anyio.sleep(0.01)
-    return found
+    return messages
 
 
 def paused(ollama: FakeOllama) -> Reply:
@@ -163,18 +163,18 @@ async def test_a_client_that_never_reads_loses_its_stream_and_holds_up_nobody(
     """The upstream is read to its end at full speed, the whole reply is stored, others are served,
     and the slow client's stream ends without ``done``."""
     server, ollama = impatient.server, impatient.ollama
-    told = server.log.count(NOT_READ)
+    lines_before = server.log.count(NOT_READ)
     session = await server.new_session()
     ollama.reply(MEGABYTES)
     client = await RawClient.post(
         server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
     )
-    found = await until_stored(impatient.folder, session, 2)
-    assert found[-1]["content"] == "".join(MEGABYTES)
-    assert "interrupted" not in found[-1]
+    messages = await until_stored(impatient.folder, session, 2)
+    assert messages[-1]["content"] == "".join(MEGABYTES)
+    assert "interrupted" not in messages[-1]
     assert ollama.disconnects == 0
     await next_turn_works(server, session)
-    await server.saw(NOT_READ, told + 1)
+    await server.saw(NOT_READ, lines_before + 1)
     await dropped(client.port)
     assert b"event: done" not in await client.rest()
 
@@ -233,7 +233,7 @@ async def test_sigterm_in_mid_stream_says_so_keeps_the_partial_and_ends_in_order
         paused(ollama)
         client, got = await begun(server, session)
         paused(ollama)
-        asked = asyncio.ensure_future(server.post(f"/chat/{plain}", {"message": "Hi"}))
+        request = asyncio.ensure_future(server.post(f"/chat/{plain}", {"message": "Hi"}))
         await ollama.requested(2, path="/api/chat")
         with anyio.fail_after(30):
             ended = asyncio.ensure_future(server.stop(signal.SIGTERM))
@@ -244,7 +244,7 @@ async def test_sigterm_in_mid_stream_says_so_keeps_the_partial_and_ends_in_order
         events = events_of(body)
         assert [event.event for event in events][-2:] == ["error", "done"]
         assert events[-2].data["code"] == "SHUTTING_DOWN"
-        status, answer = await asked
+        status, answer = await request
         assert (status, answer["error"]["code"]) == (503, "SHUTTING_DOWN")
         partial = stored(tmp_path, session)[-1]
         assert (partial["content"], partial["interrupted"]) == ("Once upon", True)

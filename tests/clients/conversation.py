@@ -40,10 +40,10 @@ def given(answer: Any) -> Any:
     return answer
 
 
-wanted = SessionCreate(
+body = SessionCreate(
     "qwen3:14b", pinned=True, tool_settings=ToolSettingsBody(tools=["add"], tool_group=None)
 )
-one = given(create_session.sync(client=client, body=wanted)).session_id
+one = given(create_session.sync(client=client, body=body)).session_id
 # Only what is named changes: no key is needed, and none is sent unasked.
 given(patch_session.sync(one, client=client, body=SessionPatch(title="Sums")))
 
@@ -59,8 +59,8 @@ with client.get_httpx_client().stream(**request) as response:
             case "content_delta":
                 streamed += ContentDeltaEvent.from_dict(data).content
             case "tool_call_confirmation_required":
-                question = ToolCallConfirmationRequiredEvent.from_dict(data).confirmation_id
-                decision = ConfirmRequest(question, approved=True)
+                confirmation_id = ToolCallConfirmationRequiredEvent.from_dict(data).confirmation_id
+                decision = ConfirmRequest(confirmation_id, approved=True)
                 given(confirm_tool.sync(one, client=client, body=decision))
             case "tool_result":
                 results.append(ToolResultEvent.from_dict(data).result)

@@ -116,8 +116,8 @@ async def test_the_list_comes_in_pages(api):
     made = [await api.new_session() for _ in range(3)]
     page = (await api.get("/sessions?limit=2")).json()
     rest = (await api.get(f"/sessions?limit=2&cursor={page['next_cursor']}")).json()
-    found = [entry["session_id"] for entry in page["sessions"] + rest["sessions"]]
-    assert found == made[::-1]
+    listed = [entry["session_id"] for entry in page["sessions"] + rest["sessions"]]
+    assert listed == made[::-1]
     assert rest["next_cursor"] is None
 
 
@@ -440,6 +440,23 @@ async def test_answers_are_what_is_stored(api, mochi):
     detail = (await api.get(f"/sessions/{session_id}")).json()
     labels = {"title": None, "tags": [], "pinned": False, "archived": False}
     assert detail == {**stored["metadata"], **labels, "messages": stored["messages"]}
+
+
+async def test_texts_of_another_type_in_the_file_of_another_program_are_null(api, mochi):
+    path = mochi.sessions_path / "theirs.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    summary = {"summary": "Old.", "topics": [], "model": 5}
+    times = dict.fromkeys(("created_at", "updated_at"), "2025-01-15T10:30:00.000000Z")
+    metadata = {"session_id": "theirs", "model": "qwen3:14b", **times, "summary": summary}
+    messages = [{"role": "system", "content": "Be brief.", "source_file": 5}]
+    path.write_bytes(orjson.dumps({"metadata": {**metadata, "messages": 1}, "messages": messages}))
+    status = await api.get("/sessions/theirs/status")
+    shown = await api.get("/sessions/theirs/summary")
+    detail = await api.get("/sessions/theirs")
+    assert (status.status_code, shown.status_code, detail.status_code) == (200, 200, 200)
+    assert status.json()["system_prompt_file"] is None
+    assert shown.json()["model_used"] is None
+    assert detail.json()["messages"] == messages
 
 
 @pytest.mark.parametrize("levels", [63, 300, 2000])

@@ -29,7 +29,7 @@ async def three(api):
     return ids
 
 
-async def found(api, **data):
+async def search(api, **data):
     response = await api.client.get("/api/v1/sessions", data)
     assert response.status_code == 200, response.content
     return response.json()
@@ -40,7 +40,7 @@ def ids_of(body):
 
 
 async def test_a_query_finds_sessions_with_passages(api, three):
-    body = await found(api, query="asyncio python")
+    body = await search(api, query="asyncio python")
     assert list(body) == ["sessions", "problems", "next_cursor", "indexing"]
     (entry,) = body["sessions"]
     assert entry["session_id"] == three["asyncio"]
@@ -62,38 +62,38 @@ async def test_lists_which_are_sent_encoded_have_the_keys_that_are_declared(api,
 
 
 async def test_the_language_of_queries_works_over_http(api, three):
-    assert ids_of(await found(api, query="asyncio -django")) == [three["asyncio"]]
-    assert ids_of(await found(api, query='"good tea"')) == []
-    assert ids_of(await found(api, query='"tea is goo*"')) == [three["tea"]]
-    assert ids_of(await found(api, query="")) == []
+    assert ids_of(await search(api, query="asyncio -django")) == [three["asyncio"]]
+    assert ids_of(await search(api, query='"good tea"')) == []
+    assert ids_of(await search(api, query='"tea is goo*"')) == [three["tea"]]
+    assert ids_of(await search(api, query="")) == []
 
 
 async def test_titles_go_first(api, three):
     await api.patch(f"/sessions/{three['tea']}", {"title": "Not asyncio"})
-    assert ids_of(await found(api, query="asyncio"))[0] == three["tea"]
+    assert ids_of(await search(api, query="asyncio"))[0] == three["tea"]
 
 
 async def test_a_message_that_was_just_said_is_found(api, three):
-    assert ids_of(await found(api, query="zebra")) == []
+    assert ids_of(await search(api, query="zebra")) == []
     async with get_runtime().sessions.edit(three["tea"]) as session:
         session.append(UserMessage(content="And the zebra?"))
-    assert ids_of(await found(api, query="zebra")) == [three["tea"]]
+    assert ids_of(await search(api, query="zebra")) == [three["tea"]]
     await api.delete(f"/sessions/{three['tea']}")
-    assert ids_of(await found(api, query="zebra")) == []
+    assert ids_of(await search(api, query="zebra")) == []
 
 
 async def test_filters_and_pages_work_with_a_query(api, three):
     await api.patch(f"/sessions/{three['django']}", {"archived": True, "tags": ["web"]})
-    assert ids_of(await found(api, query="asyncio", archived="false")) == [three["asyncio"]]
-    assert ids_of(await found(api, query="asyncio", tag="web")) == [three["django"]]
-    first = await found(api, query="asyncio", limit=1)
-    second = await found(api, query="asyncio", limit=1, cursor=first["next_cursor"])
+    assert ids_of(await search(api, query="asyncio", archived="false")) == [three["asyncio"]]
+    assert ids_of(await search(api, query="asyncio", tag="web")) == [three["django"]]
+    first = await search(api, query="asyncio", limit=1)
+    second = await search(api, query="asyncio", limit=1, cursor=first["next_cursor"])
     assert {*ids_of(first), *ids_of(second)} == {three["asyncio"], three["django"]}
     assert second["next_cursor"] is None
 
 
 async def test_a_cursor_of_the_list_is_none_of_the_search(api, three):
-    page = await found(api, limit=1)
+    page = await search(api, limit=1)
     response = await api.client.get(
         "/api/v1/sessions", {"query": "asyncio", "cursor": page["next_cursor"]}
     )
@@ -103,7 +103,7 @@ async def test_a_cursor_of_the_list_is_none_of_the_search(api, three):
 
 @pytest.mark.parametrize("query", ["\0", '"', "NEAR(", "*", "-", "a" * 5000, "💥", "user:x"])
 async def test_any_text_is_a_query(api, three, query):
-    assert (await found(api, query=query))["sessions"] == []
+    assert (await search(api, query=query))["sessions"] == []
 
 
 def run(*arguments):

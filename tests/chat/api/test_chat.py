@@ -42,11 +42,11 @@ async def test_a_stream_ends_with_done_and_has_the_headers_that_keep_it_flowing(
     assert response["X-Accel-Buffering"] == "no"
     assert response["Content-Encoding"] == "identity"
     assert not response.has_header("Content-Length")
-    found = await read(response)
-    said = "".join(event.data["content"] for event in found if event.event == "content_delta")
-    assert said == "Paris."
-    assert [event.event for event in found][-2:] == ["message_complete", "done"]
-    assert [event.event for event in found].count("done") == 1
+    received = await read(response)
+    text = "".join(event.data["content"] for event in received if event.event == "content_delta")
+    assert text == "Paris."
+    assert [event.event for event in received][-2:] == ["message_complete", "done"]
+    assert [event.event for event in received].count("done") == 1
 
 
 @pytest.mark.parametrize("body", [None, {}, {"message": None}])
@@ -107,9 +107,9 @@ async def test_an_ollama_that_went_away_is_a_bad_gateway(api, ollama, route):
     await ollama.__aexit__(None, None, None)
     response = await api.post(f"/chat/{session_id}{route}", {"message": "x"})
     if response.status_code == 200:  # known to the cache: the stream tells
-        found = await read(response)
-        assert [event.event for event in found] == ["error", "done"]
-        assert found[0].data["code"] == "OLLAMA_UNREACHABLE"
+        received = await read(response)
+        assert [event.event for event in received] == ["error", "done"]
+        assert received[0].data["code"] == "OLLAMA_UNREACHABLE"
     else:
         assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
 

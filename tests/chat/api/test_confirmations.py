@@ -35,7 +35,7 @@ class Asking:
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.events: list[Event] = []
-        self.asked = asyncio.Event()
+        self.announced = asyncio.Event()
         self.confirmation: JSONObject = {}
 
     async def run(self) -> None:
@@ -46,12 +46,12 @@ class Asking:
                 self.events.append(event)
                 if event.type == "tool_call_confirmation_required":
                     self.confirmation = event.payload()
-                    self.asked.set()
+                    self.announced.set()
         reader.leave()
 
     def result(self) -> JSONObject:
-        (found,) = [each.payload() for each in self.events if each.type == "tool_result"]
-        return found
+        (result,) = [each.payload() for each in self.events if each.type == "tool_result"]
+        return result
 
 
 @pytest_asyncio.fixture
@@ -62,7 +62,7 @@ async def asking(api: Any, mochi: Any, ollama: Any) -> Any:
     turn = Asking(await api.new_session(tool_settings={"tools": ["add"]}))
     running = asyncio.ensure_future(turn.run())
     with anyio.fail_after(20):
-        await turn.asked.wait()
+        await turn.announced.wait()
     turn.running = running
     yield turn
     running.cancel()

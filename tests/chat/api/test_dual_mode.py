@@ -42,8 +42,8 @@ MODEL = "qwen3:14b"
 async def shared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simple")
     write_tools(folder / "tools", init=TOOLS)
-    async with running_site(folder, heartbeat_seconds=1) as found:
-        yield found
+    async with running_site(folder, heartbeat_seconds=1) as running:
+        yield running
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -132,13 +132,13 @@ async def test_without_tools_the_text_comes_in_chunks_and_the_last_is_finished(
 ):
     fake.reply(["Pa", "ris."], thinking=["Hm"])
     body = {"message": "Capital?", "session_id": session_id, "model": MODEL}
-    found = await stream(server, {**body, "selected_tools": tools})
-    assert {event.event for event in found} == {"chunk"}
-    assert all(set(event.data) == {"content", "session_id", "finished"} for event in found)
-    assert {event.data["session_id"] for event in found} == {session_id}
-    assert "".join(event.data["content"] for event in found) == "Paris."
-    assert [event.data["finished"] for event in found] == [False] * (len(found) - 1) + [True]
-    ids = [int(event.id) for event in found]
+    received = await stream(server, {**body, "selected_tools": tools})
+    assert {event.event for event in received} == {"chunk"}
+    assert all(set(event.data) == {"content", "session_id", "finished"} for event in received)
+    assert {event.data["session_id"] for event in received} == {session_id}
+    assert "".join(event.data["content"] for event in received) == "Paris."
+    assert [event.data["finished"] for event in received] == [False] * (len(received) - 1) + [True]
+    ids = [int(event.id) for event in received]
     assert ids == sorted(set(ids))
 
 
@@ -157,11 +157,11 @@ async def test_parallel_calls_come_as_whole_messages_in_the_generic_format(
     fake.reply(["Let me see."], tool_calls=CALLS, eval_count=20, prompt_eval_count=120)
     fake.reply(["5 and ", "7."], eval_count=9, prompt_eval_count=160)
     body = {"message": "2+3, 9-2?", "session_id": session_id, "model": MODEL}
-    found = await stream(server, {**body, "selected_tools": ["add", "subtract"]})
+    received = await stream(server, {**body, "selected_tools": ["add", "subtract"]})
     of = {"session_id": session_id, "model": MODEL, "metadata": BATCH}
-    assert [event.event for event in found] == ["message"] * 4
-    assert [event.id for event in found] == ["1", "2", "3", "4"]
-    said, first, second, final = (event.data for event in found)
+    assert [event.event for event in received] == ["message"] * 4
+    assert [event.id for event in received] == ["1", "2", "3", "4"]
+    calling, first, second, final = (event.data for event in received)
     generic = [
         {
             "id": "call_a",
@@ -174,7 +174,7 @@ async def test_parallel_calls_come_as_whole_messages_in_the_generic_format(
             "function": {"name": "subtract", "arguments": '{"a":9,"b":2}'},
         },
     ]
-    assert said == {
+    assert calling == {
         "role": "assistant",
         "content": "Let me see.",
         "tool_calls": generic,
@@ -218,8 +218,8 @@ async def test_the_model_gets_the_selected_tools_and_their_results(server, fake,
     assert tool["type"] == "function"
     assert tool["function"]["name"] == "add"
     assert tool["function"]["parameters"]["required"] == ["a", "b"]
-    asked, result = follow_up["messages"][-2:]
-    assert asked["tool_calls"][0]["function"]["name"] == "add"
+    calling, result = follow_up["messages"][-2:]
+    assert calling["tool_calls"][0]["function"]["name"] == "add"
     assert (result["role"], result["content"]) == ("tool", "5")
     _, session = await server.get(f"/sessions/{session_id}")
     assert session["tool_settings"]["tools"] == ["subtract"]
@@ -276,14 +276,14 @@ async def test_a_confirmation_passes_through_behind_the_message_that_needs_it(
 async def test_an_error_after_the_first_byte_is_an_event_and_the_last_one(server, fake, session_id):
     body = {"message": "Go", "session_id": session_id, "model": MODEL}
     fake.reply(["Half"], error="out of memory")
-    found = await stream(server, body)
-    assert [event.event for event in found] == ["chunk", "error"]
-    assert found[-1].data["code"] == "OLLAMA_ERROR"
+    received = await stream(server, body)
+    assert [event.event for event in received] == ["chunk", "error"]
+    assert received[-1].data["code"] == "OLLAMA_ERROR"
     fake.reply(["Half"], error="out of memory")
-    found = await stream(server, {**body, "selected_tools": ["add"]})
-    assert [event.event for event in found] == ["message", "error"]
-    assert (found[0].data["response"], found[0].data["interrupted"]) == ("Half", True)
-    assert int(found[1].id) > int(found[0].id)
+    received = await stream(server, {**body, "selected_tools": ["add"]})
+    assert [event.event for event in received] == ["message", "error"]
+    assert (received[0].data["response"], received[0].data["interrupted"]) == ("Half", True)
+    assert int(received[1].id) > int(received[0].id)
 
 
 async def test_an_unknown_tool_is_refused_and_leaves_no_session(server, session_id):
@@ -341,8 +341,8 @@ async def test_another_model_answers_this_message_and_the_session_keeps_its_own(
 async def test_two_first_messages_at_once_make_one_session(server, session_id):
     before = await names(server)
     body = {"message": "Hello", "session_id": session_id, "model": MODEL}
-    found = await asyncio.gather(*(server.post("/chat", body) for _ in range(4)))
-    statuses = sorted(status for status, _ in found)
+    answers = await asyncio.gather(*(server.post("/chat", body) for _ in range(4)))
+    statuses = sorted(status for status, _ in answers)
     assert statuses[0] == 200
     assert set(statuses) <= {200, 409}
     assert await names(server) == sorted([session_id, *before])

@@ -89,5 +89,5 @@ async def test_what_another_provider_fails_with_is_documented_at_each_route(api,
     ):
         response = await api(method, path, None if method == "GET" else body)
         assert error_of(response) == (502, "PROVIDER_UNREACHABLE")
-        told = document["paths"][f"/api/v1{route}"][method.lower()]["responses"]
-        assert "PROVIDER_UNREACHABLE" in told["502"]["description"], route
+        responses = document["paths"][f"/api/v1{route}"][method.lower()]["responses"]
+        assert "PROVIDER_UNREACHABLE" in responses["502"]["description"], route

@@ -86,11 +86,11 @@ async def test_each_model_is_listed_and_asked_where_that_is_wanted(api, ollama, 
         content_type="application/json",
         path="/api/show",
     )
-    asked = (await api.client.get(f"{place}/check?probe=true")).json()["providers"]["ollama"]
-    (gone,) = [name for name, one in asked["model_status"].items() if not one["available"]]
-    others = [one for name, one in asked["model_status"].items() if name != gone]
+    checked = (await api.client.get(f"{place}/check?probe=true")).json()["providers"]["ollama"]
+    (gone,) = [name for name, one in checked["model_status"].items() if not one["available"]]
+    others = [one for name, one in checked["model_status"].items() if name != gone]
     assert all(one["available"] and one["latency_ms"] > 0 for one in others)
-    problem = asked["model_status"][gone]["problem"]
+    problem = checked["model_status"][gone]["problem"]
     assert (problem["provider"], problem["model"]) == ("ollama", gone)
     assert problem["code"] == "MODEL_NOT_FOUND"
     assert ollama.chats == [], "a reply would load each model"
@@ -104,9 +104,9 @@ async def test_a_model_that_does_not_answer_is_not_available(api, ollama):
         content_type="application/json",
         path="/api/show",
     )
-    found = (await api.get("/models/available?probe=true")).json()
-    (problem,) = [problem for problem in found["problems"] if "model" in problem]
-    left = [model["name"] for model in found["providers"]["ollama"]]
+    available = (await api.get("/models/available?probe=true")).json()
+    (problem,) = [problem for problem in available["problems"] if "model" in problem]
+    left = [model["name"] for model in available["providers"]["ollama"]]
     assert sorted([*left, problem["model"]]) == sorted(listed)
     whole = (await api.get("/models/available?probe=true")).json()
     assert [model["name"] for model in whole["providers"]["ollama"]] == listed

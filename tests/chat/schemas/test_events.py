@@ -102,9 +102,9 @@ async def test_what_is_sent_has_the_shapes_that_are_told(service, route, error, 
         body |= {"session_id": session_id, "selected_tools": tools}
     response = await api.post(route.format(session_id=session_id), body)
     schemas, _ = described(document, route)
-    found = [event async for event in events(response.streaming_content)]
-    assert len(found) >= 2
-    for event in found:
+    received = [event async for event in events(response.streaming_content)]
+    assert len(received) >= 2
+    for event in received:
         assert fits(event.data, schemas[event.event], document), json.dumps(event.data)
 
 

@@ -23,8 +23,8 @@ FRAME = re.compile(r"id: (\d+)\nevent: ([a-z_]+)\ndata: (.*)")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("frames")
-    async with running_site(folder, one_at_a_time=False, heartbeat_seconds=0.1) as found:
-        yield found
+    async with running_site(folder, one_at_a_time=False, heartbeat_seconds=0.1) as running:
+        yield running
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -50,18 +50,18 @@ async def test_every_frame_has_the_documented_form(site: Site) -> None:
     assert status == 200
     retry, *frames = frames_of(text)
     assert retry == "retry: 3000"
-    found = [FRAME.fullmatch(frame) for frame in frames if not frame.startswith(":")]
-    assert all(found), frames
-    numbers = [int(match[1]) for match in found if match]
+    matches = [FRAME.fullmatch(frame) for frame in frames if not frame.startswith(":")]
+    assert all(matches), frames
+    numbers = [int(match[1]) for match in matches if match]
     assert numbers == sorted(set(numbers))
-    kinds = [match[2] for match in found if match]
+    kinds = [match[2] for match in matches if match]
     assert kinds.count("done") == 1
     assert kinds[-2:] == ["message_complete", "done"]
-    data = [json.loads(match[3]) for match in found if match]
-    said = "".join(
+    data = [json.loads(match[3]) for match in matches if match]
+    text = "".join(
         d["content"] for d, kind in zip(data, kinds, strict=True) if kind == "content_delta"
     )
-    assert said == "Line one\n\nline two\r\ndata: not a field"
+    assert text == "Line one\n\nline two\r\ndata: not a field"
     assert data[-1] == {"session_id": session}
 
 
@@ -110,8 +110,8 @@ async def test_a_stream_that_speaks_carries_no_heartbeats(site: Site) -> None:
     _, _, text = await stream(site, session, {"message": "Hi"})
     # Twenty would be due; a machine that stands still for a moment makes one or the other.
     assert text.count(": ping") < 10
-    said = "".join(e.data["content"] for e in events_of(text) if e.event == "content_delta")
-    assert said == "".join(f"{n} " for n in range(100))
+    text = "".join(e.data["content"] for e in events_of(text) if e.event == "content_delta")
+    assert text == "".join(f"{n} " for n in range(100))
 
 
 @pytest.mark.parametrize("route", ["", "/stream"])
@@ -186,10 +186,10 @@ async def test_every_character_arrives_as_it_was_sent(site: Site) -> None:
     site.ollama.play_raw(lines, delay_ms=2)
     session = await site.server.new_session()
     _, _, text = await stream(site, session, {"message": odd})
-    said = "".join(e.data["content"] for e in events_of(text) if e.event == "content_delta")
-    assert said == "👩‍👩‍👧" + odd
+    text = "".join(e.data["content"] for e in events_of(text) if e.event == "content_delta")
+    assert text == "👩‍👩‍👧" + odd
     stored = site.stored(session)
-    assert [m["content"] for m in stored] == [odd, said]
+    assert [m["content"] for m in stored] == [odd, text]
     assert site.ollama.chats[-1]["messages"][-1]["content"] == odd
     _, answer = await site.server.get(f"/sessions/{session}/messages")
     assert odd in str(answer) or any(
@@ -225,8 +225,8 @@ async def test_a_hundred_streams_at_once_all_complete(site: Site) -> None:
         assert events[-1].event == "done"
         return "".join(e.data["content"] for e in events if e.event == "content_delta")
 
-    said = await asyncio.gather(*map(one, sessions))
-    assert said == [f"You said: I am {session}" for session in sessions]
+    texts = await asyncio.gather(*map(one, sessions))
+    assert texts == [f"You said: I am {session}" for session in sessions]
     assert all(len(site.stored(session)) == 2 for session in sessions)
 
 
