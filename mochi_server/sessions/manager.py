@@ -89,15 +89,15 @@ class SessionManager:
             source_file: the name of the file that the system prompt is from.
             tool_settings: which tools it offers.
             agent_settings: which agents it may call.
-            session_id: ten hexadecimal digits if none is given.
+            session_id: by default ten random hexadecimal digits.
             labels: ``title``, ``tags``, ``pinned``, ``archived``.
             prepare: changes the session before it is stored, as first messages and own keys of
                 the metadata do, so that it is complete after one write. It is called again when a
                 new id happens to be taken.
 
         Raises:
-            SessionExists: the given id is taken.
-            SessionNotFound: the given id is malformed.
+            SessionExists: the id is taken.
+            SessionNotFound: the id is malformed.
             StorageError: it could not be written.
         """
         while True:
@@ -205,7 +205,7 @@ class SessionManager:
         """Reserve the session for one turn, against other turns in all processes, and yield it.
 
         Raises:
-            SessionBusy: somebody has it.
+            SessionBusy: another turn is running.
             SessionNotFound: there is none.
             SessionUnreadable: its file is no session; it was left as it is.
         """
@@ -221,12 +221,12 @@ class SessionManager:
 
         Args:
             session_id: which one.
-            only_if: looks at it while nobody else can change it, and may say no.
+            only_if: is called while the session is locked; False keeps the session.
 
         Raises:
             SessionBusy: a turn is running.
             SessionNotFound: there is none.
-            SessionUnreadable: its file is no session, and was to be looked at.
+            SessionUnreadable: ``only_if`` cannot be called, for its file is no session.
         """
         async with self._exclusively(session_id), self.storage.lock(session_id):
             if only_if is not None and not only_if(await self.get(session_id)):

@@ -63,7 +63,7 @@ class ToolSettings(BaseModel):
         """Return all policies for a tool of this name; each of them can require a confirmation.
 
         ``tool_policies`` is a key of format 1.4, ``{name: policy}``, which is in a file only where
-        somebody has set it.
+        it was set.
         """
         match (self.model_extra or {}).get(TOOL_POLICIES):
             case None:
@@ -134,7 +134,7 @@ class SessionMetadata(BaseModel):
     """The head of a session file, keys in the file's order; unknown ones are kept behind them.
 
     The labels (:data:`LABELS`) are among those behind: a file has them only when they are set, and
-    one of another type, which somebody else wrote, counts as not set and is kept.
+    one of another type, which another program wrote, counts as not set and is kept.
     """
 
     model_config = ConfigDict(extra="allow")

@@ -18,7 +18,7 @@ class Console:
     """The output of an action."""
 
     out: OutputWrapper
-    """What was asked for."""
+    """The result."""
     err: OutputWrapper
     """What went wrong."""
 

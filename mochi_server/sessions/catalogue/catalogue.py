@@ -1,4 +1,4 @@
-"""The catalogue of all sessions: a cache that follows the storage and is asked for lists."""
+"""The catalogue of all sessions: a cache of the storage that answers lists."""
 
 from __future__ import annotations
 
@@ -38,27 +38,26 @@ CATALOGUE = "catalogue.sqlite3"
 
 _ATTEMPTS = 3
 _OWN_CHANGE_SECONDS = 0.02
-"""Longest that a conversation waits until its change is in the catalogue."""
+"""Longest wait of a conversation for its change to be in the catalogue."""
 
 _PAUSES_PER_CHECK = 30
-"""A check of all sessions is followed by a pause of so many times its duration, at least."""
+"""Shortest pause after a check of all sessions, in multiples of its duration."""
 
 _RETRY_SECONDS = 60.0
-"""After which time a file that could not be used is tried again."""
+"""Seconds after which a file that could not be used is tried again."""
 
 _LOCK_SECONDS = 0.1
 _YIELD_EVERY = 512
 
 
 class SessionCatalogue:
-    """The sessions of a storage in the order of the list, in one SQLite file that is only a cache.
+    """A cache of all sessions in one SQLite file, which answers lists and may be deleted.
 
-    Its own process enters what it changes; so do others that share the file. What changes in the
-    storage by other ways is noticed by a check of all sessions: in the background while ``watch``
-    runs, else before a list when the storage has changed or the last check is too old. A list never
-    comes from a catalogue that is still being built: it waits.
+    Each process that shares the file enters its own changes. Other changes of the storage are found
+    by a check of all sessions: in the background after ``watch``, otherwise before a list if the
+    storage has changed or the last check is too old. Lists wait while it is built.
 
-    While the file cannot be used, lists come from a catalogue in memory.
+    While the file cannot be used, a catalogue in memory takes its place.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class SessionCatalogue:
         self._whole_list_used = False
 
     def _use(self, path: Path | None) -> None:
-        """Begin with another file, or in memory."""
+        """Start with another file, or in memory."""
         self.writer = DatabaseThread(path, "mochi-catalogue-write")
         self._reader = self.writer if path is None else DatabaseThread(path, "mochi-catalogue-read")
         self._refresh: Refresh | None = None
@@ -141,7 +140,7 @@ class SessionCatalogue:
         )
 
     def _read_whole_list(self, connection: sqlite3.Connection) -> bytes:
-        """Return the whole list, which is kept while somebody asks for it and nothing changes."""
+        """Return the whole list, which is cached until a change, or until it is not used."""
         revision = (self._reader.database.identity, get_state(connection, "revision"))
         self._whole_list_used = True
         if self._whole_list is None or self._whole_list[0] != revision:
@@ -152,7 +151,7 @@ class SessionCatalogue:
     # Reading what is up to date
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do the work in the reading thread on rows that are those of the storage.
+        """Do the work in the reading thread, when the rows are up to date.
 
         Raises:
             StorageError: the folder cannot be listed.
@@ -177,12 +176,12 @@ class SessionCatalogue:
         return await self._reader.run(partial(_read_complete, work))
 
     def lose(self, error: Unusable) -> None:
-        """Note that the file is gone or broken, so that the next use makes it anew."""
+        """Note that the file is lost or broken; the next use creates it again."""
         self._broken = error.identity
         self._checked_at = None
 
     async def bring_up_to_date(self) -> None:
-        """Wait until the rows are those of the storage, own changes included.
+        """Wait until the rows agree with the storage, own changes included.
 
         Raises:
             StorageError: the folder cannot be listed.
@@ -215,7 +214,7 @@ class SessionCatalogue:
         )
 
     async def _is_known(self, generation: object | None) -> bool:
-        """Tell whether an earlier process left a complete catalogue of this generation."""
+        """Return whether the file is complete and of this generation of the storage."""
         if generation is None:
             return False
         try:
@@ -225,7 +224,7 @@ class SessionCatalogue:
         return known == repr(generation)
 
     async def _check(self) -> None:
-        """Compare all sessions with their rows, and mend those that differ."""
+        """Compare all sessions with their rows, and update those that differ."""
         began, generation = self._clock(), await self.storage.generation()
         try:
             await self._prepare()
@@ -249,7 +248,7 @@ class SessionCatalogue:
         self._broken, self._has_database = None, True
 
     async def _fall_back(self, refused: Refused) -> None:
-        """Go on in memory."""
+        """Continue with a catalogue in memory."""
         if self.refused is not None:
             raise StorageError(f"The catalogue of sessions cannot be used: {refused}")
         logger.warning("The catalogue of sessions cannot be used: %s (%s)", refused, self.path)
@@ -259,7 +258,7 @@ class SessionCatalogue:
 
     @asynccontextmanager
     async def exclusively(self) -> AsyncIterator[None]:
-        """Exclude other processes from making the file and from indexing texts."""
+        """Exclude other processes from creating the file and from indexing texts."""
         lock = self._file_lock("lock")
         try:
             while lock is not None and not await _acquire(lock):  # noqa: ASYNC110 - a file's lock
@@ -279,9 +278,9 @@ class SessionCatalogue:
     async def own_change(
         self, session_id: str
     ) -> AsyncIterator[Callable[[Callable[[], Row | None]], None]]:
-        """Surround a change of a session; yields the function that takes its new row.
+        """Record a change of a session; yields a function that takes a maker of its new row.
 
-        That row is made only where there is a catalogue; None takes the session out.
+        The row is only made if there is a catalogue; None removes the session.
         """
         changes: list[Callable[[], Row | None]] = []
         is_checked = not self._is_watched and self._checked_at is not None
@@ -306,7 +305,7 @@ class SessionCatalogue:
             await asyncio.wait([asyncio.wrap_future(self._entering)], timeout=seconds)
 
     def _enter_own_changes(self, database: CatalogueDatabase) -> None:
-        """Enter in one step what has come together; who is behind finds nothing left."""
+        """Enter all recorded changes in one transaction; later calls find nothing to do."""
         rows: dict[str, Row | None] = {}
         while self._own_changes:
             session_id, row = self._own_changes.popleft()
@@ -333,9 +332,9 @@ class SessionCatalogue:
         )
 
     def watch(self) -> None:
-        """Notice in the background what changes by other ways, until ``aclose``.
+        """Check all sessions in the background, until ``aclose``.
 
-        Of the processes that share the file, one does.
+        Only one of the processes that share the file does it.
         """
         if not self._is_watched:
             loop = asyncio.get_running_loop()
@@ -358,7 +357,7 @@ class SessionCatalogue:
                 lock.release()
 
     async def _is_in_use(self) -> bool:
-        """Tell whether anybody has asked for a list, now or in an earlier process."""
+        """Return whether there was a list, now or in an earlier process."""
         if self._checked_at is None and self.path is not None:
             self._has_database = await in_thread(self.path.exists)
         return self._has_database
@@ -373,10 +372,10 @@ class SessionCatalogue:
                 if self.writer.database.has_deleted:
                     await self.writer.run(CatalogueDatabase.tidy)
         except (MochiError, Refused) as error:
-            logger.warning("The sessions cannot be looked through: %s", error)
+            logger.warning("The sessions cannot be checked: %s", error)
 
     async def aclose(self) -> None:
-        """Stop watching and close the file; the next use begins anew."""
+        """Stop watching and close the file; the next use opens it again."""
         if self._is_watched and self._watch is not None:
             self._watch.cancel()
             await asyncio.wait([self._watch])
@@ -434,7 +433,7 @@ def _enter(changes: dict[str, Row | None], database: CatalogueDatabase) -> None:
 
 
 async def _acquire(lock: FileLock) -> bool:
-    """Take the lock of a file beside the catalogue, unless another process has it."""
+    """Take a lock beside the catalogue, and return whether it is held."""
     await in_thread_to_completion(_acquire_now, lock)
     return lock.held
 

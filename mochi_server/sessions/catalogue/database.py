@@ -1,4 +1,4 @@
-"""The SQLite file of the catalogue: opened, checked, and made anew when it is lost or broken."""
+"""The SQLite file of the catalogue: opened, checked, and created again if it is lost or broken."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _TEMPORARY = ("locked", "busy", "full", "unable to open", "readonly", "disk I/O"
 
 
 class Unusable(Exception):
-    """The file is not there, is broken or is somebody else's: it must be made anew."""
+    """The file is missing, broken or of another program: it must be created again."""
 
     def __init__(self, reason: str, identity: int | None = None) -> None:
         super().__init__(reason)
@@ -261,9 +261,9 @@ class CatalogueDatabase:
 
 
 def _make_empty(path: Path) -> None:
-    """Make an empty file that nobody else may read; SQLite gives its helpers the same mode."""
+    """Create an empty private file; SQLite gives its helper files the same mode."""
     make_folder(path.parent, private=True)
-    for name in (path.name, _FORMER_NAME):  # the file first: nobody can open it by its name then
+    for name in (path.name, _FORMER_NAME):  # the file first, so that no process opens it now
         for tail in ("", "-wal", "-shm"):
             path.with_name(name + tail).unlink(missing_ok=True)
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)

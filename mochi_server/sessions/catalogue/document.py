@@ -39,20 +39,20 @@ def search_document(data: bytes, session_id: str) -> SearchDocument | None:
         metadata = read_metadata(orjson.loads(document.head), session_id)
     except (NotASession, NotMetadata):
         return None
-    said: dict[str, list[str]] = {"user": [], "assistant": [], "tool": []}
+    by_role: dict[str, list[str]] = {"user": [], "assistant": [], "tool": []}
     for number, line in enumerate(document.lines, start=1):
-        _add(said, orjson.loads(line))
+        _add(by_role, orjson.loads(line))
         if number % _YIELD_EVERY == 0:
             yield_to_loop()
-    texts = {role: _SEPARATOR.join(found) for role, found in said.items()}
+    texts = {role: _SEPARATOR.join(texts) for role, texts in by_role.items()}
     return SearchDocument(*map(_joined, _head(metadata)), **texts)
 
 
-def _add(said: dict[str, list[str]], message: JsonValue) -> None:
+def _add(by_role: dict[str, list[str]], message: JsonValue) -> None:
     match message:
-        case {"role": str() as role, "content": str() as text} if role in said:
+        case {"role": str() as role, "content": str() as text} if role in by_role:
             # One by one: all at once would hold the interpreter lock for long.
-            said[role].append(_ready(text))
+            by_role[role].append(_ready(text))
 
 
 def _head(metadata: SessionMetadata) -> tuple[list[str], list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""One check of all sessions: what differs between the storage and the catalogue is mended."""
+"""A check of all sessions, which updates the rows of the catalogue that differ."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Beginning(NamedTuple):
 
 
 class Refresh:
-    """A check. Rows that anybody enters meanwhile are left alone."""
+    """A check of all sessions. Rows that are entered by others meanwhile stay as they are."""
 
     def __init__(
         self, storage: SessionStorage, reader: DatabaseThread, writer: DatabaseThread
@@ -59,7 +59,7 @@ class Refresh:
         """Ids of the sessions that this process has changed since the check began."""
 
     async def run(self, generation: object | None) -> None:
-        """Compare every session and mend what differs.
+        """Compare every session with its row, and update the rows that differ.
 
         Args:
             generation: of the storage before the check.
@@ -76,17 +76,17 @@ class Refresh:
             part = entries[start : start + COMPARED_AT_ONCE]
             differences = await self._reader.run(partial(_compare, part, seen))
             if differences:
-                await self._mend(beginning, differences)
+                await self._update(beginning, differences)
         await self._end(beginning, seen, generation)
 
-    async def _mend(self, beginning: _Beginning, differences: list[Difference]) -> None:
+    async def _update(self, beginning: _Beginning, differences: list[Difference]) -> None:
         known_versions = {each.entry.session_id: each.known_version for each in differences}
         rows = await self._read([each.entry for each in differences])
         for row in rows:
             if row.is_problem and row.version != known_versions[row.session_id]:
                 logger.warning("Session file that cannot be read: %s", row.line.decode())
 
-        def mend(database: CatalogueDatabase) -> None:
+        def update(database: CatalogueDatabase) -> None:
             with database.transaction("IMMEDIATE") as connection:
                 _check_identity(database, beginning)
                 for row in rows:
@@ -94,7 +94,7 @@ class Refresh:
                         known = known_versions[row.session_id]
                         put_row(connection, row, seen_version=known)
 
-        await self._writer.run(mend)
+        await self._writer.run(update)
 
     async def _read(self, entries: Sequence[Entry]) -> list[Row]:
         """Make the rows of sessions; none of those that went away meanwhile."""

@@ -30,7 +30,7 @@ class SessionPage:
     """``session_id, model, created_at, updated_at, message_count, summary, preview, title, tags,
     pinned, archived``, the one changed last first."""
     problems: list[JSONObject] = field(default_factory=list)
-    """``{"session_id", "reason"}`` of what looks like a session and cannot be read."""
+    """``{"session_id", "reason"}`` of files that cannot be read."""
     next_cursor: str | None = None
     """Where the next page begins; None on the last one."""
 
@@ -139,7 +139,7 @@ def _row(metadata: SessionMetadata, signature: tuple[int, ...], at: int, preview
     )
 
 
-# Cursors: places in a list as texts that clients hand back and do not look into
+# Cursors: positions in a list as opaque texts for clients
 
 
 def write_cursor(place: str) -> str:

@@ -43,7 +43,7 @@ from .tables import (
 
 PAGE = 20
 MOST = 1000
-"""Of more sessions than these nobody reads the list; the best ones are shown."""
+"""Most sessions in a result without filter: the best ones."""
 
 WAIT_SECONDS = 2.0
 """Longest wait for the index of texts; then the answer is made of what it has."""
@@ -92,7 +92,7 @@ class SearchResult:
 class SessionSearch:
     """Full-text search over the sessions of a catalogue, whose file holds the index of texts.
 
-    Texts are indexed when somebody searches, in the catalogue's writing thread, by one process at a
+    Texts are indexed at the next search, in the catalogue's writing thread, by one process at a
     time. Usable from one event loop after another.
     """
 
@@ -317,6 +317,6 @@ def _refusal(reason: str) -> StorageError:
 
 
 def _take_error(task: asyncio.Task[None]) -> None:
-    """Take the error, which those who wait get; nobody may wait any more."""
+    """Mark the error as seen: those who wait get it, and perhaps nobody waits."""
     if not task.cancelled():
         task.exception()

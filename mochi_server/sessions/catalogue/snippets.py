@@ -15,7 +15,7 @@ SHOWN = 160
 
 _BEFORE = 40
 _LOOKED_AT = 30
-"""Places of each term that are considered."""
+"""Occurrences of each term that are considered."""
 
 _AT_ONCE = 20
 """Of them, marked in one passage."""
@@ -45,7 +45,7 @@ class _Window(NamedTuple):
     terms: int
     field: str
     text: str
-    marks: list[tuple[int, int]]
+    matches: list[tuple[int, int]]
 
 
 def passage_of(document: SearchDocument, query: Query) -> Passage:
@@ -60,7 +60,7 @@ def passage_of(document: SearchDocument, query: Query) -> Passage:
                 break
     if best is None:
         return Passage(None, _beginning(document))
-    return Passage(best.field, [*_parts(best.text, best.marks)])
+    return Passage(best.field, [*_parts(best.text, best.matches)])
 
 
 def _beginning(document: SearchDocument) -> list[SnippetPart]:
@@ -91,13 +91,13 @@ def _best_in(field: str, text: str, terms: Sequence[Term]) -> _Window | None:
     return _Window(most, field, text, [(start, end) for start, end, _ in best]) if best else None
 
 
-def _parts(text: str, marks: list[tuple[int, int]]) -> Iterator[SnippetPart]:
+def _parts(text: str, matches: list[tuple[int, int]]) -> Iterator[SnippetPart]:
     """Yield the passage around the matches, which may overlap."""
-    at = _gap_behind(text, max(0, marks[0][0] - _BEFORE), marks[0][0])
-    stop = max(marks[-1][1], _gap_before(text, at, at + SHOWN))
+    at = _gap_behind(text, max(0, matches[0][0] - _BEFORE), matches[0][0])
+    stop = max(matches[-1][1], _gap_before(text, at, at + SHOWN))
     if at > 0:
         yield SnippetPart("…", match=False)
-    for start, end in marks:
+    for start, end in matches:
         if start > at:
             yield SnippetPart(_line(text[at:start]), match=False)
         if end > max(start, at):

@@ -40,7 +40,7 @@ def join_unspaced(text: str) -> str:
 
 
 _LAST_WITH_ACCENTS = 0x2000
-"""Behind it, in Japanese and Korean, taking marks away would make other letters."""
+"""In Japanese and Korean, which come after it, removing marks would make other letters."""
 
 
 class _Folding(dict[int, str]):

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     modified: int = 0
     """When it was last written: microseconds since 1970."""
     problem: str | None = None
-    """Why this is no session, although it looks like one: such an entry is shown, never read."""
+    """Why this is no session despite its name: such an entry is listed, never read."""
 
 
 class SessionChanged(Exception):
@@ -131,7 +131,7 @@ class SessionStorage(ABC):
         when nothing is stored.
 
         Raises:
-            SessionBusy: somebody has it.
+            SessionBusy: another turn is running.
         """
 
     # Subclasses may override these.

@@ -108,12 +108,12 @@ def create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> t
     """Write a new file while its lock is held; the lock file stays.
 
     Raises:
-        SessionExists: it is there, or somebody has the lock.
+        SessionExists: it exists, or is locked.
     """
     held: list[HeldLock] = []
     if not os.path.lexists(path):
         take_lock(session_id, path, lock, held)
-    if not held:  # or somebody is making it just now
+    if not held:  # or another process is creating it now
         raise SessionExists(session_id=session_id)
     if os.path.lexists(path):
         held[0].release()
@@ -133,13 +133,13 @@ def delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
     with _named(session_id):
         path.unlink()
         flush_folder(path.parent)
-    for lock in locks:  # held by who deletes, or by nobody
+    for lock in locks:  # nobody else holds them: the caller has the claim
         with contextlib.suppress(OSError):
             lock.unlink()
 
 
 def take_lock(session_id: str, path: Path, lock: Path, held: list[HeldLock]) -> None:
-    """Put the lock file into ``held``, unless somebody has it."""
+    """Put the lock file into ``held``, unless another process holds it."""
     file_lock = FileLock(lock)
     try:
         acquired = _acquire(file_lock)
@@ -173,7 +173,7 @@ def replace(
     """Write the file if it still has this signature, while its lock is held.
 
     Raises:
-        SessionChanged: it is not, or somebody has the lock.
+        SessionChanged: it has changed, or is locked.
     """
     held: list[HeldLock] = []
     take_lock(session_id, path, lock, held)
@@ -219,7 +219,7 @@ def signature_of(status: os.stat_result) -> tuple[int, ...]:
 
 
 def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
-    """Return every session file, and what looks like one.
+    """Return every session file, and other files with such a name.
 
     Args:
         folder: where they are.

@@ -28,7 +28,7 @@ class JSONFileStorage(SessionStorage):
     """Sessions in a folder that several processes may use at the same time. POSIX only.
 
     The folder is made at the first write. Symbolic links are not followed. Locks lie in
-    ``.locks`` below the folder; ``aclose`` removes those that nobody holds.
+    ``.locks`` below the folder; ``aclose`` removes those that are free.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -93,7 +93,7 @@ class JSONFileStorage(SessionStorage):
         return await in_thread(files.generation, self.folder)
 
     async def aclose(self) -> None:
-        """Remove the lock files that nobody holds."""
+        """Remove the lock files that are free."""
         await in_thread_to_completion(remove_free_locks, self.folder / ".locks")
 
     @asynccontextmanager

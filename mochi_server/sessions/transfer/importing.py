@@ -55,7 +55,8 @@ async def import_session(
 
     A session file is stored as it is, in its own version: the first change brings it into the
     present shape, as with every old file. It keeps its id if that is free. Only its policies for
-    tools become ``always_confirm``: who wrote the file is not the person who is to be asked here.
+    tools become ``always_confirm``: the author of the file must not
+    decide which calls need no confirmation here.
 
     Args:
         sessions: where to.

@@ -22,9 +22,9 @@ class PruneRule:
     """
 
     before: datetime | None = None
-    """Changed last before this moment. A session whose time nobody can read stays."""
+    """Changed last before this moment. A session whose time cannot be parsed stays."""
     empty: bool = False
-    """Nobody said anything in it: there is no message but a system prompt."""
+    """It has no message but a system prompt."""
     archived: bool = False
     """Put away."""
 

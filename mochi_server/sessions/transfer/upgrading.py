@@ -41,7 +41,7 @@ class FileMigration:
     """Of its format as it was; None where it cannot be read."""
     outcome: MigrationOutcome
     backup: str | None = None
-    """The name of the old file, which lies beside the new one."""
+    """The name of the old file in the same folder."""
     reason: str | None = None
     """Why it failed."""
 
@@ -58,7 +58,7 @@ async def migrate_files(
     Args:
         storage: the folder.
         write: without, nothing is changed.
-        advance: is told how many files were looked at, of how many.
+        advance: is called with the number of files that are done, and of all files.
 
     Raises:
         StorageError: the folder cannot be listed.
