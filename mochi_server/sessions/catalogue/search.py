@@ -223,21 +223,20 @@ class SessionSearch:
 
     async def _read(self, session_ids: list[str], start: int) -> tuple[list[_Text], int]:
         """Return the texts of the sessions from a place on, and the place behind them."""
-        texts: list[_Text] = []
+        contents: list[tuple[str, tuple[bytes, tuple[int, ...]] | None]] = []
         size = 0
         for session_id in session_ids[start : start + _BATCH_SESSIONS]:
             start += 1
             try:
-                data, signature = await self._catalogue.storage.read(session_id)
+                content = await self._catalogue.storage.read(session_id)
             except (SessionNotFound, StorageError):  # the next check of all sessions sees why
-                texts.append(_Text(session_id, None, None))
+                contents.append((session_id, None))
                 continue
-            document = await in_thread(search_document, data, session_id)
-            texts.append(_Text(session_id, version_text(signature), document))
-            size += len(data)
+            contents.append((session_id, content))
+            size += len(content[0])
             if size >= _BATCH_BYTES:
                 break
-        return texts, start
+        return await in_thread(_texts, contents), start
 
     async def aclose(self) -> None:
         """Stop indexing; what is indexed stays."""
@@ -255,10 +254,22 @@ class _Text(NamedTuple):
     document: SearchDocument | None
 
 
+def _texts(contents: list[tuple[str, tuple[bytes, tuple[int, ...]] | None]]) -> list[_Text]:
+    texts = []
+    for session_id, content in contents:
+        yield_to_loop()
+        if content is None:
+            texts.append(_Text(session_id, None, None))
+        else:
+            data, signature = content
+            document = search_document(data, session_id)
+            texts.append(_Text(session_id, version_text(signature), document))
+    return texts
+
+
 def _put_texts(texts: list[_Text], database: CatalogueDatabase) -> None:
     with database.transaction("IMMEDIATE") as connection:
         for session_id, version, document in texts:
-            yield_to_loop()
             put_text(connection, session_id, version, document)
 
 

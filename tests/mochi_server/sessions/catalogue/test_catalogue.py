@@ -225,7 +225,7 @@ async def test_a_locked_file_holds_up_no_conversation(tmp_path, path):
         assert await ids(manager) == ["one"]
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with anyio.fail_after(2):
+            with anyio.fail_after(30):  # each would wait five seconds for the lock
                 for number in range(20):
                     async with manager.edit("one") as session:
                         session.append(UserMessage(content=str(number)))
