@@ -114,13 +114,6 @@ def read_docstring(doc: str) -> Docstring:
     )
 
 
-def convert_function_to_tool(function: Function) -> object:
-    """Describe a function as the ``ollama`` package does, for programs that call its client."""
-    from ollama._utils import convert_function_to_tool as convert  # noqa: PLC0415 - nothing here does
-
-    return convert(function)
-
-
 def _docstring(function: Function) -> str:
     own = None if inspect.isroutine(function) else getattr(function, "__dict__", {}).get("__doc__")
     doc = own or inspect.getdoc(unwrapped(function))

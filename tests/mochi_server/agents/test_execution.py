@@ -18,6 +18,7 @@ from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.events import Event
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
+from mochi_server.tools.base import ToolContext, ToolOutput
 from tests.support.agents import write_skill
 from tests.support.fake_ollama import FakeOllama
 from tests.support.turns import (
@@ -458,7 +459,11 @@ async def test_an_agent_that_breaks_before_it_is_called_is_a_failed_call(
 async def test_an_agent_that_works_keeps_the_tools_that_it_has(
     engine: Bench, ollama: FakeOllama
 ) -> None:
-    """Its folder is changed and reloaded under it."""
+    """Its folder is removed and reloaded under it; the process that has loaded it stays."""
+    look = (await engine.runtime.agents.get("coder")).tools["look"]
+    context = ToolContext(session_id="a1b2c3d4e5", tool_call_id="call_1")
+    assert [step async for step in look.run({"path": "b"}, context)][-1] == ToolOutput("notes of b")
+    del look
     gate = anyio.Event()
     ollama.reply(tool_calls=[ask()])
     ollama.reply(["Pl", "an."], gate=gate, pause_after=1)
