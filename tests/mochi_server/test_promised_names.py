@@ -46,6 +46,7 @@ NAMES = (
     "mochi_server.agents.execution:AgentExecutionService",
     "mochi_server.agents.prompt_loader:PromptLoader",
     "mochi_server.app:create_app",
+    "chat.approvals:ChannelLayerApprovals",
     "mochi_server.chat.approvals:ApprovalBroker",
     "mochi_server.chat.approvals:ApprovalRequest",
     "mochi_server.chat.approvals:Decision",
