@@ -364,7 +364,7 @@ class MessageList(ResponseModel):
     messages: Messages
 
 
-class SnippetPart(ResponseModel):
+class PassagePart(ResponseModel):
     """A stretch of a passage."""
 
     text: str
@@ -392,7 +392,7 @@ class SessionLine(LabelsShown, ListedKeys):
         description="Only with `query`: where the snippet is from.",
         examples=["user"],
     )
-    snippet: list[SnippetPart] = Field(
+    snippet: list[PassagePart] = Field(
         default=[],
         description="Only with `query`: a passage, in stretches; one line of text.",
         examples=[

@@ -44,7 +44,7 @@ class Confirmed(ResponseModel):
     approved: bool = Field(examples=[True])
 
 
-class PendingConfirmation(ResponseModel):
+class OpenConfirmation(ResponseModel):
     """A call that waits for a decision."""
 
     confirmation_id: ConfirmationId
@@ -73,4 +73,4 @@ class PendingConfirmation(ResponseModel):
 class ConfirmationList(ResponseModel):
     """Every call of the session that waits for a decision, oldest first."""
 
-    confirmations: list[PendingConfirmation]
+    confirmations: list[OpenConfirmation]
