@@ -408,26 +408,13 @@ def pick(one: Picky) -> str:
 '''
 
 
-PATIENT = """
-import sys
-
-from mochi_server.__main__ import main
-from mochi_server.tools import process_pool
-
-process_pool.VALIDATE_SECONDS = 15
-sys.exit(main())
-"""
-"""A server that gives arguments more time to be checked, so that a busy machine may take some."""
-
-
 async def test_arguments_that_are_never_checked_hold_up_no_other_conversation(
     tmp_path: Path, ollama: FakeOllama, mark: str
 ) -> None:
     ollama.one_at_a_time = False
-    code = HEAD + FINE + VALIDATOR + "__all__ = ['fine', 'pick']\n"
-    write_tools(tmp_path / "tools", init=code)
-    command = ("-c", PATIENT, "--port", "0")
-    async with hostile_server(tmp_path, mark, ollama=ollama, command=command) as server:
+    lists = "__all__ = ['fine', 'pick']\n__timeouts__ = {'pick': 15}\n"
+    write_tools(tmp_path / "tools", init=HEAD + FINE + VALIDATOR + lists)
+    async with hostile_server(tmp_path, mark, ollama=ollama) as server:
 
         async def pick(number: int) -> dict[str, Any]:
             arguments = {"one": {"number": number}}
@@ -443,7 +430,7 @@ async def test_arguments_that_are_never_checked_hold_up_no_other_conversation(
         assert result["result"] == f"fine 1, {tmp_path.name}"
         assert not any(task.done() for task in hanging)
         for result in await asyncio.gather(*hanging):
-            assert "took too long" in result["error_message"]
+            assert "took longer than 15 seconds" in result["error_message"]
 
 
 async def test_a_tool_that_deletes_its_folder_is_gone_and_may_come_back(
