@@ -74,6 +74,8 @@ class ToolDescription:
     sequential: bool = False
     timeout: float | None = None
     """Seconds; None: the server's default."""
+    unchecked: list[str] = field(default_factory=list)
+    """Names of parameters that only the function's own code can check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,10 +36,13 @@ class FunctionTool(Tool):
 
     @cached_property
     def _arguments(self) -> SchemaArguments:
-        return SchemaArguments(self.parameters)
+        return SchemaArguments(self.parameters, self.details.unchecked)
 
     async def validate(self, arguments: JSONObject) -> JSONObject:
-        """Check the arguments against the schema, here; the folder's code is not asked."""
+        """Check the arguments against the schema, here; the folder's code is not asked.
+
+        What only that code can check, such as a parameter with a validator, is let through.
+        """
         return self._arguments.validate(arguments)
 
     async def run(

@@ -94,6 +94,7 @@ def _describe(function: Function, name: str, file: Path) -> PythonTool:
         is_async=is_async(function),
         function=runnable(function),
         arguments=arguments,
+        unchecked=arguments.unchecked(),
         exported=function,
     )
 

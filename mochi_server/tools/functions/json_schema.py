@@ -8,7 +8,7 @@ function decides. https://docs.pydantic.dev/latest/api/pydantic_core_schema/
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from pydantic_core import SchemaError, SchemaValidator, to_jsonable_python
@@ -38,10 +38,18 @@ _LIST_BOUNDS = {"minItems": "min_length", "maxItems": "max_length"}
 
 
 class SchemaArguments(Arguments[dict[str, Any]]):
-    """Fits arguments to a JSON Schema of an object."""
+    """Fits arguments to a JSON Schema of an object.
 
-    def __init__(self, parameters: JSONObject) -> None:
+    Args:
+        parameters: The schema.
+        unchecked: Names in it that take any value here.
+    """
+
+    def __init__(self, parameters: JSONObject, unchecked: Collection[str] = ()) -> None:
         properties = _mapping(parameters.get("properties"))
+        if unchecked:
+            properties = {**properties, **dict.fromkeys(unchecked, True)}
+            parameters = {**parameters, "properties": properties}
         super().__init__(list(properties))
         try:
             self._validator = _compile(parameters)

@@ -10,6 +10,7 @@ from pydantic_core import PydanticUndefined
 
 from ...errors import JSONObject
 from .arguments import Arguments, check_encodable
+from .checkable import uncheckable
 from .results import reason_of
 from .signature import EMPTY, Parameter, Unsupported, accepts_none, shown
 
@@ -45,6 +46,11 @@ class FunctionArguments(Arguments[BaseModel]):
             for field, name in zip(type(model).model_fields, self._names, strict=True)
             if field in passed
         }
+
+    def unchecked(self) -> list[str]:
+        """Return the names of parameters that only the function's own code can check."""
+        names = dict(zip(self.model.model_fields, self._names, strict=True))
+        return [names[field] for field in uncheckable(self.model.__pydantic_core_schema__)]
 
     def _passed(self, model: BaseModel) -> set[str]:
         return model.model_fields_set | self._without_default
