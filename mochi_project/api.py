@@ -17,10 +17,10 @@ from pydantic import Field
 from agents_app.api import router as agents_router
 from chat.api.chat import router as chat_router
 from chat.api.confirmations import router as confirmations_router
-from chat.api.dual_mode import router as dual_mode_router
 from chat.api.models import router as models_router
-from chat.schemas.dual_mode import event_schemas as simple_event_schemas
+from chat.api.simple_routes import router as simple_router
 from chat.schemas.events import event_schemas
+from chat.schemas.simple_routes import event_schemas as simple_event_schemas
 from mochi_server import __version__
 from mochi_server.core.json_limits import (
     REQUEST_LEVELS,
@@ -184,7 +184,7 @@ def without_password(address: str) -> str:
 
 api.add_router("/models", models_router, tags=["models"])
 api.add_router("/sessions", sessions_router, tags=["sessions"])
-api.add_router("/chat", dual_mode_router, tags=["chat"])  # before /chat/{session_id}
+api.add_router("/chat", simple_router, tags=["chat"])  # before /chat/{session_id}
 api.add_router("/chat", chat_router, tags=["chat"])
 api.add_router("/chat", confirmations_router, tags=["chat"])
 api.add_router("/tools", tools_router, tags=["tools"])

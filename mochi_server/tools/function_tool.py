@@ -8,7 +8,7 @@ from functools import cached_property
 from ..errors import JSONObject
 from ..protocol.events import Event, ToolCallWaiting
 from .base import LoadedFolder, Tool, ToolBegun, ToolContext, ToolDescription, ToolOutput
-from .functions.json_schema import SchemaArguments
+from .functions.schema_arguments import SchemaArguments
 
 
 class FunctionTool(Tool):

@@ -19,7 +19,6 @@ from ...errors import InvalidRequest, JSONObject, SessionNotFound, StorageError
 from .catalogue import SessionCatalogue
 from .database import CatalogueDatabase, Refused, Unusable, has_full_text
 from .document import SearchDocument, search_document
-from .query import Query, parse
 from .rows import (
     ALL,
     LARGEST,
@@ -29,6 +28,7 @@ from .rows import (
     version_text,
     write_cursor,
 )
+from .search_query import Query, parse
 from .snippets import passage_of
 from .tables import (
     Hit,

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from .document import SearchDocument
-from .query import Query, Term
+from .search_query import Query, Term
 from .text_folding import fold, join_unspaced
 
 SHOWN = 160

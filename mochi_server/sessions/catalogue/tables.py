@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ..storage.base import Entry
 from .document import SearchDocument
-from .query import Query
 from .rows import Position, Row, SessionFilter, version_text
+from .search_query import Query
 
 COMPARED_AT_ONCE = 333
 """Entries in one statement, which has three variables for each; old SQLite allows 999."""

@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from mochi_server.tools.base import InvalidArguments
-from mochi_server.tools.functions.json_schema import SchemaArguments
+from mochi_server.tools.functions.schema_arguments import SchemaArguments
 from mochi_server.tools.schema import ToolSchemaService
 
 from .test_arguments_properties import HINTS, KEYS, VALUES, Box, Keys, Level, Node, make

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from ninja import Router
 
-from chat.schemas.dual_mode import SimpleChatReply, SimpleChatRequest, stream
+from chat.schemas.simple_routes import SimpleChatReply, SimpleChatRequest, stream
 from chat.streaming import EventStreamResponse
 from chat.wires.chunks import BATCH, Chunks, Iterations
 from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
