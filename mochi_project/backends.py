@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 
-from django.conf import settings
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 
@@ -50,7 +49,9 @@ class BackendHandler(Mapping[str, T], Generic[T]):
     required: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, backends: Backends | None = None) -> None:
-        self.backends: Backends = getattr(settings, self.setting) if backends is None else backends
+        self.backends: Backends = (
+            getattr(django_settings, self.setting) if backends is None else backends
+        )
         self._built: dict[str, T] = {}
 
     def __getitem__(self, alias: str) -> T:

@@ -144,12 +144,12 @@ def reference(schema: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{schema}"}
 
 
-def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
+def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> None:
     """Add errors, examples, streams, and what all operations share.
 
     Args:
-        document: as django-ninja has made it; it is changed.
-        schemas: by name, those that no operation's body or answer is made of.
+        document: The document as django-ninja has made it; it is changed.
+        schemas: Schemas by name that no body or response refers to.
     """
     components = document["components"]
     components["schemas"] |= {**schemas, "Error": ERROR_SCHEMA}
@@ -161,7 +161,6 @@ def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> dict[str, An
     for path in document["paths"].values():
         for operation in path.values():
             _finish_operation(operation, components["schemas"])
-    return document
 
 
 def _finish_operation(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:

@@ -36,7 +36,7 @@ async def same_as_v1(request: HttpRequest, name: str) -> HttpResponseBase:
 urlpatterns = [
     path("", root),
     re_path(r"^api/models/(?P<name>available|check)\Z", same_as_v1),
-    path("api/v1/docs/<str:name>", asset, name="docs-asset"),
+    path("api/v1/docs/<str:name>", asset),
     path("api/v1/", api.urls),
     re_path("", nowhere),
 ]

@@ -1,6 +1,9 @@
 """The log of a turn: numbered events, read by any number of readers at their own speed.
 
-A slow or vanished client never holds the model, and several wires can watch one turn.
+A slow or vanished client never holds the model, and several clients can watch one turn.
+
+When a client leaves, its response ends and its reader leaves the log; the last reader that leaves
+cancels the turn's task (``turn``), and what the model has said is stored (``conversation``).
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class TurnLog:
         "closed",
         "end",
         "error",
-        "on_abandoned",
+        "task_to_cancel",
     )
 
     def __init__(self) -> None:
@@ -50,7 +53,7 @@ class TurnLog:
         self.closed = False
         self.error: MochiError | None = None
         """Why the turn failed, once the log is closed."""
-        self.on_abandoned: asyncio.Task[None] | None = None
+        self.task_to_cancel: asyncio.Task[None] | None = None
         """Task to cancel when the last reader leaves."""
 
     def append(self, event: Event) -> None:
@@ -69,7 +72,7 @@ class TurnLog:
         """Take no more events; readers end when they have read all."""
         self.closed = True
         self.error = error
-        self.on_abandoned = None
+        self.task_to_cancel = None
         for reader in self._readers:
             reader.wake()
 
@@ -88,12 +91,15 @@ class TurnLog:
         return events
 
     def forget_reader(self, reader: LogReader, *, abandon: bool) -> None:
-        """Remove a reader; after the last one the turn is cancelled, if readers abandon it."""
+        """Remove a reader; the last one that leaves cancels the turn.
+
+        One that leaves without abandoning the turn lets it run to its end, whoever else leaves.
+        """
         self._readers.remove(reader)
         if not abandon:
-            self.on_abandoned = None
-        elif not self._readers and self.on_abandoned is not None:
-            cancel_once_begun(self.on_abandoned)
+            self.task_to_cancel = None
+        elif not self._readers and self.task_to_cancel is not None:
+            cancel_once_begun(self.task_to_cancel)
 
     def _fold(self) -> None:
         """Fold the events that all readers have read, if they are enough."""
@@ -181,7 +187,7 @@ class LogReader:
         """Stop reading; may be called again.
 
         Args:
-            abandon: Whether the turn is cancelled if this is its last reader.
+            abandon: Whether the turn may be cancelled now; False for a client that is only slow.
         """
         if not self._left:
             self._left = True

@@ -132,7 +132,7 @@ class TurnRegistry:
         log = TurnLog()
         task = asyncio.get_running_loop().create_task(self._run(turn, log))
         self._running[turn.session_id] = (task, log)
-        log.on_abandoned = task
+        log.task_to_cancel = task
         if self._closed:  # it was opened just before
             self.stop(turn.session_id, ShuttingDown())
         return log
@@ -182,7 +182,7 @@ class TurnRegistry:
 
     async def _end(self, turn: Turn, log: TurnLog, error: MochiError | None) -> None:
         """Free the session first: who sees ``done`` may send the next message at once."""
-        log.on_abandoned = None
+        log.task_to_cancel = None
         try:
             await turn.release()
         finally:

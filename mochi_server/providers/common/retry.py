@@ -1,4 +1,7 @@
-"""Ask a service again, as long as nothing of its reply has come."""
+"""Ask a service again, as long as nothing of its reply has come.
+
+This is the one retry of all vendors; their SDKs' own are switched off.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ...protocol.completions import Chunk
 ATTEMPTS: Final = 3
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 10.0
-"""A service that wants a longer pause is the client's to wait for."""
+"""Longest pause; if a service asks for more, its error goes to the client, who may retry."""
 
 Stream = AsyncGenerator[Chunk, None]
 

@@ -17,13 +17,21 @@ from ...core.leases import FileLock
 from ...errors import MochiError, SessionExists, SessionNotFound, StorageError
 from .base import SESSION_ID, Entry, SessionChanged, check_session_id
 
+logger = logging.getLogger(__name__)
+
+LEFTOVER = re.compile(rf"\.{SESSION_ID.pattern}\.[0-9a-f]{{16}}\.tmp")
+"""How ``files.replace_file`` names the temporary file of a session; other files are left alone."""
+
+LEFTOVER_SECONDS = 600
+"""A temporary file this old belongs to a process that crashed."""
+
 
 class HeldLock(NamedTuple):
-    """A lock that is held, and the session as it was then."""
+    """A lock that is held, and the session when it was taken."""
 
     lock: FileLock
     signature: tuple[int, ...] | None
-    """Of the session, as it is now."""
+    """Signature of the session; None if there is none."""
 
     def release(self) -> None:
         """Release the lock.
@@ -204,15 +212,6 @@ def generation(folder: Path) -> object | None:
     return (status.st_mtime_ns, status.st_ino)
 
 
-logger = logging.getLogger(__name__)
-
-LEFTOVER = re.compile(rf"\.{SESSION_ID.pattern}\.[0-9a-f]{{16}}\.tmp")
-"""How ``files.replace_file`` names the temporary file of a session; other files are not ours."""
-
-LEFTOVER_SECONDS = 600
-"""A temporary file this old belongs to a process that crashed."""
-
-
 def signature_of(status: os.stat_result) -> tuple[int, ...]:
     """Return ``(mtime_ns, size, inode)``."""
     return (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -222,41 +221,41 @@ def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
     """Return every session file, and other files with such a name.
 
     Args:
-        folder: where they are.
-        tidy: remove leftovers of crashed processes on the way.
+        folder: Where they are.
+        tidy: Whether leftovers of crashed processes are removed.
 
     Raises:
-        StorageError: the folder is there, and cannot be listed.
+        StorageError: The folder cannot be listed.
     """
     try:
-        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise _not_listed(folder, error) from error
     try:
-        return _entries(place, tidy=tidy)
+        return _entries(directory, tidy=tidy)
     except OSError as error:
         raise _not_listed(folder, error) from error
     finally:
-        os.close(place)
+        os.close(directory)
 
 
 def _not_listed(folder: Path, error: OSError) -> StorageError:
     return StorageError(f"{folder} cannot be listed: {error.strerror or error}")
 
 
-def _entries(place: int, *, tidy: bool) -> list[Entry]:
+def _entries(directory: int, *, tidy: bool) -> list[Entry]:
     """Return the entries of an open folder; written for speed, it sees every file."""
     entries: list[Entry] = []
     get_status, is_id, is_plain = os.stat, SESSION_ID.fullmatch, stat.S_ISREG
-    for name in os.listdir(place):
+    for name in os.listdir(directory):
         if not name.endswith(".json") or name.startswith("."):
             if tidy and LEFTOVER.fullmatch(name):
-                _remove_leftover(name, place)
+                _remove_leftover(name, directory)
             continue
         try:
-            status = get_status(name, dir_fd=place, follow_symlinks=False)
+            status = get_status(name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
             continue
         session_id, time_ns = name[:-5], status.st_mtime_ns
@@ -276,9 +275,9 @@ def _reason(status: os.stat_result) -> str:
     return "not a plain file"
 
 
-def _remove_leftover(name: str, place: int) -> None:
+def _remove_leftover(name: str, directory: int) -> None:
     with contextlib.suppress(OSError):
-        status = os.stat(name, dir_fd=place, follow_symlinks=False)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if time.time() - status.st_mtime > LEFTOVER_SECONDS:
             logger.info("Removing %s, left by a process that crashed", name)
-            os.unlink(name, dir_fd=place)
+            os.unlink(name, dir_fd=directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -96,8 +96,9 @@ class JSONFileStorage(SessionStorage):
         """Remove the lock files that are free."""
         await in_thread_to_completion(remove_free_locks, self.folder / ".locks")
 
+    @override
     @asynccontextmanager
-    async def _lock(self, session_id: str) -> AsyncIterator[SessionLock]:
+    async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
         path = self._lock_path(session_id, "lock")
         async with self._waiting.holding(session_id):
             pause = 0.001
@@ -111,11 +112,8 @@ class JSONFileStorage(SessionStorage):
                 await hold.release()
 
     @override
-    def lock(self, session_id: str) -> AbstractAsyncContextManager[SessionLock]:
-        return self._lock(session_id)
-
     @asynccontextmanager
-    async def _claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
+    async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         path = self._lock_path(session_id, "claim")
         held = await self._take(session_id, path)
         for pause in _SECOND_LOOKS:
@@ -129,10 +127,6 @@ class JSONFileStorage(SessionStorage):
             yield held.signature
         finally:
             await _release(held)
-
-    @override
-    def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
-        return self._claim(session_id)
 
     def _lock_path(self, session_id: str, kind: str) -> Path:
         return self.folder / ".locks" / f"{check_session_id(session_id)}.{kind}"

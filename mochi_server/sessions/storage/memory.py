@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from typing_extensions import override
 
@@ -79,17 +79,15 @@ class MemoryStorage(SessionStorage):
         content = self._contents.get(session_id)
         return content[1].signature if content else None
 
+    @override
     @asynccontextmanager
-    async def _lock(self, session_id: str) -> AsyncIterator[SessionLock]:
+    async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
         async with self._waiting.holding(check_session_id(session_id)):
             yield SessionLock(self, session_id, self._known(session_id))
 
     @override
-    def lock(self, session_id: str) -> AbstractAsyncContextManager[SessionLock]:
-        return self._lock(session_id)
-
     @asynccontextmanager
-    async def _claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
+    async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         if check_session_id(session_id) in self._claimed:
             raise SessionBusy(session_id=session_id)
         self._claimed.add(session_id)
@@ -97,7 +95,3 @@ class MemoryStorage(SessionStorage):
             yield self._known(session_id)
         finally:
             self._claimed.discard(session_id)
-
-    @override
-    def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
-        return self._claim(session_id)
