@@ -65,7 +65,7 @@ _WITH_BODY: ErrorTypes = (
     ServerBusy,
 )
 
-OF_PROVIDERS: ErrorTypes = (
+PROVIDER_ERRORS: ErrorTypes = (
     ProviderNotConfigured,
     OllamaUnreachable,
     OllamaError,
@@ -75,13 +75,13 @@ OF_PROVIDERS: ErrorTypes = (
 )
 """Errors of any provider."""
 
-WHERE_A_MODEL_IS_ASKED: ErrorTypes = (
+MODEL_ERRORS: ErrorTypes = (
     SessionNotFound,
     ModelNotFound,
     SessionBusy,
     ContextOverflow,
     SessionUnreadable,
-    *OF_PROVIDERS,
+    *PROVIDER_ERRORS,
     ShuttingDown,
     StorageError,
 )

@@ -19,5 +19,5 @@ CHARACTERS_PER_TOKEN: Final = 4.0
 """First estimate, before a model's own counts have calibrated it."""
 
 SUMMARY_UNSUPPORTED_MODELS: Final = frozenset({"gpt-oss", "gpt-oss-safeguard"})
-"""Models that cannot be trusted with structured output, whatever their tag: they think in a format
-of their own, which the grammar of a reply breaks."""
+"""Models that cannot be trusted with structured output, whatever their tag: a grammar for their
+reply breaks their own thinking format."""

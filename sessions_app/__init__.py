@@ -1,1 +1,1 @@
-"""Sessions over HTTP: the face of mochi_server.sessions."""
+"""Sessions over HTTP and on the command line: the face of mochi_server.sessions."""

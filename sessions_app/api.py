@@ -8,7 +8,7 @@ import orjson
 from django.http import HttpRequest
 from ninja import Query, Router
 
-from mochi_project.openapi import OF_PROVIDERS, WHERE_A_MODEL_IS_ASKED, documented
+from mochi_project.openapi import MODEL_ERRORS, PROVIDER_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import Cursor, Limit, SessionId
 from mochi_server.errors import (
@@ -50,8 +50,8 @@ from .schemas import (
 
 router = Router()
 
-READING = (SessionNotFound, SessionUnreadable, StorageError)
-WRITING = (*READING, SessionBusy)
+READ_ERRORS = (SessionNotFound, SessionUnreadable, StorageError)
+WRITE_ERRORS = (*READ_ERRORS, SessionBusy)
 
 _HEAD = SessionHead.model_fields.keys() - {"warnings"}
 
@@ -108,13 +108,13 @@ async def list_sessions(
         str | None, Query(description='Such as `asyncio "event loop" -django`.')
     ] = None,
 ) -> bytes:
-    """The one changed last first; all of them, or with `limit` a page.
+    """List the sessions, the latest change first; all of them, or with `limit` a page.
 
-    `next_cursor` of a page is the `cursor` of the next one. `archived` shows only what is archived,
-    or only what is not; `tag`, which may stand there several times, what has all these tags.
+    `next_cursor` of a page is the `cursor` of the next one. `archived` selects sessions that are
+    archived, or that are not; `tag` may be repeated and selects sessions that have all these tags.
 
-    With `query`, what has all its words, the best first and at most 20 unless `limit` says
-    otherwise; each then has `score`, `found_in` and `snippet`.
+    With `query`, only sessions that contain all its words, the best match first, 20 unless `limit`
+    is given; each then has `score`, `found_in` and `snippet`.
     """
     runtime = get_runtime()
     session_filter = SessionFilter(ARCHIVED[archived], tuple(tag))
@@ -131,7 +131,7 @@ async def list_sessions(
     response={201: SessionHead},
     exclude_unset=True,
     summary="Create a session",
-    openapi_extra=documented(ModelNotFound, *OF_PROVIDERS, PromptNotFound, StorageError),
+    openapi_extra=documented(ModelNotFound, *PROVIDER_ERRORS, PromptNotFound, StorageError),
 )
 async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[str, Any]:
     """The model must exist. Tools and agents need not: they may appear later."""
@@ -154,7 +154,7 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
     "/{session_id}",
     response=SessionDetail,
     summary="Read a session with its messages",
-    openapi_extra=documented(*READING),
+    openapi_extra=documented(*READ_ERRORS),
 )
 async def read_session(request: HttpRequest, session_id: SessionId) -> SessionDetail:
     """Every key of the file's metadata, and `messages`."""
@@ -177,7 +177,7 @@ async def delete_session(request: HttpRequest, session_id: SessionId) -> None:
     response=SessionHead,
     exclude_unset=True,
     summary="Change a session's model or settings",
-    openapi_extra=documented(ModelNotFound, *OF_PROVIDERS, SummaryModelRequired, *READING),
+    openapi_extra=documented(ModelNotFound, *PROVIDER_ERRORS, SummaryModelRequired, *READ_ERRORS),
 )
 async def patch_session(
     request: HttpRequest, session_id: SessionId, payload: SessionPatch
@@ -204,7 +204,7 @@ async def patch_session(
     response=MessageList,
     summary="Read the messages of a session",
     openapi_extra=documented(
-        *READING,
+        *READ_ERRORS,
     ),
 )
 async def list_messages(request: HttpRequest, session_id: SessionId) -> MessageList:
@@ -223,7 +223,7 @@ async def list_messages(request: HttpRequest, session_id: SessionId) -> MessageL
     summary="Edit a user message and drop what follows it",
     openapi_extra=documented(
         InvalidMessageIndex,
-        *WRITING,
+        *WRITE_ERRORS,
     ),
 )
 async def edit_message(
@@ -241,7 +241,7 @@ async def edit_message(
     summary="Set the system prompt of a session",
     openapi_extra=documented(
         PromptNotFound,
-        *WRITING,
+        *WRITE_ERRORS,
     ),
 )
 async def set_system_prompt(
@@ -259,7 +259,7 @@ async def set_system_prompt(
     "/{session_id}/system-prompt",
     response={204: None},
     summary="Remove the system prompt of a session",
-    openapi_extra=documented(*WRITING),
+    openapi_extra=documented(*WRITE_ERRORS),
 )
 async def remove_system_prompt(request: HttpRequest, session_id: SessionId) -> None:
     """Also where there is none."""
@@ -271,7 +271,7 @@ async def remove_system_prompt(request: HttpRequest, session_id: SessionId) -> N
     "/{session_id}/status",
     response=SessionStatus,
     summary="What the session's next turn works with",
-    openapi_extra=documented(*READING),
+    openapi_extra=documented(*READ_ERRORS),
 )
 async def read_session_status(request: HttpRequest, session_id: SessionId) -> JSONObject:
     """Context window, tools, agents, system prompt, summary."""
@@ -282,7 +282,7 @@ async def read_session_status(request: HttpRequest, session_id: SessionId) -> JS
     "/{session_id}/summarize",
     response=SummaryWritten,
     summary="Summarise a session now",
-    openapi_extra=documented(EmptyHistory, SummaryModelRequired, *WHERE_A_MODEL_IS_ASKED),
+    openapi_extra=documented(EmptyHistory, SummaryModelRequired, *MODEL_ERRORS),
 )
 async def summarize_session(
     request: HttpRequest, session_id: SessionId, payload: SummaryRequest | None = None
@@ -299,7 +299,7 @@ async def summarize_session(
     "/{session_id}/summary",
     response=SummaryShown,
     summary="Read the summary of a session",
-    openapi_extra=documented(*READING),
+    openapi_extra=documented(*READ_ERRORS),
 )
 async def read_session_summary(request: HttpRequest, session_id: SessionId) -> dict[str, Any]:
     """Nulls where there is none; `model_used` is also null of a summary by another program."""

@@ -9,7 +9,7 @@ from ninja import Router
 from chat.schemas.chat import ChatReply, ChatRequest
 from chat.schemas.events import stream
 from chat.streaming import EventStreamResponse
-from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, ErrorTypes, documented
+from mochi_project.openapi import MODEL_ERRORS, ErrorTypes, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import SessionId
 from mochi_server.errors import EmptyHistory, JSONObject, ThinkingNotSupported, ToolsNotSupported
@@ -20,7 +20,7 @@ ERRORS: ErrorTypes = (
     EmptyHistory,
     ThinkingNotSupported,
     ToolsNotSupported,
-    *WHERE_A_MODEL_IS_ASKED,
+    *MODEL_ERRORS,
 )
 
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from chat.schemas.models import AvailableModels, ListedModel, ListedModels, ModelCheck
-from mochi_project.openapi import OF_PROVIDERS, documented
+from mochi_project.openapi import PROVIDER_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import SessionModel
 from mochi_server.errors import InvalidRequest, ModelNotFound
@@ -33,7 +33,7 @@ async def read_status(probe: str, *, refresh: bool) -> StatusReport:
     "",
     response=ListedModels,
     summary="List the models",
-    openapi_extra=documented(*OF_PROVIDERS),
+    openapi_extra=documented(*PROVIDER_ERRORS),
 )
 async def list_models(request: HttpRequest) -> ModelList:
     """Models that can chat. A provider that does not answer is named under `problems`."""
@@ -88,7 +88,7 @@ async def check_models(request: HttpRequest, probe: Probe = "false") -> StatusRe
     "/{path:model_name}",
     response=ListedModel,
     summary="Read one model",
-    openapi_extra=documented(ModelNotFound, *OF_PROVIDERS),
+    openapi_extra=documented(ModelNotFound, *PROVIDER_ERRORS),
 )
 async def read_model(request: HttpRequest, model_name: SessionModel) -> ModelInfo:
     """The name as in the list; `:` and `/` may stand in the path as they are."""

@@ -17,7 +17,7 @@ from ninja import Router
 from chat.schemas.simple_routes import SimpleChatReply, SimpleChatRequest, stream
 from chat.streaming import EventStreamResponse
 from chat.wires.chunks import BATCH, Chunks, Iterations
-from mochi_project.openapi import WHERE_A_MODEL_IS_ASKED, documented
+from mochi_project.openapi import MODEL_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_server.chat import StoredMessages
 from mochi_server.chat.turn import log_failure
@@ -114,7 +114,7 @@ async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleCh
     "",
     response=SimpleChatReply,
     summary="Send a message to a session by its id in the body, without tools",
-    openapi_extra=documented(*WHERE_A_MODEL_IS_ASKED),
+    openapi_extra=documented(*MODEL_ERRORS),
 )
 async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> SimpleChatReply:
     """The whole reply in one piece. `selected_tools` changes nothing here: there are no tools."""
@@ -137,9 +137,7 @@ async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> Simpl
     "/stream",
     response={200: None},
     summary="The same as server-sent events, with tools as well",
-    openapi_extra=documented(
-        *WHERE_A_MODEL_IS_ASKED, ToolNotFound, ToolsNotSupported, stream=stream
-    ),
+    openapi_extra=documented(*MODEL_ERRORS, ToolNotFound, ToolsNotSupported, stream=stream),
 )
 async def stream_simple_chat(
     request: HttpRequest, payload: SimpleChatRequest

@@ -1,1 +1,1 @@
-"""Encoders of the engine's events, one module for each protocol."""
+"""Encoders of a turn's events, one module for each protocol."""

@@ -1,4 +1,4 @@
-"""Django's ASGI handler, without what a server of streams cannot afford, and its middleware.
+"""A leaner ASGI handler for Django, made for streaming, and its middleware.
 
 Against Django's own: no thread for logging, closing and signals; no second task for the request;
 the response is closed in the loop, also when the client leaves before its first byte; a body over

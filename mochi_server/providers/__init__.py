@@ -1,1 +1,1 @@
-"""Where models run: Ollama, the built-in model, and the seam for others."""
+"""Model providers: the base class, the registry, and one package for each service."""

@@ -1,1 +1,1 @@
-"""What turns need beside models and sessions: window, history, requests, prompts, summaries."""
+"""Services of a turn: context window, history, requests to models, system prompts, summaries."""

@@ -154,11 +154,13 @@ class SessionManager:
     async def edit(self, session_id: str, *, exclusive: bool = False) -> AsyncIterator[ChatSession]:
         """Open a session for a change, and save it at the end.
 
-        It is not saved after an exception, or when nothing changed.
+        It is not saved after an exception, or when nothing changed. Other edits of the session wait
+        meanwhile, in all processes: keep it short. A cancellation during the save takes effect
+        after it.
 
-        Other edits of it wait meanwhile, in all processes: keep it short. A running turn does not
-        hinder it, unless ``exclusive``: changes of messages want that. A cancellation during the
-        save takes effect after it.
+        Args:
+            session_id: Which session.
+            exclusive: Whether a running turn prevents the change; set it to change messages.
 
         Raises:
             SessionBusy: ``exclusive``, and a turn is running.

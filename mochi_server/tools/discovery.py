@@ -1,4 +1,4 @@
-"""A folder of tools without a server: what is in it, and its functions."""
+"""A folder of tools for users of the library; the server's own is ``folder/source.py``."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Action:
     help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[SessionManager, Options, Console], Awaitable[int]]
-    """Answers the exit code."""
+    """Returns the exit code."""
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

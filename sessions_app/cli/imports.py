@@ -56,6 +56,8 @@ async def run(sessions: SessionManager, options: Options, console: Console) -> i
             problems.append((name, _reason(error)))
         if bar is not None:
             bar.advance(number, len(files))
+    if done:
+        await sessions.catalogue.bring_up_to_date()  # for a running server, which shares it
     report(done, problems, console, as_object=options["json"])
     return 1 if problems else 0
 

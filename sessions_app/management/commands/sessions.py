@@ -15,7 +15,7 @@ from sessions_app.cli.action import Console
 class Command(BaseCommand):
     """Runs one of the actions."""
 
-    help = "Lists, shows, exports and imports sessions; also while a server runs."
+    help = "Lists, shows, searches, exports and imports sessions; also while a server runs."
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,10 @@ SAY = (
     "from mochi_server.config.installation import *;"
     "print(own_command()); print(install_command('local'))"
 )
+PACKAGES = (
+    *("mochi_server", "mochi_project", "chat"),
+    *("sessions_app", "tools_app", "agents_app", "prompts_app"),
+)
 PULL = "from mochi_server.__main__ import main; sys.exit(main(['pull']))"
 
 
@@ -27,7 +31,7 @@ def site_packages(folder: Path, *without: str, source: dict | None = None) -> Pa
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if entry.name not in without and not entry.name.startswith("mochi_server-"):
             (folder / entry.name).symlink_to(entry)
-    for package in ("mochi_server", "mochi_project", "chat"):
+    for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package)
     if source is not None:
         metadata = folder / "mochi_server-0.1.0.dist-info"
