@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -42,6 +42,9 @@ _OWN_CHANGE_SECONDS = 0.02
 
 _PAUSES_PER_CHECK = 30
 """Shortest pause after a check of all sessions, in multiples of its duration."""
+
+_LONGEST_PAUSE = 30.0
+"""Most seconds of this pause, also after a check that waited for a lock."""
 
 _RETRY_SECONDS = 60.0
 """Seconds after which a file that could not be used is tried again."""
@@ -89,7 +92,6 @@ class SessionCatalogue:
         self._own_changes: deque[tuple[str, Row | None]] = deque()
         self._entering: Future[None] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._whole_list: tuple[object, bytes] | None = None
         self._whole_list_used = False
 
     def _use(self, path: Path | None) -> None:
@@ -102,6 +104,7 @@ class SessionCatalogue:
         self._checked_at: float | None = None
         self._generation: object | None = None
         self._opened_at = self._clock()
+        self._whole_list: tuple[object, bytes] | None = None
 
     # Lists
 
@@ -115,10 +118,9 @@ class SessionCatalogue:
             StorageError: the folder cannot be listed.
         """
         after, limit = _checked(limit, cursor)
-        page = await self.read(
-            lambda connection: read_page(connection, "\n", after, limit, session_filter)
+        return await self.read(
+            lambda connection: _parsed(read_page(connection, "\n", after, limit, session_filter))
         )
-        return await in_thread(_parsed, page)
 
     async def list_json(
         self, limit: int | None, cursor: str | None, session_filter: SessionFilter
@@ -158,12 +160,14 @@ class SessionCatalogue:
         """
         for _ in range(_ATTEMPTS):
             await self.bring_up_to_date()
+            reader = self._reader
             try:
                 return await self.read_once(work)
             except Unusable as error:
                 self.lose(error)
             except Refused as error:
-                await self._fall_back(error)
+                if self._reader is reader:
+                    await self._fall_back(error)
         raise StorageError("The catalogue of sessions breaks again and again")
 
     async def read_once(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -188,9 +192,7 @@ class SessionCatalogue:
         """
         await self._own_changes_entered()
         if self.refused and self._clock() - self._opened_at > _RETRY_SECONDS:
-            await self._close_databases()
-            self.refused = None
-            self._use(self.path)
+            await self._replace(self.path, refused=None)
         if self._is_watched and self._checked_at is not None:
             return
         async with self._lock():
@@ -204,7 +206,7 @@ class SessionCatalogue:
         now, generation = self._clock(), await self.storage.generation()
         if self._is_watched:
             if self._checked_at is None and await self._is_known(generation):
-                self._checked_at = now
+                self._checked_at, self._has_database = now, True
             return self._checked_at is None
         return (
             self._checked_at is None
@@ -226,6 +228,7 @@ class SessionCatalogue:
     async def _check(self) -> None:
         """Compare all sessions with their rows, and update those that differ."""
         began, generation = self._clock(), await self.storage.generation()
+        writer = self.writer
         try:
             await self._prepare()
             self._refresh = Refresh(self.storage, self._reader, self.writer)
@@ -234,7 +237,8 @@ class SessionCatalogue:
             self.lose(error)  # whoever reads next begins again
             return
         except Refused as error:
-            await self._fall_back(error)
+            if self.writer is writer:
+                await self._fall_back(error)
             return
         finally:
             self._refresh = None
@@ -252,9 +256,15 @@ class SessionCatalogue:
         if self.refused is not None:
             raise StorageError(f"The catalogue of sessions cannot be used: {refused}")
         logger.warning("The catalogue of sessions cannot be used: %s (%s)", refused, self.path)
-        await self._close_databases()
-        self._use(None)
+        await self._replace(None, refused)
+
+    async def _replace(self, path: Path | None, refused: Refused | None) -> None:
+        """Continue with another file, or in memory, and close what was used before."""
+        threads = {self.writer, self._reader}
+        self._use(path)
         self.refused = refused
+        for thread in threads:
+            await thread.aclose()
 
     @asynccontextmanager
     async def exclusively(self) -> AsyncIterator[None]:
@@ -288,9 +298,8 @@ class SessionCatalogue:
         yield changes.append
         if not changes:
             return
-        if not self._has_database and self.writer.database.path and not self._is_watched:
-            with suppress(Refused):
-                self._has_database = await self._reader.run(CatalogueDatabase.is_usable)
+        if not self._has_database and (path := self.writer.database.path) is not None:
+            self._has_database = await in_thread(path.exists)  # another process has made it
         if self._has_database:
             if self._refresh is not None:
                 self._refresh.own_changes.add(session_id)
@@ -344,47 +353,50 @@ class SessionCatalogue:
         lock = self._file_lock("watch")
         try:
             while True:
-                began = self._clock()
+                began, refused = self._clock(), self.refused
                 if await self._is_in_use():
                     await self._watch_once(began, lock)
+                if self.refused is not refused:
+                    continue
                 if not self._whole_list_used:
                     self._whole_list = None
                 self._whole_list_used = False
                 duration = self._clock() - began
-                await anyio.sleep(max(self._sweep_seconds, duration * _PAUSES_PER_CHECK))
+                pause = min(duration * _PAUSES_PER_CHECK, _LONGEST_PAUSE)
+                await anyio.sleep(max(self._sweep_seconds, pause))
         finally:
             if lock is not None:
                 lock.release()
 
     async def _is_in_use(self) -> bool:
         """Return whether there was a list, now or in an earlier process."""
+        if self.refused:
+            return True
         if self._checked_at is None and self.path is not None:
             self._has_database = await in_thread(self.path.exists)
         return self._has_database
 
     async def _watch_once(self, began: float, lock: FileLock | None) -> None:
         try:
-            if lock is None or lock.held or await _acquire(lock):
+            if self.refused or lock is None or lock.held or await _acquire(lock):
                 await self.bring_up_to_date()
                 if self._checked_at is not None and self._checked_at < began:
                     async with self._lock():
                         await self._check()
-                if self.writer.database.has_deleted:
-                    await self.writer.run(CatalogueDatabase.tidy)
+            if self.writer.database.has_deleted:
+                await self.writer.run(CatalogueDatabase.tidy)
         except (MochiError, Refused) as error:
             logger.warning("The sessions cannot be checked: %s", error)
+        finally:
+            if self.refused and lock is not None:
+                lock.release()  # so that another process checks the file
 
     async def aclose(self) -> None:
         """Stop watching and close the file; the next use opens it again."""
         if self._is_watched and self._watch is not None:
             self._watch.cancel()
             await asyncio.wait([self._watch])
-        await self._close_databases()
-        self._use(None if self.refused else self.path)
-
-    async def _close_databases(self) -> None:
-        for thread in {self.writer, self._reader}:
-            await thread.aclose()
+        await self._replace(None if self.refused else self.path, self.refused)
 
 
 def _checked(limit: int | None, cursor: str | None) -> tuple[Position | None, int | None]:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 BUSY_SECONDS = 5.0
 """Longest wait for another process that writes."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """A file of another version is made anew. Raise it also when the code of ``rows``,
 ``text_folding`` or ``document`` stores something else."""
 
@@ -35,7 +35,7 @@ _SCHEMA = f"""
 CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 INSERT INTO state VALUES ('revision', 0);
 CREATE TABLE sessions (
-  number INTEGER PRIMARY KEY,
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
   session_id TEXT NOT NULL UNIQUE,
   version TEXT NOT NULL,
   position INTEGER NOT NULL,
@@ -72,7 +72,7 @@ PRAGMA secure_delete = ON;
 """A change that a power cut undoes is found by a check. Checkpoints, which wait for the disk, come
 after 32 MB. Deleted texts are overwritten."""
 
-_TEMPORARY = ("locked", "busy", "full", "unable to open", "readonly", "disk I/O")
+_TEMPORARY = ("locked", "busy", "full", "unable to open", "readonly")
 """In messages of SQLite about files that may be usable later."""
 
 
@@ -117,6 +117,7 @@ class CatalogueDatabase:
         """Whether deleted texts may still be in SQLite's log: see ``tidy``."""
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
+        self._log_inodes: list[int] = []
         self._fault: str | None = None
 
     def is_usable(self, broken: int | None = None) -> bool:
@@ -173,15 +174,19 @@ class CatalogueDatabase:
 
     def _keep(self, connection: sqlite3.Connection) -> None:
         self._connection, self._fault = connection, None
-        self._inode = self._inode_now()
+        self._inode, self._log_inodes = self._inode_now(), self._log_inodes_now()
         self.identity = self._inode if self.path is not None else self.identity + 1
 
     def _inode_now(self) -> int:
         """Return 0 in memory, and -1 where there is no file."""
-        try:
-            return 0 if self.path is None else self.path.stat().st_ino
-        except OSError:
-            return -1
+        return 0 if self.path is None else _inode_of(self.path)
+
+    def _log_inodes_now(self) -> list[int]:
+        """Return the inodes of SQLite's log and of the index of it."""
+        if self.path is None:
+            return []
+        name = self.path.name
+        return [_inode_of(self.path.with_name(name + tail)) for tail in ("-wal", "-shm")]
 
     def connection(self) -> sqlite3.Connection:
         """Return the open connection.
@@ -192,6 +197,8 @@ class CatalogueDatabase:
         """
         if self._connection is not None:
             if self._inode == self._inode_now():
+                if self._log_inodes != self._log_inodes_now():
+                    self._fault = "its log was deleted or replaced"
                 if self._fault is not None:
                     raise Unusable(self._fault, self.identity)
                 return self._connection
@@ -228,6 +235,9 @@ class CatalogueDatabase:
             if isinstance(meaning, Unusable):
                 self._fault = str(meaning)
             raise meaning from error
+        except ValueError as error:  # what was stored is no longer UTF-8, a number, or JSON
+            self._fault = str(error)
+            raise Unusable(self._fault, self.identity) from error
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -253,7 +263,9 @@ class CatalogueDatabase:
         """Move the log that writing left into the file, so that what was deleted is gone."""
         self.has_deleted = False
         try:
-            self.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)"
+            busy, _, _ = self.connection().execute(checkpoint).fetchone()
+            self.has_deleted = bool(busy)
         except (sqlite3.Error, Unusable, Refused) as error:
             logger.debug("The catalogue's log stays for now: %s", error)
 
@@ -265,6 +277,14 @@ class CatalogueDatabase:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _inode_of(path: Path) -> int:
+    """Return -1 where there is no file."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return -1
 
 
 def _make_empty(path: Path) -> None:

@@ -389,3 +389,131 @@ async def test_while_another_process_makes_the_file_a_list_waits(tmp_path, path)
         lock.release()
         with anyio.fail_after(20):
             assert await task == ["one"]
+
+
+async def test_the_first_write_of_a_process_is_in_the_list_that_another_has_just_made(
+    tmp_path, path
+):
+    async with (
+        opened(tmp_path, path, watch=True) as mine,
+        opened(tmp_path, path, watch=True) as yours,
+    ):
+        await anyio.sleep(0.1)  # both have looked for a catalogue, and there was none
+        assert await ids(yours) == []
+        await mine.create("m", session_id="one")
+        assert await ids(yours) == ["one"]
+
+
+async def test_after_a_loss_both_processes_enter_their_changes_again(tmp_path, path):
+    async with (
+        opened(tmp_path, path, watch=True) as mine,
+        opened(tmp_path, path, watch=True) as yours,
+    ):
+        assert await ids(mine) == await ids(yours) == []
+        path.unlink()
+        await mine.create("m", session_id="one")
+        assert await ids(yours) == await ids(mine) == ["one"]
+        await mine.create("m", session_id="two")
+        assert await ids(mine) == await ids(yours) == ["two", "one"]
+
+
+@pytest.mark.parametrize("tails", [["-wal"], ["-shm"], ["-wal", "-shm"]])
+async def test_sqlite_s_log_may_be_deleted_while_processes_use_it(tmp_path, path, tails):
+    async with opened(tmp_path, path, watch=True, sweep_seconds=0.1) as mine:
+        await mine.create("m", session_id="one")
+        assert await ids(mine) == ["one"]
+        for tail in tails:
+            path.with_name(path.name + tail).unlink()
+        async with opened(tmp_path, path, watch=True, sweep_seconds=0.1) as yours:
+            await mine.create("m", session_id="two")
+
+            async def both_see_it():
+                return await ids(yours) == await ids(mine) == ["two", "one"]
+
+            await until(both_see_it)
+            await mine.create("m", session_id="three")
+            assert (await ids(yours))[0] == "three"
+            await yours.create("m", session_id="four")
+            assert (await ids(mine))[0] == "four"
+            assert mine.catalogue.refused is yours.catalogue.refused is None
+
+
+@pytest.mark.parametrize("damage", ["x'FF'", "x'7B'"])  # no text, and no JSON
+async def test_a_damaged_line_makes_the_catalogue_anew(tmp_path, path, damage):
+    async with opened(tmp_path, path) as manager:
+        await manager.create("m", session_id="one")
+        assert await ids(manager) == ["one"]
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute(f"UPDATE sessions SET line = {damage}")
+        assert await ids(manager) == ["one"]
+        assert json.loads(await manager.list_json())["sessions"][0]["session_id"] == "one"
+
+
+async def test_a_session_that_another_process_makes_during_a_check_is_kept(tmp_path, path):
+    async with opened(tmp_path, path) as mine, opened(tmp_path, path, watch=True) as yours:
+        assert await ids(mine) == await ids(yours) == []
+        await yours.create("m", session_id="last")
+        entries = mine.storage.entries
+
+        async def replaced_meanwhile():
+            found = await entries()
+            await yours.delete("last")
+            await yours.create("m", session_id="new")
+            return found
+
+        mine.storage.entries = replaced_meanwhile
+        await ids(mine)
+        assert await ids(yours) == ["new"]
+
+
+async def test_a_list_that_is_used_again_after_it_was_closed_is_that_of_now():
+    manager = SessionManager(MemoryStorage())
+    for session_id in ("one", "two"):
+        await manager.create("m", session_id=session_id)
+        listed = json.loads(await manager.list_json())
+        assert [each["session_id"] for each in listed["sessions"]] == [session_id]
+        await manager.aclose()
+        await manager.delete(session_id)
+
+
+async def test_when_the_one_that_watches_cannot_use_the_file_another_watches(
+    tmp_path, path, monkeypatch
+):
+    monkeypatch.setattr("mochi_server.sessions.catalogue.database.BUSY_SECONDS", 0.2)
+    async with (
+        opened(tmp_path, path, watch=True, sweep_seconds=0.05) as mine,
+        opened(tmp_path, path, watch=True, sweep_seconds=0.05) as yours,
+    ):
+        for session_id in ("one", "two"):
+            await mine.create("m", session_id=session_id)
+        assert await ids(mine) == await ids(yours) == ["two", "one"]
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            (mine.storage.folder / "one.json").unlink()
+
+            async def is_refused():
+                return mine.catalogue.refused or yours.catalogue.refused
+
+            await until(is_refused)
+        (mine.storage.folder / "two.json").unlink()
+
+        async def both_see_it():
+            return await ids(mine) == await ids(yours) == []
+
+        with anyio.fail_after(5):
+            await until(both_see_it)
+
+
+async def test_lists_at_once_survive_a_file_that_cannot_be_used_any_more(tmp_path, path):
+    async with opened(tmp_path, path, watch=True) as manager:
+        await manager.create("m", session_id="one")
+        assert await ids(manager) == ["one"]
+
+        def refuse_in_file(connection):
+            if not manager.catalogue.refused:
+                raise sqlite3.OperationalError("database is locked")
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(manager.catalogue.read, refuse_in_file)
+        assert await ids(manager) == ["one"]
