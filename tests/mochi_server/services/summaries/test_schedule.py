@@ -116,11 +116,13 @@ async def test_on_a_model_that_always_has_a_turn_a_summary_comes_beside_it(
 
 async def test_summaries_of_one_model_come_one_after_the_other(tmp_path, ollama):
     ollama.one_at_a_time = False
-    async with summarising(tmp_path, ollama, summarization_interval_seconds=0.2) as engine:
+    async with bench(tmp_path, ollama) as engine:
         ids = [await said(engine, HELLO) for _ in range(3)]
+    async with summarising(tmp_path, ollama) as engine:
         gates = [asyncio.Event() for _ in ids]
-        for gate in gates:
+        for gate, session_id in zip(gates, ids, strict=True):
             ollama.reply([json.dumps(WRITTEN)], gate=gate, match="Summarise")
+            engine.runtime.summaries.schedule(session_id)
         for number, gate in enumerate(gates, start=1):
             await until(lambda number=number: len(summaries(ollama)) == number)
             await anyio.sleep(0.1)  # time enough for another one to begin
