@@ -73,7 +73,7 @@ class EventStreamResponse(StreamingHttpResponse):
         return loop
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
-        """Yield the parts of the body, for servers that iterate over it."""
+        """Yield the parts of the body, for Django's test client; the handler uses ``send_to``."""
         loop = self._begin()
         try:
             yield sse.RETRY

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from ..errors import JSONObject
 from .functions.model import FunctionArguments, culprit
 from .functions.python_tool import PythonTool, check_callable, is_async, runnable, source_of
-from .functions.results import clean, encodable, reason_of
+from .functions.results import clean, encodable, object_or_empty, reason_of
 from .functions.signature import (
     Function,
     Signature,
@@ -177,11 +177,11 @@ def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - any JSON
 
 def _short_form(signature: Signature, parameters: JSONObject) -> JSONObject:
     """``{"a": {"type": "float", "description": "…"}}``; see docs/reference/tools.md."""
-    properties = _mapping(parameters["properties"])
+    properties = object_or_empty(parameters["properties"])
     required = parameters["required"]
     short: JSONObject = {}
     for each in signature.parameters:
-        own = _mapping(properties.get(each.name))
+        own = object_or_empty(properties.get(each.name))
         entry: JSONObject = {
             "type": type_name(each.hint),
             "description": own.get("description", ""),
@@ -194,10 +194,6 @@ def _short_form(signature: Signature, parameters: JSONObject) -> JSONObject:
             entry["required"] = False
         short[each.name] = entry
     return short
-
-
-def _mapping(value: object) -> JSONObject:
-    return value if isinstance(value, dict) else {}
 
 
 def _choices(hint: Any) -> list[Any]:  # noqa: ANN401 - hints are anything

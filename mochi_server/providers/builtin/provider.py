@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from ...config.installation import own_command
 from ...core.aio import BackgroundTasks, in_thread
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
-from ..base import Capabilities, Chunk, Finish, ModelInfo, ModelRequest, Provider, T
+from ..base import Chunk, Finish, ModelInfo, ModelRequest, Provider, T
 from .catalogue import weights_in
 from .engine import EXIT_SECONDS, Engine, missing_requirement
 from .gguf import GGUFHeader, NotGGUF, read_header
@@ -60,8 +60,6 @@ _TEMPERATURE: Final = 0.6
 
 class LocalProvider(Provider):
     """The GGUF files of a folder; each file in use has one child process on this machine."""
-
-    capabilities = Capabilities(context_size=False)
 
     def __init__(
         self, alias: str, *, models_path: Path, idle_seconds: float, threads: int | None = None

@@ -27,8 +27,6 @@ from .tables import (
 PREFIX_BYTES = 16_384
 """Read of each new file; enough for the metadata and the first user message of nearly all."""
 
-_READ_AT_ONCE = 500
-
 _YIELD_EVERY = 64
 """Rows made before other threads may run, about a millisecond."""
 

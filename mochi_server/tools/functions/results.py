@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from ...errors import JSONObject
 from ..base import ToolFailed
 
 logger = logging.getLogger(__name__)
@@ -113,3 +114,8 @@ def encodable(value: Any) -> Any:  # noqa: ANN401 - any JSON
     huge = isinstance(value, int) and not -LARGEST <= value < LARGEST
     endless = isinstance(value, float) and not isfinite(value)
     return str(value) if huge or endless else value
+
+
+def object_or_empty(value: object) -> JSONObject:
+    """Return a JSON object as it is; for any other value an empty one."""
+    return value if isinstance(value, dict) else {}

@@ -16,6 +16,7 @@ from pydantic_core import core_schema as core
 
 from ...errors import JSONObject
 from .arguments import Arguments
+from .results import object_or_empty
 
 DEFINITIONS = "#/$defs/"
 
@@ -46,7 +47,7 @@ class SchemaArguments(Arguments[dict[str, Any]]):
     """
 
     def __init__(self, parameters: JSONObject, unchecked: Collection[str] = ()) -> None:
-        properties = _mapping(parameters.get("properties"))
+        properties = object_or_empty(parameters.get("properties"))
         if unchecked:
             properties = {**properties, **dict.fromkeys(unchecked, True)}
             parameters = {**parameters, "properties": properties}
@@ -69,7 +70,7 @@ class SchemaArguments(Arguments[dict[str, Any]]):
 
 
 def _compile(schema: JSONObject) -> SchemaValidator:
-    compiler = _Compiler(_mapping(schema.get("$defs")))
+    compiler = _Compiler(object_or_empty(schema.get("$defs")))
     closed: JSONObject = {"type": "object", "additionalProperties": False}
     return SchemaValidator(compiler.whole({"properties": {}, **schema, **closed}))
 
@@ -85,7 +86,7 @@ class _Compiler:
         if not self._definitions:
             return made
         named: list[Any] = [
-            {**self.schema(each if "$ref" not in _mapping(each) else None), "ref": name}
+            {**self.schema(each if "$ref" not in object_or_empty(each) else None), "ref": name}
             for name, each in self._definitions.items()
         ]
         return core.definitions_schema(made, named)
@@ -189,7 +190,3 @@ def _text(schema: JSONObject) -> core.CoreSchema:
 
 def _bounds(schema: JSONObject, names: Mapping[str, str]) -> dict[str, Any]:
     return {ours: schema[word] for word, ours in names.items() if word in schema}
-
-
-def _mapping(value: object) -> JSONObject:
-    return value if isinstance(value, dict) else {}
