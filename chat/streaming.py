@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from django.conf import settings
 from django.http import StreamingHttpResponse
 
 from mochi_server.chat import TurnLog
@@ -24,73 +25,47 @@ HEADERS = {
     "Content-Encoding": "identity",
 }
 
-
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Encode = Callable[[list[tuple[int, Event]]], bytes]
 
 
 class EventStreamResponse(StreamingHttpResponse):
-    """A turn as server-sent events.
+    """A turn as server-sent events, which the handler sends by ``send_to``.
 
     It only reads the turn's log: a slow client delays nobody else. Closing the response, even
     before its body started, removes the reader from the log.
     """
 
-    def __init__(
-        self, log: TurnLog, *, heartbeat: float, stall: float, encode: Encode = events.encode_all
-    ) -> None:
+    def __init__(self, log: TurnLog, encode: Encode = events.encode_all) -> None:
         """Become a reader of the log.
 
         Args:
             log: the events of the turn.
-            heartbeat: seconds of silence after which a comment is sent.
-            stall: seconds after which a client that does not read loses its connection.
             encode: makes the frames of a batch; empty if this client gets nothing of it.
         """
+        super().__init__(headers=HEADERS)
         self._reader = log.reader()
-        self._heartbeat = heartbeat
-        self._stall = stall
         self._encode = encode
+        self._heartbeat = settings.MOCHI.heartbeat_seconds
+        self._stall = settings.MOCHI.client_stall_seconds
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None
         self._moment = 0.0
         self._sending = False
         self.stalled = False
         """Whether the connection was closed because the client did not read."""
-        self.body = self._parts()
-        """Parts of the body: each has all events that are in the log when the reader wakes up."""
-        super().__init__(self.body, headers=HEADERS)
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """Return the parts themselves: a wrapper would stay open when ``send`` is cancelled."""
-        return self.body
+    async def send_to(self, send: Send) -> None:
+        """Send all events that are in the log whenever the reader wakes up, until the turn ends.
 
-    def _begin(self) -> asyncio.AbstractEventLoop:
+        A generator of parts would cost something per token.
+        """
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in self.items()]
         loop = asyncio.get_running_loop()
+        read, encode = self._reader.next, self._encode
         self._task = asyncio.current_task()
         self._moment = loop.time()
         self._timer = loop.call_later(min(self._heartbeat, self._stall), self._tick, loop)
-        return loop
-
-    async def _parts(self) -> AsyncGenerator[bytes, None]:
-        """Yield the parts of the body, for Django's test client; the handler uses ``send_to``."""
-        loop = self._begin()
-        try:
-            yield sse.RETRY
-            while (batch := await self._reader.next()) is not None:
-                if part := self._encode(batch) if batch else sse.PING:
-                    self._moment = loop.time()
-                    self._sending = True
-                    yield part
-                    self._sending = False
-        finally:
-            self.end()
-
-    async def send_to(self, send: Send) -> None:
-        """Send the response without a generator, whose steps would cost something per token."""
-        headers = [(name.encode(), value.encode("latin-1")) for name, value in self.items()]
-        loop = self._begin()
-        read, encode = self._reader.next, self._encode
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": sse.RETRY, "more_body": True})

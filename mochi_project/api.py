@@ -16,11 +16,9 @@ from pydantic import Field
 
 from agents_app.api import router as agents_router
 from chat.api.chat import router as chat_router
-from chat.api.confirmations import router as confirmations_router
+from chat.api.events import event_schemas
 from chat.api.models import router as models_router
 from chat.api.simple_routes import router as simple_router
-from chat.schemas.events import event_schemas
-from chat.schemas.simple_routes import event_schemas as simple_event_schemas
 from mochi_server import __version__
 from mochi_server.core.json_limits import (
     REQUEST_LEVELS,
@@ -109,7 +107,7 @@ class MochiAPI(NinjaAPI):
     ) -> OpenAPISchema:
         """Return the OpenAPI document, with every route's errors and examples."""
         document = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
-        finish(document, {**event_schemas(), **simple_event_schemas()})
+        finish(document, event_schemas())
         return document
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
@@ -186,7 +184,6 @@ api.add_router("/models", models_router, tags=["models"])
 api.add_router("/sessions", sessions_router, tags=["sessions"])
 api.add_router("/chat", simple_router, tags=["chat"])  # before /chat/{session_id}
 api.add_router("/chat", chat_router, tags=["chat"])
-api.add_router("/chat", confirmations_router, tags=["chat"])
 api.add_router("/tools", tools_router, tags=["tools"])
 api.add_router("/agents", agents_router, tags=["agents"])
 api.add_router("/system-prompts", prompts_router, tags=["system prompts"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import orjson
 import pytest
 import pytest_asyncio
@@ -16,6 +18,7 @@ from django.test import AsyncClient
 from hypothesis import HealthCheck
 from hypothesis import settings as of_hypothesis
 
+from chat.streaming import EventStreamResponse
 from mochi_project.backends import approvals_of, caches_of, channel_layers_of
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.backends import default_providers, default_storages
@@ -98,7 +101,10 @@ class API:
         """The response; ``.json()`` is its body."""
         if body is not None:
             options |= {"data": body, "content_type": "application/json"}
-        return await self.client.generic(method, f"/api/v1{path}", **_encoded(options))
+        response = await self.client.generic(method, f"/api/v1{path}", **_encoded(options))
+        if isinstance(response, EventStreamResponse):
+            response.streaming_content = _parts_of(response)
+        return response
 
     async def get(self, path: str, **options: Any) -> Any:
         return await self("GET", path, **options)
@@ -119,6 +125,26 @@ class API:
         response = await self.post("/sessions", {"model": "qwen3:14b", **fields})
         assert response.status_code == 201, response.content
         return response.json()["session_id"]
+
+
+async def _parts_of(response: EventStreamResponse) -> AsyncIterator[bytes]:
+    """Yield the parts of a stream's body as the handler sends them, one at a time."""
+    sender, receiver = anyio.create_memory_object_stream[Any](0)
+
+    async def send_all() -> None:
+        async with sender:
+            await response.send_to(sender.send)
+
+    task = asyncio.create_task(send_all())
+    try:
+        async for message in receiver:
+            if message["type"] == "http.response.body" and message["body"]:
+                yield message["body"]
+        await task
+    finally:
+        receiver.close()
+        task.cancel()
+        response.close()
 
 
 def _encoded(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The routes of turns and models."""
+"""The routes of turns, confirmations and models, with their bodies and answers."""

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Annotated
 
-from django.conf import settings
 from django.http import HttpRequest
 from ninja import Router
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from chat.schemas.simple_routes import SimpleChatReply, SimpleChatRequest, stream
-from chat.streaming import EventStreamResponse
-from chat.wires.chunks import BATCH, Chunks, Iterations
 from mochi_project.openapi import MODEL_ERRORS, documented
 from mochi_project.runtime import get_runtime
+from mochi_project.schemas import ResponseModel
 from mochi_server.chat import StoredMessages
 from mochi_server.chat.turn import log_failure
 from mochi_server.core.aio import run_to_completion
@@ -34,8 +33,53 @@ from mochi_server.errors import (
 )
 from mochi_server.runtime import Runtime
 from mochi_server.sessions.storage.base import SESSION_ID
+from sessions_app.schemas import ModelName, Names
+
+from ..streaming import Encode, EventStreamResponse
+from ..wires.chunks import BATCH, BatchMetadata, Chunks, Iterations
+from .events import MODEL, SESSION, simple_stream
 
 router = Router()
+
+AnySessionId = Annotated[
+    str, WithJsonSchema({"type": "string", "pattern": f"^{SESSION_ID.pattern}$"})
+]
+"""Not checked here: an id that no session can have is not found, as on every route."""
+
+
+class SimpleChatRequest(BaseModel):
+    """A message to a session that may not be there yet."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {"message": "What is 2 + 3?", "session_id": SESSION, "model": MODEL}
+        },
+    )
+
+    message: str = Field(pattern=r"\S", description="What the person says.")
+    session_id: AnySessionId | None = Field(
+        default=None,
+        description="A UUID, or any id. One that is not there is created; absent: a new one.",
+    )
+    model: ModelName | None = Field(
+        default=None,
+        description="The model of a new session, which needs one; of an old one for this message.",
+    )
+    selected_tools: Names | None = Field(
+        default=None,
+        description="Names of the tools of this message, in the place of the session's. Absent, "
+        "null or empty: none. In one piece there are none.",
+    )
+
+
+class SimpleChatReply(ResponseModel):
+    """The answer in one piece."""
+
+    response: str = Field(examples=["2 + 3 is 5."])
+    session_id: str = Field(examples=[SESSION])
+    model: str = Field(examples=[MODEL])
+    metadata: BatchMetadata = Field(examples=[BATCH])
 
 
 @asynccontextmanager
@@ -137,7 +181,7 @@ async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> Simpl
     "/stream",
     response={200: None},
     summary="The same as server-sent events, with tools as well",
-    openapi_extra=documented(*MODEL_ERRORS, ToolNotFound, ToolsNotSupported, stream=stream),
+    openapi_extra=documented(*MODEL_ERRORS, ToolNotFound, ToolsNotSupported, stream=simple_stream),
 )
 async def stream_simple_chat(
     request: HttpRequest, payload: SimpleChatRequest
@@ -158,12 +202,7 @@ async def stream_simple_chat(
             selected=tools,
             stored_messages=stored_messages,
         )
-    model = turn.conversation.model.full_name
-    return EventStreamResponse(
-        runtime.chat.start(turn),
-        heartbeat=settings.MOCHI.heartbeat_seconds,
-        stall=settings.MOCHI.client_stall_seconds,
-        encode=Chunks(session_id)
-        if stored_messages is None
-        else Iterations(session_id, model, stored_messages),
-    )
+    encode: Encode = Chunks(session_id)
+    if stored_messages is not None:
+        encode = Iterations(session_id, turn.model, stored_messages)
+    return EventStreamResponse(runtime.chat.start(turn), encode)
