@@ -19,10 +19,10 @@ from ..runtime import Runtime
 from ..sessions import SessionManager
 from ..sessions.catalogue.refresh import PREFIX_BYTES
 from ..sessions.codec import NotASession, disassemble, open_prefix
-from ..sessions.migration import OLD_VERSIONS, NotMetadata, read_metadata, version_of
 from ..sessions.storage.base import Entry
 from ..sessions.storage.file_operations import scan
 from ..sessions.storage.json_files import JSONFileStorage
+from ..sessions.types import OLD_VERSIONS, NotMetadata, read_metadata, version_of
 from .findings import Finding, error, note, ok, shortened, warning
 
 READ_SECONDS = 4.5

@@ -1,126 +1,129 @@
-"""Convert old metadata to the present version; docs/reference/session-file.md lists all writers.
-
-No file is changed here: a session is written in the present version at its next change.
-"""
+"""Migrate files of old versions to the present format, before their next change would."""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 
-from pydantic import ValidationError
+import orjson
 
-from ..constants import FORMAT_VERSION
-from .types import SessionMetadata
-
-Head = dict[str, Any]
-
-LEGACY_FLAG = "confirmation_necessary"
-"""The key of ``tool_settings`` in format 1.1: true asks about every call, false about none."""
-
-
-def migrate(head: Head) -> Head:
-    """Return the metadata of any version as 1.3; ``head`` stays unchanged.
-
-    A newer version stays as it is, unknown keys included.
-    """
-    head = dict(head)
-    version = head.get("format_version") or "1.0"
-    for old, step in _STEPS:
-        if version == old:
-            version = step(head)
-    head["format_version"] = version
-    _tolerate(head)
-    return head
+from ..core.aio import in_thread
+from ..core.progress import Advance
+from ..errors import MochiError, SessionBusy, SessionNotFound
+from .codec import NotASession, assemble, disassemble
+from .session import ChatSession
+from .storage.base import Entry
+from .storage.json_files import JSONFileStorage
+from .types import OLD_VERSIONS, version_of
 
 
-class NotMetadata(ValueError):
-    """The metadata fit no version of the format; the text says where."""
+class MigrationOutcome(str, Enum):
+    """The result of a migration."""
+
+    OLD = "old"
+    """It would be migrated; nothing was written."""
+    MIGRATED = "migrated"
+    BUSY = "busy"
+    """A turn is running in it: try again later."""
+    FAILED = "failed"
+    """It cannot be read, or not be written; it is as it was."""
 
 
-def read_metadata(head: Head, session_id: str | None = None) -> SessionMetadata:
-    """Read metadata of any version; without ``session_id``, the id in the file is used.
+@dataclass(frozen=True, slots=True)
+class FileMigration:
+    """A file of an old version, or one that cannot be read."""
+
+    session_id: str
+    version: str | None
+    """Of its format as it was; None where it cannot be read."""
+    outcome: MigrationOutcome
+    backup: str | None = None
+    """The name of the old file in the same folder."""
+    reason: str | None = None
+    """Why it failed."""
+
+
+async def migrate_files(
+    storage: JSONFileStorage, *, write: bool = False, advance: Advance | None = None
+) -> list[FileMigration]:
+    """Migrate or only find the files of old versions; return these and unreadable ones.
+
+    A file that is migrated gets the metadata of today and one line for each message; its times
+    stay, so that it keeps its place in the list. The old one stays beside it as
+    ``{session_id}.json.{version}.bak``. Files of newer versions are left alone.
+
+    Args:
+        storage: the folder.
+        write: without, nothing is changed.
+        advance: is called with the number of files that are done, and of all files.
 
     Raises:
-        NotMetadata: they are of a shape that no version has.
+        StorageError: the folder cannot be listed.
     """
-    values = migrate(head)
-    if session_id is not None:
-        values["session_id"] = session_id
+    entries = sorted(await storage.entries())
+    migrations = []
+    for number, entry in enumerate(entries, start=1):
+        with suppress(SessionNotFound):  # it went away meanwhile
+            if (migration := await _migrate(storage, entry, write=write)) is not None:
+                migrations.append(migration)
+        if advance is not None:
+            advance(number, len(entries))
+    return migrations
+
+
+async def _migrate(storage: JSONFileStorage, entry: Entry, *, write: bool) -> FileMigration | None:
+    version: str | None = None
     try:
-        return SessionMetadata.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, ("metadata", *first["loc"])))
-        raise NotMetadata(f"{where}: {first['msg']}") from error
+        _, version = await _read(storage, entry)
+        if version not in OLD_VERSIONS:
+            return None
+        if not write:
+            return FileMigration(entry.session_id, version, MigrationOutcome.OLD)
+        return await _rewrite(storage, entry.session_id)
+    except SessionNotFound:
+        raise
+    except SessionBusy:
+        return FileMigration(entry.session_id, version, MigrationOutcome.BUSY)
+    except (MochiError, NotASession, OSError) as error:
+        reason = error.message if isinstance(error, MochiError) else str(error)
+        return FileMigration(entry.session_id, version, MigrationOutcome.FAILED, reason=reason)
 
 
-def _add_tool_settings(head: Head) -> str:
-    """Convert 1.0, which means that ``format_version`` is missing; its summary may be a text."""
-    head.setdefault("tool_settings", None)
-    return "1.1"
+async def _read(storage: JSONFileStorage, entry: Entry) -> tuple[ChatSession, str]:
+    if entry.problem is not None:
+        raise NotASession(entry.problem)
+    content, _ = await storage.read(entry.session_id)
+    document = await in_thread(disassemble, content)
+    version = version_of(orjson.loads(document.head))
+    return ChatSession.from_document(document, entry.session_id), version
 
 
-def _add_context_window(head: Head) -> str:
-    """Convert 1.1 to 1.2; a ``context_window`` number of 1.0 stays and is ignored."""
-    head.setdefault("context_window_config", None)
-    return "1.2"
+async def _rewrite(storage: JSONFileStorage, session_id: str) -> FileMigration | None:
+    """Migrate the file under its claim and lock, if it is still of an old version."""
+    async with storage.claim(session_id), storage.lock(session_id) as hold:
+        entry = Entry(session_id, hold.signature or ())
+        session, version = await _read(storage, entry)
+        if version not in OLD_VERSIONS:
+            return None
+        path = storage.folder / f"{session_id}.json"
+        backup = await in_thread(_keep, path, version)
+        try:
+            await hold.write(assemble(session.document()))
+        finally:
+            if backup.samefile(path):  # nothing was written
+                backup.unlink()
+    return FileMigration(session_id, version, MigrationOutcome.MIGRATED, backup=backup.name)
 
 
-def _add_agent_settings(head: Head) -> str:
-    head.setdefault("agent_settings", None)
-    return FORMAT_VERSION
-
-
-_STEPS = (
-    ("1.0", _add_tool_settings),
-    ("1.1", _add_context_window),
-    ("1.2", _add_agent_settings),
-)
-
-OLD_VERSIONS = frozenset(version for version, _ in _STEPS)
-"""Versions that :func:`migrate` brings to today's."""
-
-
-def version_of(head: Head) -> str:
-    """Return the version of the metadata; 1.0 if they have none."""
-    return str(head.get("format_version") or "1.0")
-
-
-def _tolerate(head: Head) -> None:
-    """Accept what programs of several versions wrote differently."""
-    if isinstance(summary := head.get("summary"), str):
-        head["summary"] = {"summary": summary, "topics": []} if summary else None
-    elif isinstance(summary, dict):
-        head["summary"] = {"summary": "", **_without_nulls(summary, {"summary", "topics"})}
-    if isinstance(settings := head.get("tool_settings"), dict):
-        head["tool_settings"] = _policy(_without_nulls(settings, {"tools", "execution_policy"}))
-    if isinstance(settings := head.get("agent_settings"), dict):
-        head["agent_settings"] = _without_nulls(settings, {"enabled_agents"})
-    if isinstance(config := head.get("context_window_config"), dict):
-        head["context_window_config"] = _without_nulls(config, _WINDOW_DEFAULTS)
-    _fill(head)
-
-
-_WINDOW_DEFAULTS = {"dynamic_enabled", "adjustment_history", "manual_override"}
-
-
-def _without_nulls(values: Head, keys: set[str]) -> Head:
-    return {key: value for key, value in values.items() if value is not None or key not in keys}
-
-
-def _policy(settings: Head) -> Head:
-    """Set the policy that the legacy flag means, unless there is a policy."""
-    necessary = settings.pop(LEGACY_FLAG, None)
-    if necessary is not None and "execution_policy" not in settings:
-        settings["execution_policy"] = "always_confirm" if necessary else "never_confirm"
-    return settings
-
-
-def _fill(head: Head) -> None:
-    """Add required texts; with an empty time, the file's own decides about the order."""
-    created, updated = head.get("created_at"), head.get("updated_at")
-    head["created_at"] = created or updated or ""
-    head["updated_at"] = updated or created or ""
-    head["model"] = head.get("model") or ""
-    if not isinstance(head.get("message_count"), int):
-        head["message_count"] = 0
+def _keep(path: Path, version: str) -> Path:
+    """Give the file a second name: the file is replaced, so mode and time of the old one stay."""
+    for number in itertools.count(1):
+        times = "" if number == 1 else f".{number}"
+        backup = path.with_name(f"{path.name}.{version}{times}.bak")
+        with suppress(FileExistsError):
+            backup.hardlink_to(path)
+            return backup
+    raise AssertionError  # count() does not end

@@ -21,8 +21,7 @@ from .codec import (
     is_bottomless,
     is_user,
 )
-from .migration import NotMetadata, read_metadata
-from .types import SessionMetadata
+from .types import NotMetadata, SessionMetadata, read_metadata
 
 _BOOKKEEPING = ("updated_at", "message_count", "format_version")
 

@@ -10,8 +10,7 @@ from pydantic import JsonValue
 
 from ...core.aio import yield_to_loop
 from ..codec import NotASession, disassemble
-from ..migration import NotMetadata, read_metadata
-from ..types import SessionMetadata
+from ..types import NotMetadata, SessionMetadata, read_metadata
 from .text_folding import normalize, split_unspaced
 
 _YIELD_EVERY = 256

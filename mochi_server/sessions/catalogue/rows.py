@@ -10,10 +10,9 @@ import orjson
 
 from ...errors import InvalidRequest, JSONObject, MochiError
 from ..codec import NotASession, disassemble, encode, is_user, open_prefix
-from ..migration import NotMetadata, read_metadata
 from ..session import ChatSession, preview_of
 from ..storage.base import Entry
-from ..types import SessionMetadata, microseconds
+from ..types import NotMetadata, SessionMetadata, microseconds, read_metadata
 
 Position = tuple[int, str]
 """Where a session stands in the list: minus the microseconds of ``updated_at``, then the id."""

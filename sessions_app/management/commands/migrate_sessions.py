@@ -12,9 +12,9 @@ from mochi_project.management.base import with_sessions
 from mochi_project.management.console import as_json, plain, progress, table
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions.manager import SessionManager
+from mochi_server.sessions.migration import FileMigration, MigrationOutcome, migrate_files
 from mochi_server.sessions.storage import JSONFileStorage
-from mochi_server.sessions.transfer.upgrading import FileMigration, MigrationOutcome, migrate_files
-from sessions_app.cli.action import Options, add_json
+from sessions_app.management.listing import Options, add_json
 
 COLUMNS = ("SESSION", "VERSION", "OUTCOME", "BACKUP")
 WORDS = {

@@ -21,9 +21,8 @@ from mochi_project.management.console import (
 from mochi_server.core.progress import counted
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.manager import SessionManager
-from mochi_server.sessions.transfer.pruning import Pruned, PruneRule, find_prunable, prune
-from sessions_app.cli.action import Options, add_json
-from sessions_app.cli.listing import lines_table
+from mochi_server.sessions.pruning import Pruned, PruneRule, find_prunable, prune
+from sessions_app.management.listing import Options, add_json, lines_table
 
 
 class Command(BaseCommand):

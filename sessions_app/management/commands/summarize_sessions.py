@@ -20,7 +20,7 @@ from mochi_server.services.summaries.backlog import (
     summarise_all,
 )
 from mochi_server.services.summarization import SummaryOutcome
-from sessions_app.cli.action import Options, add_json
+from sessions_app.management.listing import Options, add_json
 
 COLUMNS = ("SESSION", "MODEL", "OUTCOME")
 WORDS = {

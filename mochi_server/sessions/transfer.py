@@ -1,31 +1,173 @@
-"""Import a session: a session file of any version, or lines of chat messages."""
+"""Export and import sessions: as session files, Markdown, or lines of chat messages."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
-from ...core.ids import new_session_id
-from ...errors import SessionExists
-from ...protocol.messages import (
+from ..core.ids import new_session_id
+from ..errors import JSONObject, SessionExists
+from ..protocol.messages import (
     MESSAGE,
     AssistantMessage,
     Message,
     SystemMessage,
+    ToolMessage,
     UnknownMessage,
+    UserMessage,
     now,
 )
-from ..codec import Document, NotASession, assemble, disassemble, encode, is_bottomless
-from ..manager import SessionManager
-from ..migration import LEGACY_FLAG, NotMetadata, read_metadata, version_of
-from ..session import ChatSession
-from ..storage.base import SESSION_ID
-from ..types import TOOL_POLICIES, ContextWindowConfig, SessionMetadata, ToolExecutionPolicy
+from .codec import Document, NotASession, assemble, disassemble, encode, is_bottomless
+from .manager import SessionManager
+from .session import ChatSession
+from .storage.base import SESSION_ID
+from .types import (
+    LEGACY_FLAG,
+    TOOL_POLICIES,
+    ContextWindowConfig,
+    NotMetadata,
+    SessionMetadata,
+    ToolExecutionPolicy,
+    read_metadata,
+    version_of,
+)
 
 ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM.value
+SENT = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
+"""The keys of a chat message; ids, times and counts are the business of the session file."""
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+
+
+class ExportFormat(str, Enum):
+    """The format of an exported session."""
+
+    JSON = "json"
+    """The session file itself, byte for byte."""
+    MARKDOWN = "markdown"
+    """To read."""
+    JSONL = "jsonl"
+    """A line ``{"role", "content"}`` for each message that a model would get."""
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the file's name."""
+        return ".md" if self is ExportFormat.MARKDOWN else f".{self.value}"
+
+
+async def export_session(
+    sessions: SessionManager, session_id: str, to: ExportFormat = ExportFormat.JSON
+) -> bytes:
+    """Return the stored session in this format.
+
+    Raises:
+        SessionNotFound: there is none.
+        SessionUnreadable: its file is no session.
+        StorageError: it cannot be read.
+    """
+    session = await sessions.get(session_id)
+    if to is ExportFormat.MARKDOWN:
+        return as_markdown(session).encode("utf-8", "replace")
+    if to is ExportFormat.JSONL:
+        return b"".join(line + b"\n" for line in as_lines(session))
+    content, _ = await sessions.storage.read(session_id)
+    return content
+
+
+def as_lines(session: ChatSession) -> Iterator[bytes]:
+    """Yield the messages of the four roles, each as one line of JSON without its newline."""
+    for message in session.messages:
+        if isinstance(message, UserMessage | SystemMessage | AssistantMessage | ToolMessage):
+            yield encode(_sent(message))
+
+
+def _sent(message: Message) -> JSONObject:
+    stored = message.as_stored()
+    line = {key: stored[key] for key in SENT if stored.get(key) is not None}
+    return {"role": message.role, "content": message.text, **line}
+
+
+def as_markdown(session: ChatSession) -> str:
+    """Return the session as Markdown: its metadata, then a heading for each message."""
+    parts = [*_head(session)]
+    for message in session.messages:
+        parts += _message_parts(message)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(session: ChatSession) -> Iterator[str]:
+    metadata = session.metadata
+    yield f"# {_one_line(metadata.title or session.preview or session.session_id)}"
+    facts = {
+        "Session": f"`{session.session_id}`",
+        "Model": metadata.model,
+        "Created": metadata.created_at,
+        "Changed": metadata.updated_at,
+        "Messages": str(metadata.message_count),
+        "Tags": ", ".join(metadata.tags),
+    }
+    yield "\n".join(f"- {name}: {_one_line(value)}" for name, value in facts.items() if value)
+    if metadata.summary is not None:
+        yield metadata.summary.summary
+
+
+def _message_parts(message: Message) -> Iterator[str]:
+    if isinstance(message, AssistantMessage):
+        yield f"## Assistant{f' ({_one_line(message.model)})' if message.model else ''}"
+        if message.thinking:
+            yield "\n".join(f"> {line}" for line in message.thinking.splitlines())
+        yield closed(message.text)
+        yield from map(_call, message.tool_calls or [])
+        if message.interrupted:
+            yield "*The reply was cut off.*"
+    elif isinstance(message, ToolMessage):
+        yield f"## Tool `{_one_line(message.tool_name or 'unknown')}`"
+        yield fenced(message.text)
+    else:
+        yield f"## {_one_line(message.role).capitalize()}"
+        yield closed(message.text)
+
+
+def _call(call: JSONObject) -> str:
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    arguments = json.dumps(function.get("arguments"), indent=2, ensure_ascii=False)
+    return f"Calls `{_one_line(str(function.get('name')))}`:\n\n{fenced(arguments, 'json')}"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Return the text in a code fence that is longer than any in the text."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def closed(text: str) -> str:
+    """Return the text with its last code fence closed, if it is open."""
+    fence = ""
+    for line in text.splitlines():
+        if (fence_line := _FENCE.fullmatch(line)) is None:
+            continue
+        mark, rest = fence_line.groups()
+        if not fence:
+            fence = mark if mark[0] == "~" or "`" not in rest else ""
+        elif mark.startswith(fence) and not rest.strip():
+            fence = ""
+    return f"{text}\n{fence}" if fence else text
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# Import
 
 
 class CannotImport(ValueError):
@@ -144,7 +286,7 @@ def session_of_lines(content: bytes, model: str | None = None) -> ChatSession:
     messages: list[Message] = []
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if line.strip():
-            messages.append(_message(line, number, first=not messages))
+            messages.append(_message_of(line, number, first=not messages))
     if not messages:
         raise CannotImport("there is no message in it")
     named = (each.model for each in messages if isinstance(each, AssistantMessage))
@@ -164,7 +306,7 @@ def session_of_lines(content: bytes, model: str | None = None) -> ChatSession:
     return session
 
 
-def _message(line: bytes, number: int, *, first: bool) -> Message:
+def _message_of(line: bytes, number: int, *, first: bool) -> Message:
     """Parse the message of one line; add an id and a time if it has none."""
     try:
         value: Any = orjson.loads(line)

@@ -11,7 +11,7 @@ from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.catalogue.refresh import PREFIX_BYTES
 from mochi_server.sessions.codec import Document, assemble, encode
-from mochi_server.sessions.transfer.pruning import PruneRule, find_prunable, prune
+from mochi_server.sessions.pruning import PruneRule, find_prunable, prune
 
 NOW = datetime.now(timezone.utc)
 MONTH = PruneRule(before=NOW - timedelta(days=30))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ...core.progress import Advance
-from ...errors import JSONObject, MochiError, SessionNotFound
-from ..manager import SessionManager
-from ..session import ChatSession
-from ..types import is_before
+from ..core.progress import Advance
+from ..errors import JSONObject, MochiError, SessionNotFound
+from .manager import SessionManager
+from .session import ChatSession
+from .types import is_before
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""Export, import, migrate and prune sessions."""
