@@ -20,7 +20,7 @@ from chat.api.events import event_schemas
 from chat.api.models import router as models_router
 from chat.api.simple_routes import router as simple_router
 from mochi_server import __version__
-from mochi_server.core.json_limits import (
+from mochi_server.core.limits import (
     REQUEST_LEVELS,
     REQUEST_VALUES,
     has_more_values,

@@ -80,7 +80,7 @@ def check_search(**_: object) -> list[CheckMessage]:
 def check_prompts(**_: object) -> list[CheckMessage]:
     """``prompts.W001``: prompt files can be used by sessions."""
     # With it comes all that the doctor looks at: a quarter of the start of any command.
-    from mochi_server.diagnosis.extensions import PROMPT_ADVICE, prompt_problem  # noqa: PLC0415
+    from mochi_server.doctor.extensions import PROMPT_ADVICE, prompt_problem  # noqa: PLC0415
 
     paths = sorted(settings.MOCHI.system_prompts_path.glob("*.*"))
     problems = [prompt_problem(path) for path in paths if path.suffix in {".md", ".txt"}]

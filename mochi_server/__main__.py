@@ -70,9 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = load_settings(**values)
     except SettingsError as error:
         return _fail(str(error), code=2)
-    for variable in unknown_variables():
-        hint = f"did you mean {variable.suggestion}?" if variable.suggestion else "see --help"
-        _complain(f"warning: {variable.name} is not a setting ({hint})")
+    for variable, similar in unknown_variables().items():
+        hint = f"did you mean {similar}?" if similar else "see --help"
+        _complain(f"warning: {variable} is not a setting ({hint})")
     if split is not None:
         return _operator_command(split[1], settings, values)
     return _run(command, name, settings, values)

@@ -25,10 +25,14 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import pytest
-from pydantic import AliasChoices
 
-from .config import MochiServerSettings, environment_without_own_secrets, variable_of
-from .testmode.blocks import (
+from .config import (
+    MochiServerSettings,
+    environment_without_settings,
+    text_of_value,
+    variable_of,
+)
+from .testmode.script import (
     call,
     calls,
     cut,
@@ -76,14 +80,6 @@ threading.Thread(target=end_with_the_tests, daemon=True).start()
 runpy.run_module("mochi_server", run_name="__main__", alter_sys=True)
 """
 """The command, which ends when its input is closed: then the tests were killed."""
-
-_BARE: Final = {
-    str(name)
-    for field in MochiServerSettings.model_fields.values()
-    if isinstance(field.validation_alias, AliasChoices)
-    for name in field.validation_alias.choices
-}
-"""Variables of settings that are also read without the prefix."""
 
 
 class TestServer:
@@ -213,21 +209,12 @@ def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[
 
 
 def _environment(settings: Mapping[str, Any]) -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in environment_without_own_secrets().items()
-        if not name.upper().startswith("MOCHI_") and name.upper() not in _BARE
+    environment = environment_without_settings()
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
+    environment["PYTHONUNBUFFERED"] = "1"
+    return environment | {
+        variable_of(name): text_of_value(value) for name, value in settings.items()
     }
-    kept.pop("DJANGO_SETTINGS_MODULE", None)
-    return {
-        **kept,
-        "PYTHONUNBUFFERED": "1",
-        **{variable_of(field): _as_text(value) for field, value in settings.items()},
-    }
-
-
-def _as_text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 @pytest.fixture(scope="session")

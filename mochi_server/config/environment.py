@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _WITH_LOGIN = re.compile(r"://[^/]*@")
-
 
 _SECRET_FIELDS = ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key")
 """Settings whose value may be in a file that a variable ``NAME_FILE`` names."""
@@ -77,12 +75,7 @@ def load_settings(**values: Any) -> MochiServerSettings:  # noqa: ANN401 - check
 
 
 def _variables_of_file() -> dict[str, str]:
-    """Read the variables of ``.env``, their names in capitals.
-
-    Raises:
-        OSError: It cannot be read.
-        UnicodeDecodeError: It is no text.
-    """
+    """Read the variables of ``.env``, their names in capitals."""
     values = dotenv_values(".env", interpolate=False)
     return {name.upper(): value for name, value in values.items() if value is not None}
 
@@ -112,8 +105,8 @@ def _explain(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
     return f"{variable}{shown}: {text[:1].lower()}{text[1:]}"
 
 
-def _as_text(value: object) -> str:
-    """Return a value as the text of its variable."""
+def text_of_value(value: object) -> str:
+    """Return the value of a setting as the text of its variable."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if isinstance(value, (list, tuple)):
@@ -127,7 +120,7 @@ def export(values: Mapping[str, object]) -> None:
         if value is None:
             os.environ.pop(variable_of(field), None)
         else:
-            os.environ[variable_of(field)] = _as_text(value)
+            os.environ[variable_of(field)] = text_of_value(value)
 
 
 def export_default(variable: str, value: str) -> None:
@@ -174,11 +167,7 @@ _TOOL_VARIABLES = frozenset(
 
 
 def tool_environment(names: Collection[str] = ()) -> dict[str, str]:
-    """Return a small environment for the user's code.
-
-    Args:
-        names: Additional variables.
-    """
+    """Return a small environment for the user's code, with these additional variables."""
     names = _TOOL_VARIABLES.union(names)
     return {name: value for name, value in os.environ.items() if name in names}
 
@@ -195,44 +184,26 @@ def with_tool_environment() -> Iterator[None]:
         os.environ.update(variables)
 
 
-def environment_without_own_secrets() -> dict[str, str]:
-    """Return this process's environment without the keys and passwords of the settings."""
+def environment_without_settings() -> dict[str, str]:
+    """Return this process's environment without the variables that settings are read from."""
+    bare = {*MochiServerSettings.bare_variables(), OLLAMA_HOST}
     return {
         name: value
         for name, value in os.environ.items()
-        if name not in _OWN_SECRETS
-        and not (name.endswith("_BASE_URL") and _WITH_LOGIN.search(value))
+        if not name.upper().startswith(PREFIX) and name.upper().removesuffix("_FILE") not in bare
     }
 
 
-def _own_secrets() -> frozenset[str]:
-    """Return the names of the variables from which settings read secrets."""
-    fields = MochiServerSettings.model_fields
-    secret = [name for name, field in fields.items() if "SecretStr" in str(field.annotation)]
-    names = {variable_of(name) for name in [*secret, "redis_url", "ollama_host"]}
-    names |= {name.upper() for name in secret if fields[name].validation_alias is not None}
-    return frozenset(names | {f"{name}_FILE" for name in names} | {OLLAMA_HOST})
+def unknown_variables() -> dict[str, str | None]:
+    """Return the ``MOCHI_`` variables of the environment and ``.env`` that no setting reads.
 
-
-_OWN_SECRETS = _own_secrets()
-
-
-@dataclass(frozen=True)
-class UnknownVariable:
-    """A ``MOCHI_`` variable that no setting reads, most likely misspelt."""
-
-    name: str
-    suggestion: str | None
-    """The variable with the most similar name, if there is one."""
-
-
-def unknown_variables() -> list[UnknownVariable]:
-    """Return the ``MOCHI_`` variables of the environment and ``.env`` that no setting reads."""
+    Each with the variable of the most similar name, if there is one.
+    """
     known = {variable_of(field) for field in MochiServerSettings.model_fields}
     known |= {f"{variable_of(field)}_FILE" for field in _SECRET_FIELDS}
-    names = {*os.environ, *_variables_of_file()}
-    return [
-        UnknownVariable(name, next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None))
-        for name in sorted(names - known)
+    unknown = sorted({*os.environ, *_variables_of_file()} - known)
+    return {
+        name: next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None)
+        for name in unknown
         if name.startswith(PREFIX)
-    ]
+    }

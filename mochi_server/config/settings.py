@@ -1,27 +1,115 @@
-"""The settings: their names, defaults and limits, and the folders that they name."""
+"""The settings: their names, types, defaults and limits, and the folders that they name."""
 
 from __future__ import annotations
 
 import os
+import re
+from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from platformdirs import user_cache_path
-from pydantic import AliasChoices, Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-
-from .values import (
-    CommaList,
-    Duration,
-    Environment,
-    LogLevel,
-    Megabytes,
-    OllamaAddress,
-    Origins,
-    RedisAddress,
-    Token,
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    model_validator,
 )
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+_PORT = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
+"""A network location with a port or without; the standard library's error would show what else is
+there, which may be a part of a password with a slash in it."""
+
+_DURATION = re.compile(r"-?([0-9]+|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)")
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    return value
+
+
+def _are_origins(value: list[str]) -> list[str]:
+    for origin in value:
+        parts = urlsplit(origin)
+        if "*" in origin:
+            raise ValueError(f"{origin!r} has a wildcard: name each origin, with its port")
+        if (
+            parts.scheme not in {"http", "https"}
+            or not parts.hostname
+            or parts.path
+            or not _PORT.fullmatch(parts.netloc)
+        ):
+            raise ValueError(f"{origin!r} is not an origin such as http://localhost:3000")
+    return value
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _complete(value: str) -> str:
+    text = value.rstrip("/")
+    if re.fullmatch(r":\d+", text):  # Ollama's own programs take a port alone
+        text = f"127.0.0.1{text}"
+    if "//" not in text:
+        text = f"http://{text}"
+    parts = urlsplit(text)
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or not _PORT.fullmatch(parts.netloc)
+    ):
+        raise ValueError("must be an address such as http://localhost:11434")
+    if parts.port is None and parts.scheme == "http" and "//" not in value:
+        text = f"{text}:11434"
+    return text
+
+
+def _is_redis(value: str) -> str:
+    parts = urlsplit(value)
+    where = parts.path if parts.scheme == "unix" else parts.hostname
+    schemes = {"redis", "rediss", "unix"}
+    if parts.scheme not in schemes or not where or not _PORT.fullmatch(parts.netloc):
+        raise ValueError("must be an address such as redis://localhost:6379/0")
+    return value
+
+
+def _is_duration(value: str) -> str:
+    if _DURATION.fullmatch(value):
+        return value
+    raise ValueError("must be seconds (300), or a duration such as 5m, 1h, -1m")
+
+
+def _or_none(value: SecretStr | None) -> SecretStr | None:
+    return value if value is not None and value.get_secret_value().strip() else None
+
+
+CommaList = Annotated[list[str], NoDecode, BeforeValidator(_split)]
+Origins = Annotated[CommaList, AfterValidator(_are_origins)]
+LogLevel = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
+]
+Environment = Annotated[Literal["production", "test"], BeforeValidator(_lower)]
+OllamaAddress = Annotated[str, Field(min_length=1), AfterValidator(_complete)]
+RedisAddress = Annotated[str, AfterValidator(_is_redis)]
+Duration = Annotated[str, AfterValidator(_is_duration)]
+"""Whole seconds, or a duration in the notation of Go."""
+Megabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""Millions of bytes."""
+Token = Annotated[SecretStr | None, AfterValidator(_or_none)]
+
 
 PREFIX = "MOCHI_"
 
@@ -33,17 +121,15 @@ TEST_PORT = 5099
 
 
 def variable_of(field: str) -> str:
-    """Return the environment variable of a field."""
     return PREFIX + field.upper()
 
 
 def _bare(name: str) -> AliasChoices:
-    """Read ``MOCHI_NAME`` and, as other programs do, ``NAME``."""
+    """Read the variable ``MOCHI_NAME`` and, as other programs do, ``NAME``."""
     return AliasChoices(f"{PREFIX}{name}", name)
 
 
 def _unset(name: str, description: str) -> Any:  # noqa: ANN401 - as pydantic's
-    """Return a field with both names and without a default."""
     return Field(default=None, validation_alias=_bare(name), description=description)
 
 
@@ -62,13 +148,11 @@ class MochiServerSettings(BaseSettings):
     )
 
     @classmethod
-    def settings_customise_sources(
+    def settings_customise_sources(  # type: ignore[override]
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        **sources: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Refuse arguments that are no settings; unknown environment variables are ignored here.
 
@@ -76,18 +160,18 @@ class MochiServerSettings(BaseSettings):
             TypeError: There is no setting of that name; the text names the most similar one.
         """
         fields = settings_cls.model_fields
-        known = set(fields)
-        for field in fields.values():
-            if isinstance(field.validation_alias, AliasChoices):
-                known.update(str(choice) for choice in field.validation_alias.choices)
         for name in init_settings():
-            if name not in known:
-                from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
-
+            if name not in fields and name.removeprefix(PREFIX) not in cls.bare_variables():
                 similar = get_close_matches(name.lower().removeprefix("mochi_"), fields, n=1)
                 hint = f"; did you mean {similar[0]!r}?" if similar else ""
                 raise TypeError(f"There is no setting {name!r}{hint}")
-        return init_settings, env_settings, dotenv_settings, file_secret_settings
+        return init_settings, *sources.values()
+
+    @classmethod
+    def bare_variables(cls) -> set[str]:
+        """Return the variables without the prefix that are read as well."""
+        fields = cls.model_fields.items()
+        return {name.upper() for name, field in fields if field.validation_alias is not None}
 
     # Server
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")

@@ -13,7 +13,7 @@ import ollama
 from ollama_instructor import OllamaInstructorAsync
 from pydantic import BaseModel, ValidationError
 
-from ..core.json_limits import complete_json
+from ..core.limits import complete_json
 from ..errors import OllamaError
 from ..protocol.completions import Think
 from .client import DEFAULT_HOST, AsyncOllamaClient, client_options, translated

@@ -15,7 +15,7 @@ import httpx
 import ollama
 import orjson
 
-from ..core.http_limits import httpx_limits
+from ..core.limits import httpx_limits
 from ..errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable, ProviderError
 from ..protocol.completions import ModelInfo, Think
 from .failures import failure_of_answer, failure_of_line, incomplete

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from ..core.ids import new_call_id
-from ..core.json_limits import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
+from ..core.limits import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
 from ..errors import MochiError
 from ..protocol.completions import Chunk, ContentDelta, Finish, ThinkingDelta
 from ..protocol.messages import ToolCall

@@ -20,7 +20,7 @@ import aiohttp
 import anyio
 import orjson
 
-from ..core.http_limits import ENCODINGS, LARGEST_RESPONSE, too_large
+from ..core.limits import ENCODINGS, LARGEST_RESPONSE, too_large
 from ..errors import JSONObject, MochiError, OllamaError, OllamaUnreachable
 from .failures import failure_of_answer
 

@@ -16,8 +16,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ..core.http_limits import LARGEST_RESPONSE, too_large
-from ..core.json_limits import complete_json
+from ..core.limits import LARGEST_RESPONSE, complete_json, too_large
 from ..errors import ProviderError
 from ..protocol.completions import (
     Chunk,

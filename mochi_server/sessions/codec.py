@@ -27,7 +27,7 @@ from typing import TypeGuard
 import orjson
 
 from ..core.aio import yield_to_loop
-from ..core.json_limits import STORED_LEVELS, is_too_deep, may_be_too_deep
+from ..core.limits import STORED_LEVELS, is_too_deep, may_be_too_deep
 from ..errors import JSONObject
 
 _START = b'{\n  "metadata": {'

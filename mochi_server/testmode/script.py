@@ -1,4 +1,4 @@
-"""The instruction block of a message, which says what the replies to it are.
+"""Reads and writes the instruction block of a message, which says what the replies to it are.
 
 docs/reference/test-mode.md describes every field. A block of invalid JSON is ignored; valid JSON
 that is no script is an error that names the place.
@@ -7,8 +7,12 @@ that is no script is an error that names the place.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal, NoReturn
 
+import orjson
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -21,7 +25,6 @@ from pydantic import (
 from typing_extensions import Self
 
 from .lorem import lorem
-from .strict_json import TooLarge, first_value
 
 START: Final = "<|instruction_start|>"
 END: Final = "<|instruction_end|>"
@@ -40,6 +43,54 @@ _NO_SCRIPT: Final = "The instruction block is no script"
 
 _NOT_AN_OBJECT: Final = ("model_type", "dict_type")
 """Error types of pydantic whose texts name Python types."""
+
+_MAX_DIGITS: Final = 300
+"""Of a whole number; more than a float can hold."""
+
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"
+    r"|(?P<half>u[dD][89a-fA-F][\da-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+class TooLarge(ValueError):
+    """A number that no float can hold; the text has its digits."""
+
+
+def first_value(text: str, integer: Callable[[int], object] = int) -> tuple[Any, str]:
+    r"""Parse the JSON at the start of a text strictly; return its value and the rest of the text.
+
+    Python's parser also takes ``NaN`` and halves of surrogate pairs. Half of a pair (``"\ud83d"``
+    alone) becomes U+FFFD here, as no wire can carry it. ``integer`` converts integers.
+
+    Raises:
+        json.JSONDecodeError: The text is no JSON.
+        RecursionError: It is nested too deeply.
+        TooLarge: A number is too large.
+    """
+
+    def whole(digits: str) -> object:
+        if len(digits) > _MAX_DIGITS:
+            raise TooLarge(digits)
+        return integer(int(digits))
+
+    decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, parse_int=whole)
+    if "\\u" in text:
+        text = _ESCAPE.sub(lambda match: r"\ufffd" if match["half"] else match[0], text)
+    value, end = decoder.raw_decode(text)
+    return value, text[end:]
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise TooLarge(digits)
+    return number
+
+
+def _refuse(word: str) -> NoReturn:
+    raise json.JSONDecodeError("no word of JSON", word, 0)
 
 
 class BadScript(ValueError):
@@ -66,16 +117,12 @@ class _Wording(_Strict):
         return self.text if self.text is not None else lorem(self.length or 0, seed)
 
 
-class Reasoning(_Wording):
-    """Thinking before a text."""
-
-
 def _unless_empty(value: object) -> object:
     empty = isinstance(value, dict) and all(field is None for field in value.values())
     return None if empty else value
 
 
-Thinking = Annotated[Reasoning | None, BeforeValidator(_unless_empty)]
+Thinking = Annotated[_Wording | None, BeforeValidator(_unless_empty)]
 
 
 class TextMessage(_Wording):
@@ -206,13 +253,13 @@ class Script(_Strict):
         return steps[number] if number < len(steps) else None
 
 
-def block_in(message: str) -> tuple[Any] | None:
-    """Return the JSON between the two marks, in a tuple; None if there is none.
+def script_in(message: str) -> Script | None:
+    """Return the script of a message; None if it has no block, or one of invalid JSON.
 
     A string within the JSON may itself hold a block.
 
     Raises:
-        BadScript: it has a number that is too large for a float.
+        BadScript: The JSON is no script.
     """
     _, mark, rest = message.partition(START)
     if not mark:
@@ -223,20 +270,10 @@ def block_in(message: str) -> tuple[Any] | None:
         return None
     except TooLarge as error:
         raise BadScript(f"{_NO_SCRIPT}: a number of it is too large") from error
-    return (value,) if rest.lstrip().startswith(END) else None
-
-
-def script_in(message: str) -> Script | None:
-    """Return the script of a message; None if it has no block, or one of invalid JSON.
-
-    Raises:
-        BadScript: the JSON is no script.
-    """
-    block = block_in(message)
-    if block is None:
+    if not rest.lstrip().startswith(END):
         return None
     try:
-        return Script.model_validate(*block)
+        return Script.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the block"
@@ -244,3 +281,95 @@ def script_in(message: str) -> Script | None:
         if first["type"] in _NOT_AN_OBJECT:
             reason = "Input should be an object"
         raise BadScript(f"{_NO_SCRIPT}: {place}: {reason}") from error
+
+
+# Writing a block, so that a test need not write JSON by hand.
+
+Step = dict[str, Any]
+"""One item of a reply, as the functions below make it."""
+
+
+def text(
+    length: int | None = None, *, exactly: str | None = None, reasoning: int | str | None = None
+) -> Step:
+    """Reply with a number of words of lorem ipsum or with exactly this text, after thinking."""
+    message: Step = _wording(length if exactly is None else exactly)
+    if reasoning is not None:
+        message["reasoning"] = _wording(reasoning)
+    return {"text_message": message}
+
+
+def _wording(text: int | str | None) -> Step:
+    return {"text": text} if isinstance(text, str) else {"length": text}
+
+
+def call(name: str, /, **arguments: Any) -> Step:  # noqa: ANN401 - any JSON
+    """Call a tool; ``calls`` is for several at once."""
+    return calls((name, arguments))
+
+
+def calls(*named: tuple[str, dict[str, Any]]) -> Step:
+    """Call several tools side by side."""
+    return {"tool_call": [{"name": name, "args": arguments} for name, arguments in named]}
+
+
+def malformed_call(name: str, arguments: str) -> Step:
+    """Call a tool with arguments that are sent as written, even if they are invalid JSON."""
+    return {"malformed_tool_call": {"name": name, "arguments": arguments}}
+
+
+def error(status: int = 500, *, after_words: int | None = None, **fields: Any) -> Step:  # noqa: ANN401
+    """Let the provider fail; the fields are ``message``, ``code`` and ``retry_after``."""
+    return {"error": {"status": status, "after_words": after_words, **fields}}
+
+
+def stall(seconds: float, *, after_words: int | None = None) -> Step:
+    """Send nothing for a while."""
+    return {"stall": {"seconds": seconds, "after_words": after_words}}
+
+
+def cut(kind: Literal["cancel", "disconnect"], *, after_words: int | None = None) -> Step:
+    """Break the reply off: its stream ends too early, or its connection breaks."""
+    return {kind: {"after_words": after_words}}
+
+
+def usage(prompt_tokens: int, completion_tokens: int) -> Step:
+    """Set the token counts that the provider reports."""
+    return {"usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}}
+
+
+def finish_reason(reason: str) -> Step:
+    """Set the finish reason of the reply, such as ``length``."""
+    return {"finish_reason": reason}
+
+
+def instructions(
+    *items: Step,
+    then: Sequence[Sequence[Step]] = (),
+    id_message: str | None = None,
+    reasoning: int | str | None = None,
+    lasting: bool = False,
+) -> str:
+    """Return an instruction block, to be put into a message.
+
+    Args:
+        items: The reply; without any, the first one of ``then``.
+        then: The replies that follow, each after the results of the tools.
+        id_message: Text before and after each reply's text.
+        reasoning: Thinking before each text: a number of words, or exactly this.
+        lasting: Whether the block also applies to later messages.
+
+    Raises:
+        ValueError: This is no script; the text names the place.
+    """
+    script: dict[str, Any] = {"messages": list(items), "steps": [list(step) for step in then]}
+    if then and not items:
+        del script["messages"]
+    if id_message is not None:
+        script["id_message"] = id_message
+    if reasoning is not None:
+        script["reasoning"] = _wording(reasoning)
+    if lasting:
+        script["lasting"] = True
+    Script.model_validate(script)
+    return f"{START}{orjson.dumps(script).decode()}{END}"

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 from mochi_server.providers.base import ModelRequest
 from mochi_server.providers.builtin.provider import LocalProvider
 from mochi_server.providers.ollama.provider import OllamaProvider
-from mochi_server.testmode import blocks
+from mochi_server.testmode import script
 from mochi_server.testmode.ollama.server import FakeOllama
 from mochi_server.testmode.provider import ScriptedProvider
 
@@ -36,7 +36,7 @@ class TestMode(Service):
     model = "lorem"
 
     def __init__(self) -> None:
-        self._replies: list[list[blocks.Step]] = []
+        self._replies: list[list[script.Step]] = []
 
     async def open(self, stack: AsyncExitStack) -> None:
         del stack
@@ -48,21 +48,21 @@ class TestMode(Service):
             return message
         first, *then = self._replies
         self._replies = []
-        return f"{message}\n{blocks.instructions(*first, then=then, lasting=True)}"
+        return f"{message}\n{script.instructions(*first, then=then, lasting=True)}"
 
     def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
-        reply = [blocks.text(exactly="".join(text), reasoning="".join(thinking))] if text else []
-        self._replies.append([*reply, blocks.calls(*calls)] if calls else reply)
+        reply = [script.text(exactly="".join(text), reasoning="".join(thinking))] if text else []
+        self._replies.append([*reply, script.calls(*calls)] if calls else reply)
 
     def writes_badly(self, name: str, arguments: str) -> None:
-        self._replies.append([blocks.malformed_call(name, arguments)])
+        self._replies.append([script.malformed_call(name, arguments)])
 
     def breaks(self, text: str, error: str | None) -> None:
-        end = blocks.error(500, message=error) if error else blocks.cut("disconnect")
-        self._replies.append([blocks.text(exactly=text), end])
+        end = script.error(500, message=error) if error else script.cut("disconnect")
+        self._replies.append([script.text(exactly=text), end])
 
     def is_busy(self) -> None:
-        self._replies.append([blocks.error(429, retry_after=30, message="slow down")])
+        self._replies.append([script.error(429, retry_after=30, message="slow down")])
 
 
 class StandInForOllama(TestMode):

@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 
-from mochi_server.testmode.openai_transport import BASE_URL, scripted_client
+from mochi_server.testmode.provider import BASE_URL, scripted_client
 
 Message = dict[str, Any]
 

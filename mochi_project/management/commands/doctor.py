@@ -21,7 +21,8 @@ from mochi_project.checks import check_backends, check_processes
 from mochi_project.management.console import as_json, plain
 from mochi_server.core.aio import in_daemon_thread
 from mochi_server.core.progress import counted
-from mochi_server.diagnosis import Check, DoctorReport, Finding, diagnose, error, note, warning
+from mochi_server.doctor.findings import Check, Finding, error, note, warning
+from mochi_server.doctor.run import DoctorReport, diagnose
 from mochi_server.runtime import Runtime
 
 LEVEL_COLUMNS = len("warning")

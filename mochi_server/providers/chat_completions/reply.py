@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...core.http_limits import LARGEST_RESPONSE, too_large
+from ...core.limits import LARGEST_RESPONSE, too_large
 from ...errors import JSONObject, ProviderError
 from ..base import Chunk, ContentDelta, Finish, ThinkingDelta
 from ..common.history import ToolNames

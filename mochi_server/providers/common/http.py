@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from ...core.http_limits import httpx_limits
+from ...core.limits import httpx_limits
 
 CONNECT_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 600.0

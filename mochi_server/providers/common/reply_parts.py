@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ...core.http_limits import LARGEST_RESPONSE, too_large
+from ...core.limits import LARGEST_RESPONSE, too_large
 from ...errors import JSONObject
 
 CallT = TypeVar("CallT")

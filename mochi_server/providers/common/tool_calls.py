@@ -7,9 +7,15 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...core.http_limits import LARGEST_RESPONSE, too_large
 from ...core.ids import new_call_id
-from ...core.json_limits import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
+from ...core.limits import (
+    CALL_LEVELS,
+    CALL_VALUES,
+    LARGEST_RESPONSE,
+    has_more_values,
+    is_too_deep,
+    too_large,
+)
 from ...errors import ProviderError
 from ...protocol.messages import ToolCall
 from .values import plain_text, read_json

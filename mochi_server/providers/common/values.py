@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from ...core.json_limits import CALL_LEVELS, is_too_deep
+from ...core.limits import CALL_LEVELS, is_too_deep
 from ...protocol.completions import Chunk, ContentDelta, ThinkingDelta
 
 _MOST_TOKENS: Final = 2**53

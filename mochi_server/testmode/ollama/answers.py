@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..strict_json import TooLarge, first_value
+from ..script import TooLarge, first_value
 
 JSON: Final = "application/json; charset=utf-8"
 BARE_JSON: Final = "application/json"

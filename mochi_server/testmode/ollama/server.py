@@ -11,8 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from ..chunks import Abort, ScriptedChunk, first_audible, paced
-from ..models import listed_models, model_info
-from ..reply import compose_async, prompt_tokens
+from ..reply import compose_async, listed_models, model_info, prompt_tokens
 from ..schema_example import NoExample
 from ..script import BadScript
 from .answers import BARE_JSON, NDJSON, Body, FakeResponse, encoded

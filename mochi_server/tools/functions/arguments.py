@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from ...core.json_limits import REQUEST_LEVELS, is_too_deep
+from ...core.limits import REQUEST_LEVELS, is_too_deep
 from ...errors import JSONObject
 from ..base import InvalidArguments
 from .results import LARGEST, clean, reason_of

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from mochi_server.testmode.blocks import instructions
-from mochi_server.testmode.blocks import text as words
-from mochi_server.testmode.script import END, START
+from mochi_server.testmode.script import END, START, instructions
+from mochi_server.testmode.script import text as words
 from tests.support.scripted import answer, chunks, deltas, text
 
 

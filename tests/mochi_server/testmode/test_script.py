@@ -25,7 +25,7 @@ from mochi_server.testing import (
 )
 from mochi_server.testing import text as words
 from mochi_server.testmode.lorem import length_of
-from mochi_server.testmode.openai_transport import BASE_URL
+from mochi_server.testmode.provider import BASE_URL
 from tests.support.scripted import (
     answer,
     body_of,

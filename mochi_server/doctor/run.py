@@ -1,21 +1,19 @@
-"""Every check of the library in the order of the page, run side by side, each within its time."""
+"""Runs all checks side by side, each within its time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
 from ..errors import JSONObject
 from ..runtime import Runtime
-from .configuration import check_reach, check_variables
+from .data import check_folders, check_leftovers, check_sessions, check_space
 from .extensions import check_agents, check_prompts, check_tools
 from .findings import Check, Finding, Level, error
-from .folders import check_folders, check_leftovers, check_space
-from .machine import check_machine, check_redis
 from .models import MOST_SECONDS, check_providers, check_windows
-from .sessions import check_sessions
+from .server import check_machine, check_reach, check_redis, check_variables
 
 CHECKS = (
     Check(topic="server", run=check_machine),
@@ -48,7 +46,6 @@ class DoctorReport:
         return sum(finding.level == level for finding in self.findings)
 
     def as_json(self) -> JSONObject:
-        """Return ``{"errors", "warnings", "notes", "findings"}``."""
         return {
             "errors": self.count("error"),
             "warnings": self.count("warning"),
@@ -58,10 +55,9 @@ class DoctorReport:
 
 
 async def diagnose(runtime: Runtime, more: Sequence[Check] = ()) -> DoctorReport:
-    """Run every check, and ``more`` of the caller's; takes about as long as the slowest may.
+    """Run every check, and ``more`` of the caller's, on a runtime that was made for this alone.
 
-    The runtime should be made for this alone: what it holds of tools and connections is closed at
-    the end. Its storages are left alone, because closing them tidies up.
+    Its tools and connections are closed at the end; its storages are not, as that tidies up.
     """
     checks = [*CHECKS, *more]
     findings: dict[int, Sequence[Finding]] = {}
@@ -71,12 +67,14 @@ async def diagnose(runtime: Runtime, more: Sequence[Check] = ()) -> DoctorReport
                 group.start_soon(_run, check, runtime, number, findings)
     finally:
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-            await _close(runtime)
-    topics = list(dict.fromkeys(check.topic for check in checks))
-    order = sorted(range(len(checks)), key=lambda number: topics.index(checks[number].topic))
-    return DoctorReport(
-        [finding.of(checks[number].topic) for number in order for finding in findings[number]]
-    )
+            # The loader first: it ends what the others would wait for.
+            for part in (runtime.tool_loader, runtime.tools, runtime.agents, runtime.providers):
+                await part.aclose()
+    topics: dict[str, list[Finding]] = {}
+    for number, check in enumerate(checks):
+        row = topics.setdefault(check.topic, [])
+        row += [replace(finding, topic=check.topic) for finding in findings[number]]
+    return DoctorReport([finding for row in topics.values() for finding in row])
 
 
 async def _run(
@@ -93,9 +91,3 @@ async def _run(
             findings[number] = await check.run(runtime)
         except OSError as failed:  # a folder above it may not be entered, a disk is broken, …
             findings[number] = [error(f"This could not be looked through: {failed}", ADVICE)]
-
-
-async def _close(runtime: Runtime) -> None:
-    """Close the loader first: it ends what the others would wait for."""
-    for part in (runtime.tool_loader, runtime.tools, runtime.agents, runtime.providers):
-        await part.aclose()

@@ -17,7 +17,6 @@ from ..config.installation import own_command
 from ..core.aio import in_daemon_thread
 from ..core.progress import counted
 from ..errors import InternalError, MochiError, ProviderUnreachable
-from ..protocol.completions import ModelInfo
 from ..providers.base import Provider
 from ..providers.builtin.catalogue import CATALOGUE, weights_in
 from ..providers.builtin.gguf import NotGGUF, read_header
@@ -46,7 +45,7 @@ START = {
 
 @dataclass(slots=True, kw_only=True)
 class ProviderReport:
-    """One provider, as the doctor has seen it."""
+    """What is known of one provider."""
 
     alias: str
     where: str
@@ -60,7 +59,6 @@ class ProviderReport:
 
 
 async def check_providers(runtime: Runtime) -> list[Finding]:
-    """Report on each provider in a line, and on whether there is a model at all."""
     registry = runtime.providers
     reports = {
         alias: ProviderReport(alias=alias, where=registry.get(alias).describe())
@@ -117,7 +115,6 @@ def _text_of(failure: MochiError, report: ProviderReport) -> str:
 
 
 def _damaged_weights(provider: LocalProvider) -> list[Finding]:
-    """Find files of weights that cannot be used, or are not whole; blocks."""
     damaged = []
     for name, path in weights_in(Path(provider.describe())).items():
         known = CATALOGUE.get(name)
@@ -196,13 +193,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 async def check_windows(runtime: Runtime) -> list[Finding]:
     """Check the context windows of every Ollama that answers; the built-in model's is fixed."""
     findings: list[Finding] = []
+    sized = runtime.settings.dynamic_context_window_enabled
     for alias in runtime.providers.aliases:
         provider = runtime.providers.get(alias)
         if isinstance(provider, OllamaProvider):
             with anyio.move_on_after(ANSWER_SECONDS):
-                findings += await _windows_of(
-                    provider, sized=runtime.settings.dynamic_context_window_enabled
-                )
+                findings += await _windows_of(provider, sized=sized)
     return findings
 
 
@@ -211,27 +207,21 @@ async def _windows_of(provider: OllamaProvider, *, sized: bool) -> list[Finding]
         loaded = await provider.running()
     except MochiError:  # the check of the providers says why
         return []
-    if not loaded:
-        return [ok(f"{provider.alias} has no model loaded; the first chat loads one.")]
     findings: list[Finding] = []
     for entry in loaded:
         least = await _least_window(provider, _name_of(entry)) if sized else 0
         findings += window_findings(entry, least)
-    return findings
+    return findings or [ok(f"{provider.alias} has no model loaded; the first chat loads one.")]
 
 
 async def _least_window(provider: OllamaProvider, name: str) -> int:
     """Return the tokens that the first turn of a session asks for; 0 if the model cannot chat."""
     try:
-        info = await provider.show_model(name)
-        return (await provider.weights_of(name)).window or _first_window(info)
+        safe = safe_limit(await provider.show_model(name))
+        window = (await provider.weights_of(name)).window
+        return window or ladder(min(safe, INITIAL_WINDOW), safe)
     except MochiError:
         return 0
-
-
-def _first_window(info: ModelInfo) -> int:
-    safe = safe_limit(info)
-    return ladder(min(safe, INITIAL_WINDOW), safe)
 
 
 def _name_of(entry: Mapping[str, Any]) -> str:

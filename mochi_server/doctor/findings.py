@@ -1,9 +1,9 @@
-"""A check of the doctor, and what it finds."""
+"""A check, and what it finds."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import JSONObject
@@ -25,10 +25,8 @@ class Finding:
     what: str
     suggestion: str | None = None
     topic: str = ""
-    """The topic of the check that made it."""
 
     def as_json(self) -> JSONObject:
-        """Return ``{"topic", "level", "what", "suggestion"}``."""
         return {
             "topic": self.topic,
             "level": self.level,
@@ -36,36 +34,28 @@ class Finding:
             "suggestion": self.suggestion,
         }
 
-    def of(self, topic: str) -> Finding:
-        return replace(self, topic=topic)
-
 
 def ok(what: str) -> Finding:
-    """Say that something is as it should be."""
     return Finding("ok", what)
 
 
 def note(what: str, suggestion: str | None = None) -> Finding:
-    """Say something that is worth knowing."""
     return Finding("note", what, suggestion)
 
 
 def warning(what: str, suggestion: str) -> Finding:
-    """Say that something does not work, and the rest does."""
     return Finding("warning", what, suggestion)
 
 
 def error(what: str, suggestion: str) -> Finding:
-    """Say that the server cannot do its work."""
     return Finding("error", what, suggestion)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check of one thing; it changes nothing."""
+    """One check; those of one topic stand together on the page."""
 
     topic: str
-    """The heading on the page; checks of one topic stand together."""
     run: Callable[[Runtime], Awaitable[Sequence[Finding]]]
     """Raises nothing that can be foreseen: what is wrong is a finding."""
     seconds: float = 6.0
@@ -75,6 +65,4 @@ class Check:
 def shortened(findings: Sequence[Finding], more: Callable[[int], Finding]) -> list[Finding]:
     """Return the first findings, and one that says how many more there are."""
     left = len(findings) - MOST_SHOWN
-    if left <= 0:
-        return list(findings)
-    return [*findings[:MOST_SHOWN], more(left)]
+    return [*findings[:MOST_SHOWN], more(left)] if left > 0 else list(findings)

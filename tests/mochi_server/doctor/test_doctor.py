@@ -15,28 +15,39 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mochi_server.config import MochiServerSettings, UnknownVariable, load_settings
+from mochi_server.config import MochiServerSettings, load_settings
 from mochi_server.core.aio import in_daemon_thread
-from mochi_server.diagnosis import Check, Finding, Level, diagnose, note, ok, warning
-from mochi_server.diagnosis import sessions as sessions_check
-from mochi_server.diagnosis.configuration import reach_findings, unknown_findings
-from mochi_server.diagnosis.extensions import check_tools
-from mochi_server.diagnosis.findings import MOST_SHOWN, shortened
-from mochi_server.diagnosis.folders import DataFolder, DiskSpace, folder_findings, space_finding
-from mochi_server.diagnosis.machine import check_redis, files_finding
-from mochi_server.diagnosis.models import (
+from mochi_server.doctor import data as data_checks
+from mochi_server.doctor.data import (
+    DataFolder,
+    DiskSpace,
+    SessionFiles,
+    check_sessions,
+    folder_findings,
+    read_session_files,
+    session_findings,
+    space_finding,
+)
+from mochi_server.doctor.extensions import check_tools
+from mochi_server.doctor.findings import (
+    MOST_SHOWN,
+    Check,
+    Finding,
+    Level,
+    note,
+    ok,
+    shortened,
+    warning,
+)
+from mochi_server.doctor.models import (
     ProviderReport,
     check_providers,
     check_windows,
     provider_findings,
     window_findings,
 )
-from mochi_server.diagnosis.sessions import (
-    SessionFiles,
-    check_sessions,
-    read_session_files,
-    session_findings,
-)
+from mochi_server.doctor.run import diagnose
+from mochi_server.doctor.server import check_redis, files_finding, reach_findings, unknown_findings
 from mochi_server.protocol.completions import Chunk, ModelInfo, ModelRequest
 from mochi_server.providers.base import Provider
 from mochi_server.providers.builtin.catalogue import CATALOGUE
@@ -111,9 +122,7 @@ def test_a_folder_that_is_a_file_or_lies_below_one_is_an_error(tmp_path: Path) -
 
 
 def test_a_variable_without_a_likely_meaning_gets_the_list_of_all() -> None:
-    near, far = unknown_findings(
-        [UnknownVariable("MOCHI_HSOT", "MOCHI_HOST"), UnknownVariable("MOCHI_XYZZY_PLUGH", None)]
-    )
+    near, far = unknown_findings({"MOCHI_HSOT": "MOCHI_HOST", "MOCHI_XYZZY_PLUGH": None})
     assert near.suggestion == "Perhaps MOCHI_HOST was meant."
     assert "--help" in str(far.suggestion)
 
@@ -266,7 +275,7 @@ async def test_a_mistake_in_a_provider_is_its_problem(settings: MochiServerSetti
 async def test_what_a_provider_needs_once_is_no_wait_for_its_answer(
     settings: MochiServerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mochi_server.diagnosis.models.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("mochi_server.doctor.models.ANSWER_SECONDS", 0.5)
     [found] = await check_providers(Runtime(settings, providers={"late": Late("late")}))
     assert (found.level, "1 model" in found.what) == ("ok", True)
 
@@ -415,8 +424,8 @@ async def test_both_folders_of_sessions_are_looked_at_within_one_time(
         time.sleep(seconds)
         return read_session_files(folder, 60)
 
-    monkeypatch.setattr(sessions_check, "READ_SECONDS", 0.2)
-    monkeypatch.setattr(sessions_check, "read_session_files", slow)
+    monkeypatch.setattr(data_checks, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(data_checks, "read_session_files", slow)
     await check_sessions(runtime)
     assert len(given) == 2
     assert sum(given) <= 0.2, "the second has what the first has left"
@@ -429,4 +438,4 @@ async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
     report = await diagnose(runtime, (Check(topic="security", run=run),))
     topics = [finding.topic for finding in report.findings]
     assert topics == sorted(topics, key=list(dict.fromkeys(topics)).index)
-    assert note("one more thing").of("security") in report.findings
+    assert Finding("note", "one more thing", topic="security") in report.findings

@@ -19,7 +19,6 @@ PROMPT_ADVICE = f"Keep it readable and shorter than {SYSTEM_PROMPT_CHARACTERS:,}
 
 
 async def check_tools(runtime: Runtime) -> list[Finding]:
-    """Count the tools, and say what of their folder cannot be used."""
     inventory = await runtime.tools.inventory()
     tools, groups = inventory.tools, inventory.groups
     in_groups = f" in {counted(len(groups), 'group')}" if groups else ""
@@ -28,7 +27,6 @@ async def check_tools(runtime: Runtime) -> list[Finding]:
 
 
 async def check_agents(runtime: Runtime) -> list[Finding]:
-    """Count the agents, and say why some cannot be used."""
     agents = (await runtime.agents.agents()).values()
     usable = sum(agent.valid for agent in agents)
     text = f"{counted(len(agents), 'agent')}, {usable} of them usable." if agents else "No agents."
@@ -37,7 +35,6 @@ async def check_agents(runtime: Runtime) -> list[Finding]:
 
 
 def _problems(problems: Sequence[Problem], others: str, command: str) -> list[Finding]:
-    """Return a warning for each problem, and a note for what needs no correction."""
     warnings = [
         warning(
             f"{problem.file}:{problem.line or 1}: {problem.reason}"
@@ -56,7 +53,6 @@ def _problems(problems: Sequence[Problem], others: str, command: str) -> list[Fi
 
 
 async def check_prompts(runtime: Runtime) -> list[Finding]:
-    """Count the system prompts, and say which of them no session can have."""
     return await in_daemon_thread(_prompts_in, runtime.settings.system_prompts_path)
 
 
@@ -67,11 +63,10 @@ def _prompts_in(folder: Path) -> list[Finding]:
         return []
     findings = [finding for path in files for finding in _prompt_findings(path)]
     usable = len(files) - len(findings)
+    more = "{} prompts more cannot be used."
     return [
         ok(f"{counted(usable, 'prompt')} for sessions."),
-        *shortened(
-            findings, lambda count: note(f"{count} prompts more cannot be used.", PROMPT_ADVICE)
-        ),
+        *shortened(findings, lambda count: note(more.format(count), PROMPT_ADVICE)),
     ]
 
 
