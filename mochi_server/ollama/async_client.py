@@ -17,8 +17,8 @@ from ..core.limits import complete_json
 from ..errors import OllamaError
 from ..protocol.completions import Think
 from .client import DEFAULT_HOST, AsyncOllamaClient, client_options, translated
-from .requests import as_duration, chat_messages, chat_options
 from .transport import Address, PerLoop, TimeLimits, address_of
+from .types import as_duration, chat_messages, chat_options
 
 __all__ = ["AsyncInstructorOllamaClient", "AsyncOllamaClient"]
 
@@ -64,33 +64,25 @@ class AsyncInstructorOllamaClient:
         Raises:
             OllamaError: neither reply validates.
         """
+        sent = chat_messages(messages)
         options = chat_options(
             num_ctx=context_window, num_predict=max_tokens, temperature=temperature
         )
-        try:
-            return await self._ask(model, messages, format, options, think=think)
-        except _Malformed:
-            return await self._ask(model, messages, format, options | SECOND_TRY, think=None)
-
-    async def _ask(
-        self,
-        model: str,
-        messages: Sequence[Mapping[str, Any]],
-        shape: type[BaseModel],
-        options: Mapping[str, Any],
-        *,
-        think: Think | None,
-    ) -> ollama.ChatResponse:
-        client = self._clients.get().thinking(think)
-        sent = chat_messages(messages)
+        client = self._clients.get()
         with translated(self.host, model=model):
             try:
-                return await client.chat_completion(
-                    shape, model, sent, options, self._keep_alive, retries=1
+                return await client.thinking(think).chat_completion(
+                    format, model, sent, options, self._keep_alive, retries=1
+                )
+            except ValidationError:
+                options |= SECOND_TRY
+            try:
+                return await client.thinking(None).chat_completion(
+                    format, model, sent, options, self._keep_alive, retries=1
                 )
             except ValidationError as error:
-                raise _Malformed(
-                    f"The reply of {model!r} does not have the form of {shape.__name__}.",
+                raise OllamaError(
+                    f"The reply of {model!r} does not have the form of {format.__name__}.",
                     details={"model": model},
                 ) from error
 
@@ -118,13 +110,8 @@ class AsyncInstructorOllamaClient:
         return format.model_validate_json(response.message.content or "")
 
     async def aclose(self) -> None:
-        """Close the connections."""
         for client in self._clients.take_all():
             await client.close()  # type: ignore[no-untyped-call] # the library's
-
-
-class _Malformed(OllamaError):
-    """The reply does not validate."""
 
 
 class _Instructor(OllamaInstructorAsync):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from types import TracebackType
 from typing import Any, cast
 
 import httpx
@@ -19,9 +18,8 @@ from ..core.limits import httpx_limits
 from ..errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable, ProviderError
 from ..protocol.completions import ModelInfo, Think
 from .failures import failure_of_answer, failure_of_line, incomplete
-from .requests import chat_messages, chat_options
 from .transport import Address, PerLoop, TimeLimits, address_of, run_for_each
-from .types import can_chat, info_of
+from .types import can_chat, chat_messages, chat_options, info_of
 
 DEFAULT_HOST = "http://localhost:11434"
 CONNECTIONS_KEPT = 20
@@ -54,7 +52,7 @@ class OllamaClient:
         for entry in entries:
             with suppress(ModelNotFound, OllamaError):  # deleted or broken; others are still good
                 details = self.show_model_details(str(entry.model))
-                models.append(info_from_library(str(entry.model), details, entry))
+                models.append(_info(str(entry.model), details, entry))
         return [model for model in models if can_chat(model)]
 
     def show_model_details(self, name: str) -> ollama.ShowResponse:
@@ -64,7 +62,7 @@ class OllamaClient:
 
     def get_model_info(self, name: str) -> ModelInfo:
         """Return one model in our terms."""
-        return info_from_library(name, self.show_model_details(name))
+        return _info(name, self.show_model_details(name))
 
     def check_connection(self) -> bool:
         """Return whether a server answers at the address."""
@@ -115,23 +113,20 @@ class OllamaClient:
             raise incomplete("ended without finishing")
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()  # type: ignore[no-untyped-call] # the library's
 
     def __enter__(self) -> OllamaClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class AsyncOllamaClient:
-    """`OllamaClient` for asyncio; usable from several event loops, one after the other."""
+    """`OllamaClient` for asyncio; usable from several event loops, one after the other.
+
+    Closing the generator of ``chat_stream`` closes its connection.
+    """
 
     def __init__(self, host: str = DEFAULT_HOST, *, limits: TimeLimits | None = None) -> None:
         address = address_of(host)
@@ -140,30 +135,26 @@ class AsyncOllamaClient:
         self._clients = PerLoop(lambda: ollama.AsyncClient(address.url, **options))
 
     async def list_models(self) -> list[ModelInfo]:
-        """Return the models that can chat, most recently changed first."""
         with translated(self.host):
             entries = (await self._clients.get().list()).models
         models: dict[str, ModelInfo] = {}
 
         async def show(entry: ollama.ListResponse.Model) -> None:
             name = str(entry.model)
-            models[name] = info_from_library(name, await self.show_model_details(name), entry)
+            models[name] = _info(name, await self.show_model_details(name), entry)
 
         await run_for_each(show, [entry for entry in entries if entry.model])
         ordered = [models[entry.model] for entry in entries if entry.model in models]
         return [model for model in ordered if can_chat(model)]
 
     async def show_model_details(self, name: str) -> ollama.ShowResponse:
-        """Return everything that the server tells about a model."""
         with translated(self.host, model=name):
             return await self._clients.get().show(name)
 
     async def get_model_info(self, name: str) -> ModelInfo:
-        """Return one model in our terms."""
-        return info_from_library(name, await self.show_model_details(name))
+        return _info(name, await self.show_model_details(name))
 
     async def check_connection(self) -> bool:
-        """Return whether a server answers at the address."""
         try:
             with translated(self.host):
                 await self._clients.get().list()
@@ -180,7 +171,6 @@ class AsyncOllamaClient:
         think: Think = False,
         context_window: int | None = None,
     ) -> ollama.ChatResponse:
-        """Return the whole reply; messages may be stored ones."""
         with translated(self.host, model=model):
             response = await self._clients.get().chat(
                 **_chat_arguments(model, messages, tools, think, context_window)
@@ -196,13 +186,6 @@ class AsyncOllamaClient:
         think: Think = False,
         context_window: int | None = None,
     ) -> AsyncGenerator[ollama.ChatResponse, None]:
-        """Yield the reply as it is generated; the last chunk has ``done`` true.
-
-        Closing the generator closes the connection.
-
-        Raises:
-            OllamaError: the reply ended without that chunk, too.
-        """
         arguments = _chat_arguments(model, messages, tools, think, context_window)
         finished = False
         with translated(self.host, model=model):
@@ -215,7 +198,6 @@ class AsyncOllamaClient:
             raise incomplete("ended without finishing")
 
     async def aclose(self) -> None:
-        """Close the connections."""
         for client in self._clients.take_all():
             await client.close()  # type: ignore[no-untyped-call] # the library's
 
@@ -239,11 +221,7 @@ def _chat_arguments(
 def client_options(
     address: Address, limits: TimeLimits, *, is_async: bool = True
 ) -> dict[str, Any]:
-    """Return arguments for httpx: login, limits of time and size, many connections, no proxies.
-
-    By default httpx waits in silence for one of 100 connections, and would send requests for
-    localhost to ``HTTP_PROXY``.
-    """
+    """Return arguments for httpx: login, limits of time and size, many connections, no proxies."""
     bounds = httpx_limits(is_async=is_async, has_events=False)
     return {
         **bounds,
@@ -256,12 +234,7 @@ def client_options(
 
 @contextmanager
 def translated(host: str, *, model: str | None = None) -> Iterator[None]:
-    """Turn what the library raises into this project's errors.
-
-    Raises:
-        ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
-        OllamaUnreachable.
-    """
+    """Turn what the library raises into this project's errors."""
     try:
         yield
     except MochiError:
@@ -289,10 +262,9 @@ def _failure_of(error: ollama.ResponseError, host: str, model: str | None) -> Mo
     return failure_of_answer(error.status_code, body, model=model, host=host)
 
 
-def info_from_library(
+def _info(
     name: str, shown: ollama.ShowResponse, listed: ollama.ListResponse.Model | None = None
 ) -> ModelInfo:
-    """Return a model in our terms, from the library's objects."""
     return info_of(
         name,
         listed=None if listed is None else listed.model_dump(exclude_none=True),

@@ -56,15 +56,7 @@ logger = logging.getLogger(__name__)
 def failure_of_answer(
     status: int, body: bytes, *, model: str | None, host: str, retry_after: str | None = None
 ) -> MochiError:
-    """Return the error of an answer whose status is not 200.
-
-    Args:
-        status: The HTTP status.
-        body: The answer as it came.
-        model: Name in the request, where it had one.
-        host: Address of the server, for the message.
-        retry_after: The header of that name.
-    """
+    """Return the error of an answer whose status is not 200, of a request for a model or none."""
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         text = f"{host} redirects elsewhere ({status})."
         text = f"{text} Redirects are not followed: correct MOCHI_OLLAMA_HOST."
@@ -73,37 +65,34 @@ def failure_of_answer(
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         answer = None
-    if isinstance(answer, dict):
-        text, fields = _words(answer)
-        fields["status"] = status
-        if status in BUSY:
-            wait = (retry_after or "")[:WAIT_DIGITS]
-            seconds = int(wait) if wait.isdecimal() else BUSY_SECONDS
-            return ProviderBusy(text, details=fields, retry_after=seconds)
-        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            return _refused(text, fields)
-        return _failure(text, fields, model=model, status=status)
-    return _not_ollama(status, body, host)
+    if not isinstance(answer, dict):
+        return _not_ollama(status, body, host)
+    text, fields = _words(answer)
+    fields["status"] = status
+    if status in BUSY:
+        wait = (retry_after or "")[:WAIT_DIGITS]
+        seconds = int(wait) if wait.isdecimal() else BUSY_SECONDS
+        return ProviderBusy(text, details=fields, retry_after=seconds)
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return _refused(text, fields)
+    return _failure(text, fields, model=model, status=status)
 
 
 def failure_of_line(line: Any, *, model: str | None) -> MochiError:  # noqa: ANN401 - any JSON
     """Return the error of a line that is not a chunk: ``{"error": …}``, or something odd."""
     if not isinstance(line, dict):
         shown = orjson.dumps(line)[:SHOWN_CHARACTERS].decode(errors="replace")
-        return OllamaError(
-            f"Ollama sent a line that is not an object: {shown}", details={"incomplete": True}
-        )
+        text = f"Ollama sent a line that is not an object: {shown}"
+        return OllamaError(text, details={"incomplete": True})
     text, fields = _words(line)
     fields["incomplete"] = True
     return _failure(text, fields, model=model)
 
 
 def not_json(line: bytes) -> OllamaError:
-    """Return the error of a line that cannot be parsed."""
     shown = line[:SHOWN_CHARACTERS].decode(errors="replace")
-    return OllamaError(
-        f"Ollama sent a line that is not JSON: {shown!r}", details={"incomplete": True}
-    )
+    text = f"Ollama sent a line that is not JSON: {shown!r}"
+    return OllamaError(text, details={"incomplete": True})
 
 
 def incomplete(how: str) -> OllamaError:
@@ -126,8 +115,7 @@ def _words(answer: dict[str, Any]) -> tuple[str, JSONObject]:
         except orjson.JSONDecodeError:
             return message[:LONGEST_WORDS], fields
     while isinstance(message, dict):
-        counts = {name: message[name] for name in COUNTS if isinstance(message.get(name), int)}
-        fields.update(counts)
+        fields |= {name: message[name] for name in COUNTS if isinstance(message.get(name), int)}
         if isinstance(kind := message.get("type"), str):
             fields["type"] = kind[:LONGEST_WORDS]
         message = message.get("error") or message.get("message")
@@ -141,21 +129,16 @@ def _failure(
         logger.info("Ollama says: %s", text)
         text = f"{died[0]}. The log of Ollama says why."
         return OllamaError(text, details={k: v for k, v in fields.items() if k in OURS})
-    if _is_overflow(text, fields, status):
+    # A server that failed (5xx) may quote any text.
+    told = status == HTTPStatus.BAD_REQUEST and OVERFLOW_TEXT.match(text)
+    failed = status is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if told or (fields.get("type") == OVERFLOW_TYPE and not failed):
         return ContextOverflow(text, details={"model": model, **fields})
     if (status == HTTPStatus.NOT_FOUND and "model" in text) or text == "invalid model name":
         return ModelNotFound(text, details={"model": model, **fields})
     if "does not support thinking" in text:
         return ThinkingNotSupported(text, details={"model": model, **fields})
     return OllamaError(text, details=fields)
-
-
-def _is_overflow(text: str, fields: JSONObject, status: int | None) -> bool:
-    """Whether the prompt was too long: never when the server failed, whatever its text quotes."""
-    if status is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return False
-    begins = status == HTTPStatus.BAD_REQUEST and OVERFLOW_TEXT.match(text) is not None
-    return begins or fields.get("type") == OVERFLOW_TYPE
 
 
 def _refused(text: str, fields: JSONObject) -> OllamaError:

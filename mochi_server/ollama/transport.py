@@ -32,6 +32,7 @@ REFUSAL_BYTES = 2**16
 """Most bytes that are read of an error's text."""
 READ_BUFFER = 2**16
 """Bytes; aiohttp stops reading the socket at twice this."""
+HEADERS = {"Content-Type": "application/json", "Accept-Encoding": ENCODINGS}
 REQUESTS_AT_ONCE = 8
 """Requests for the details of models that run at a time; Ollama reads a file for each."""
 
@@ -83,12 +84,10 @@ class PerLoop(Generic[T]):
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
 
     def get(self) -> T:
-        """Return the object of the running loop."""
         loop = asyncio.get_running_loop()
-        own = self._made.get(loop)
-        if own is None:
-            own = self._made[loop] = self._make()
-        return own
+        if loop not in self._made:
+            self._made[loop] = self._make()
+        return self._made[loop]
 
     def take_all(self) -> list[T]:
         """Return the objects of all loops, to be closed; later uses make new ones."""
@@ -135,21 +134,13 @@ class Transport:
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, connect=connect, sock_connect=connect),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={
-                "Content-Type": "application/json",
-                "Accept-Encoding": ENCODINGS,
-                **self.address.headers,
-            },
+            headers={**HEADERS, **self.address.headers},
             trust_env=False,
             read_bufsize=READ_BUFFER,
         )
 
     async def post(self, path: str, body: bytes) -> aiohttp.ClientResponse:
-        """Send a request and wait for the head of its answer.
-
-        Raises:
-            OllamaUnreachable: no connection, or no answer in time.
-        """
+        """Send a request and wait for the head of its answer."""
         limit = self.limits.first_byte
         try:
             with anyio.fail_after(limit):
@@ -158,7 +149,7 @@ class Transport:
                 )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             waited_for = f"{limit:g} s (MOCHI_OLLAMA_FIRST_BYTE_TIMEOUT_SECONDS)"
-            raise self.unreachable(error, waited_for=waited_for) from error
+            raise self._unreachable(error, waited_for=waited_for) from error
 
     async def fetch(
         self, path: str, body: JSONObject | None = None, *, model: str | None = None
@@ -169,8 +160,7 @@ class Transport:
             OllamaUnreachable: no connection, or no answer in time.
             OllamaError, ModelNotFound, ProviderBusy: what the server says instead.
         """
-        method = "GET" if body is None else "POST"
-        data = None if body is None else orjson.dumps(body)
+        method, data = ("GET", None) if body is None else ("POST", orjson.dumps(body))
         try:
             with anyio.fail_after(ANSWER_SECONDS):
                 async with self._sessions.get().request(
@@ -178,10 +168,17 @@ class Transport:
                 ) as response:
                     answer = await _read(response)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise self.unreachable(error, waited_for=f"{ANSWER_SECONDS:g} s") from error
+            raise self._unreachable(error, waited_for=f"{ANSWER_SECONDS:g} s") from error
         if response.status != HTTPStatus.OK:
-            raise self.refusal(response, answer, model=model)
-        return _object(answer, self.host)
+            raise self._refusal(response, answer, model=model)
+        try:
+            parsed = orjson.loads(answer)
+        except orjson.JSONDecodeError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            shown = answer[:300].decode(errors="replace")
+            raise OllamaError(f"{self.host} does not answer as Ollama does: {shown!r}")
+        return parsed
 
     async def read_refusal(
         self, response: aiohttp.ClientResponse, *, model: str | None
@@ -197,12 +194,11 @@ class Transport:
         ):
             while len(body) < REFUSAL_BYTES and (data := await response.content.readany()):
                 body += data
-        return self.refusal(response, body[:REFUSAL_BYTES], model=model)
+        return self._refusal(response, body[:REFUSAL_BYTES], model=model)
 
-    def refusal(
+    def _refusal(
         self, response: aiohttp.ClientResponse, answer: bytes, *, model: str | None
     ) -> Exception:
-        """Return the error of an answer whose status is not 200."""
         return failure_of_answer(
             response.status,
             answer,
@@ -211,50 +207,29 @@ class Transport:
             retry_after=response.headers.get("Retry-After"),
         )
 
-    def unreachable(self, error: Exception, *, waited_for: str) -> OllamaUnreachable:
-        """Return the error of a connection that could not be made, or that stayed silent."""
+    def _unreachable(self, error: Exception, *, waited_for: str) -> OllamaUnreachable:
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             seconds = f"{self.limits.connect:g} s (MOCHI_OLLAMA_CONNECT_TIMEOUT_SECONDS)"
             text = f"Cannot connect to Ollama at {self.host} within {seconds}."
         elif isinstance(error, (TimeoutError, asyncio.TimeoutError)):
             text = f"Ollama at {self.host} did not answer within {waited_for}."
         elif isinstance(error, (aiohttp.ClientConnectorError, aiohttp.InvalidURL)):
-            text = f"Cannot connect to Ollama at {self.host}: {_reason(error)}"
+            cause = getattr(error, "os_error", None)
+            reason = getattr(cause, "strerror", None) or str(error) or type(error).__name__
+            text = f"Cannot connect to Ollama at {self.host}: {reason.rstrip('.')}"
         else:
             text = f"Ollama at {self.host} closed the connection without an answer."
         return OllamaUnreachable(text, details={"host": self.host})
 
     async def aclose(self) -> None:
-        """Close the sessions; a later request makes a new one."""
         for session in self._sessions.take_all():
             await session.close()
 
 
-def _reason(error: Exception) -> str:
-    cause = getattr(error, "os_error", None)
-    return (getattr(cause, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
-
-
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Read the whole body.
-
-    Raises:
-        ProviderError: it is too large.
-    """
     body = bytearray()
     while data := await response.content.readany():
         body += data
         if len(body) > LARGEST_RESPONSE:
             raise too_large(LARGEST_RESPONSE)
     return bytes(body)
-
-
-def _object(answer: bytes, host: str) -> dict[str, Any]:
-    try:
-        parsed = orjson.loads(answer)
-    except orjson.JSONDecodeError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        shown = answer[:300].decode(errors="replace")
-        raise OllamaError(f"{host} does not answer as Ollama does: {shown!r}")
-    return parsed

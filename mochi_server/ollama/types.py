@@ -1,19 +1,26 @@
-"""Models and messages of Ollama in our terms."""
+"""Models and messages of Ollama in our terms, and ours in Ollama's."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..protocol.completions import ModelInfo
+import orjson
+
+from ..core.limits import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
+from ..errors import JSONObject
+from ..protocol.completions import ModelInfo, ModelRequest
 from ..protocol.messages import Message as ChatMessage
 
 __all__ = ["ChatMessage", "ModelInfo"]
 
+DETAILS = ("format", "family", "parameter_size", "quantization_level")
+TOO_MANY = f"(more than {CALL_VALUES:,} values)"
+"""Stands for the arguments of a call that would take long to read."""
 _WEIGHTS = re.compile(r"^FROM .*sha256-([0-9a-f]{64})\s*$", re.MULTILINE)
 _NUM_CTX = re.compile(r"^num_ctx\s+([1-9]\d{0,8})\s*$", re.MULTILINE)
-DETAILS = ("format", "family", "parameter_size", "quantization_level")
 
 
 def full_name(name: str) -> str:
@@ -30,21 +37,18 @@ def info_of(
 ) -> ModelInfo:
     """Return a model, described by its entry in ``/api/tags``, by ``/api/show``, or by both."""
     listed, shown = listed or {}, shown or {}
-    details = {**(shown.get("details") or {}), **_filled(listed.get("details") or {})}
+    own = {key: value for key, value in (listed.get("details") or {}).items() if value}
+    details = {**(shown.get("details") or {}), **own}
     size = listed.get("size")
     return ModelInfo(
         name=name,
         size_mb=round(size / 1e6, 1) if isinstance(size, (int, float)) else None,
-        capabilities=capabilities_of(listed, shown),
-        context_length=context_length_of(shown) or details.get("context_length"),
+        capabilities=_capabilities_of(listed, shown),
+        context_length=_context_length_of(shown) or details.get("context_length"),
         provider=provider,
         remote_host=listed.get("remote_host") or shown.get("remote_host"),
         **{key: details.get(key) or None for key in DETAILS},
     )
-
-
-def _filled(details: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in details.items() if value}
 
 
 def tells_abilities(entry: Mapping[str, Any]) -> bool:
@@ -60,7 +64,7 @@ def tells_enough(listed: Mapping[str, Any]) -> bool:
     return bool(length) or "completion" not in listed["capabilities"]
 
 
-def capabilities_of(listed: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
+def _capabilities_of(listed: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
     """Return what the model can do; servers before 0.6.4 do not say, the template does."""
     for source in (listed, shown):
         if tells_abilities(source):
@@ -68,11 +72,10 @@ def capabilities_of(listed: Mapping[str, Any], shown: Mapping[str, Any]) -> list
     return ["completion", "tools"] if ".Tools" in (shown.get("template") or "") else ["completion"]
 
 
-def context_length_of(shown: Mapping[str, Any]) -> int | None:
+def _context_length_of(shown: Mapping[str, Any]) -> int | None:
     """Return the longest context of the weights, in tokens.
 
-    The key begins with the architecture of the weights, which need not be the ``family`` of the
-    details.
+    The key begins with their architecture, which need not be the ``family`` of the details.
     """
     info = shown.get("model_info") or {}
     key = f"{info.get('general.architecture')}.context_length"
@@ -95,3 +98,103 @@ def window_in(shown: Mapping[str, Any]) -> int | None:
 def can_chat(model: ModelInfo) -> bool:
     """Return whether the model is one to talk to (not for embeddings or images only)."""
     return "completion" in model.capabilities
+
+
+def chat_body(request: ModelRequest, *, keep_alive: str | None = None) -> bytes:
+    """Return the body of a streamed request to ``/api/chat``.
+
+    ``think`` is always there (left out, it means *on*), ``truncate`` is false (else the oldest
+    messages are dropped without a word), and ``shift`` never is (it would reload the model).
+    """
+    body: JSONObject = {
+        "model": request.model,
+        "messages": chat_messages(request.messages),
+        "stream": True,
+        "think": request.think,
+        "truncate": False,
+    }
+    if request.tools:
+        body["tools"] = list(request.tools)
+    if request.schema is not None:
+        body["format"] = request.schema
+    if options := chat_options(
+        num_ctx=request.num_ctx, num_predict=request.max_tokens, temperature=request.temperature
+    ):
+        body["options"] = options
+    if keep_alive is not None:
+        body["keep_alive"] = as_duration(keep_alive)
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # half a surrogate pair in some text; escaped, the server copes with it
+        return json.dumps(body).encode()
+
+
+def chat_options(**options: float | None) -> JSONObject:
+    """Return the options that are set."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def as_duration(value: str) -> int | float | str:
+    """Return a ``keep_alive`` as Ollama wants it: seconds as a number, ``5m`` as a text."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        return value
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def chat_messages(messages: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Return the stored messages that a model may see, without what only we know of them."""
+    return [message for stored in messages if (message := _message(stored)) is not None]
+
+
+def _message(stored: Mapping[str, Any]) -> dict[str, Any] | None:
+    role, content = stored.get("role"), stored.get("content")
+    message: dict[str, Any] = {"role": role, "content": content if isinstance(content, str) else ""}
+    if role == "assistant":
+        return _assistant(message, stored)
+    keys = {"tool": ("tool_name", "tool_call_id"), "user": ("images",), "system": ("images",)}
+    if role not in keys:
+        return None
+    return message | {key: stored[key] for key in keys[role] if stored.get(key)}
+
+
+def _assistant(message: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any] | None:
+    if isinstance(thinking := stored.get("thinking"), str) and thinking:
+        message["thinking"] = thinking
+    if calls := [call for item in stored.get("tool_calls") or [] if (call := _call(item))]:
+        message["tool_calls"] = calls
+    elif stored.get("interrupted") and not message["content"]:
+        return None
+    return message
+
+
+def _call(stored: Any) -> dict[str, Any] | None:  # noqa: ANN401 - of an old file
+    function = stored.get("function") if isinstance(stored, dict) else None
+    if not isinstance(function, dict) or not function.get("name"):
+        return None
+    arguments = as_arguments(function.get("arguments"))
+    call = {"function": {"name": function["name"], "arguments": arguments}}
+    return {"id": stored["id"], **call} if stored.get("id") else call
+
+
+def as_arguments(value: object) -> dict[str, Any]:
+    """Return the arguments of a call as an object; a text that is none is kept under ``input``.
+
+    What is nested too deeply to be stored and sent, or has too many values, is replaced by saying
+    so.
+    """
+    if isinstance(value, str):
+        if has_more_values(value.encode(), CALL_VALUES):
+            return {"input": TOO_MANY}
+        try:
+            value = orjson.loads(value) if value.strip() else {}
+        except orjson.JSONDecodeError:
+            return {"input": value}
+    if value is None:
+        return {}
+    if is_too_deep(value, CALL_LEVELS):
+        return {"input": f"(nested more than {CALL_LEVELS} levels deep)"}
+    if has_more_values(orjson.dumps(value), CALL_VALUES):
+        return {"input": TOO_MANY}
+    return value if isinstance(value, dict) else {"input": value}

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from importlib import import_module
+from operator import attrgetter
 from traceback import format_exception
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -20,9 +21,8 @@ from ..protocol.messages import ToolCall
 from .base import Chunk, ModelRequest, Provider
 from .common.errors import Refusal, not_configured, not_installed
 from .common.http import UnexpectedBody, http_errors, split_address, without_login
-from .common.redaction import REDACTED, redaction
 from .common.retry import ATTEMPTS, retry_when_busy
-from .common.values import WholeCharacters, error_text
+from .common.values import REDACTED, WholeCharacters, error_text, redaction
 
 logger = logging.getLogger(__name__)
 
@@ -66,21 +66,19 @@ class VendorProvider(Provider, Generic[ClientT]):
     """Our extra that installs the package."""
     variable: ClassVar[str]
     """Variable that a person must set."""
+    sdk_error: ClassVar[str]
+    """Dotted name, within the package, of the base class of its errors."""
+    attempts: int = ATTEMPTS
+    """How often a busy service is asked before the first token."""
 
     def __init__(
-        self,
-        alias: str,
-        *,
-        api_key: SecretStr | str | None,
-        base_url: str | None,
-        attempts: int = ATTEMPTS,
+        self, alias: str, *, api_key: SecretStr | str | None, base_url: str | None
     ) -> None:
         super().__init__(alias)
         key = api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key
         self._api_key = (key or "").strip() or None
         self._base_url = (base_url or "").strip() or None
         self._redact = redaction(self._api_key, split_address(self._base_url or ""))
-        self._attempts = attempts
         self._sdk: Any = None
         self._opened: ClientT | None = None
         self._opening = anyio.Lock()
@@ -90,11 +88,6 @@ class VendorProvider(Provider, Generic[ClientT]):
         return self._api_key is not None
 
     async def prepare(self) -> None:
-        """Import the SDK and make its client.
-
-        Raises:
-            ProviderNotConfigured: there is no key, no package, or they are of no use.
-        """
         await self._client()
 
     async def _client(self) -> ClientT:
@@ -104,7 +97,11 @@ class VendorProvider(Provider, Generic[ClientT]):
             return self._opened
 
     def _open(self) -> ClientT:
-        """Import the SDK, which takes a second, and make its client."""
+        """Import the SDK, which takes a second, and make its client.
+
+        Raises:
+            ProviderNotConfigured: there is no key, no package, or they are of no use.
+        """
         if not self.configured:
             raise not_configured(self.alias, self.variable)
         if self._api_key and not (self._api_key.isascii() and self._api_key.isprintable()):
@@ -135,7 +132,7 @@ class VendorProvider(Provider, Generic[ClientT]):
         """Make the SDK's client, which connects to nothing yet."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
-        tries = retry_when_busy(lambda: self._stream(request), attempts=self._attempts)
+        tries = retry_when_busy(lambda: self._stream(request), attempts=self.attempts)
         characters = WholeCharacters()
         async with aclosing(tries) as chunks:
             calls = 0
@@ -178,8 +175,7 @@ class VendorProvider(Provider, Generic[ClientT]):
         try:
             yield
         except Exception as error:
-            translated = self._error_of(error, model)
-            if translated is None:
+            if (translated := self._error_of(error, model)) is None:
                 raise
             raise translated from error
 
@@ -199,7 +195,7 @@ class VendorProvider(Provider, Generic[ClientT]):
         """Return our error for one of the SDK's; None for one that is not."""
         if isinstance(error.__cause__, MochiError):  # of a limit, which the SDK took for a failure
             return error.__cause__
-        if isinstance(error, (*self._no_connection(), *http_errors())):
+        if isinstance(error, (getattr(self._sdk, "APIConnectionError", ()), *http_errors())):
             cause = error.__cause__ or error
             kind = type(cause).__name__
             reason = _SILENCE.get(kind) or self._shown(str(cause)) or kind
@@ -210,9 +206,10 @@ class VendorProvider(Provider, Generic[ClientT]):
             refusal = refusal.naming_redirect(getattr(error, "response", None))
             return refusal.redacted(self._shown).as_error(self.alias, model)
         # What is not of the protocol's shape fails in the SDK, or where we read what it made of it.
-        if not isinstance(error, (self._any_error(), ValueError, TypeError, AttributeError)):
+        is_sdk_error = isinstance(error, attrgetter(self.sdk_error)(self._sdk))
+        if not is_sdk_error and not isinstance(error, (ValueError, TypeError, AttributeError)):
             return None
-        if not isinstance(error, self._any_error()):  # it may be a mistake of ours
+        if not is_sdk_error:  # it may be a mistake of ours
             trace = self._redact("".join(format_exception(error)))
             logger.warning("An answer of provider %r cannot be read\n%s", self.alias, trace)
         return ProviderError(f"Provider {self.alias!r}: {self._shown(str(error))}")
@@ -221,24 +218,28 @@ class VendorProvider(Provider, Generic[ClientT]):
     def _refusal_of(self, error: Exception) -> Refusal | None:
         """Return what the service said; None where the error is not its answer."""
 
-    @abstractmethod
-    def _no_connection(self) -> tuple[type[Exception], ...]:
-        """Return what the SDK raises where no answer came."""
+    @asynccontextmanager
+    async def _reading(self, stream: Any, model: str) -> AsyncGenerator[UnexpectedBody, None]:  # noqa: ANN401
+        """Close an SDK's stream at the end of the block, which notes in the body what has come.
 
-    @abstractmethod
-    def _any_error(self) -> type[Exception]:
-        """Return the base class of the SDK's errors."""
+        Raises:
+            MochiError: there was no event, but an error or a page.
+        """
+        body = UnexpectedBody(stream.response)
+        try:
+            yield body
+        finally:
+            await stream.close()
+        if not body.has_events and (content := body.content) is not None:
+            raise self._error_without_events(content, body.content_type, model)
 
-    def _error_without_events(self, body: UnexpectedBody, model: str) -> MochiError | None:
-        """Return the error of an answer without an event; None where its body is empty, too."""
-        if (content := body.content) is None:
-            return None
+    def _error_without_events(self, content: object, kind: str, model: str) -> MochiError:
         error = content.get("error") if isinstance(content, dict) else None
         if not error:
             text = self._shown(error_text(content)) or "nothing that could be shown"
-            kind = body.content_type or "something"
             return ProviderError(
-                f"Provider {self.alias!r} answered with {kind} instead of a stream: {text}"
+                f"Provider {self.alias!r} answered with {kind or 'something'} instead of a stream: "
+                f"{text}"
             )
         codes = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
         refusal = Refusal(text=error_text(error) or error_text(content), codes=codes)

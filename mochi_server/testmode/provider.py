@@ -14,7 +14,7 @@ from ..errors import JSONObject
 from ..protocol.completions import ModelInfo, ModelRequest
 from ..providers.common.errors import not_installed
 from ..providers.common.http import http_library_of
-from ..providers.openai.provider import OpenAICompatibleProvider
+from ..providers.openai import OpenAICompatibleProvider
 from .chunks import Abort, CallDelta, Delta, End, ScriptedChunk, first_audible, paced
 from .lorem import stable_hash
 from .reply import ReplyRequest, compose_async, listed_models, model_info, text_of
@@ -236,6 +236,8 @@ class ScriptedProvider(OpenAICompatibleProvider):
         listed: Whether the list of models has some; any name works either way.
     """
 
+    attempts = 1
+
     def __init__(
         self,
         alias: str,
@@ -244,7 +246,7 @@ class ScriptedProvider(OpenAICompatibleProvider):
         cancel_after_words: int | None = None,
         listed: bool = True,
     ) -> None:
-        super().__init__(alias, base_url=BASE_URL, attempts=1)
+        super().__init__(alias, base_url=BASE_URL)
         self._pace = words_per_second
         self._cancel = cancel_after_words
         self._is_listed = listed

@@ -14,7 +14,7 @@ from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
 from mochi_server.errors import ProviderNotConfigured
 from mochi_server.protocol.events import ToolResultReady
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 from mochi_server.runtime import Runtime
 from mochi_server.server.initialise import run_init
 from mochi_server.sessions.types import ToolSettings

@@ -16,7 +16,7 @@ from mochi_server.errors import MochiError
 from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Chunk, ModelRequest
 from mochi_server.providers.gemini.provider import GeminiProvider
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 from mochi_server.providers.vendor import VendorProvider
 
 from . import fake_anthropic, fake_gemini, fake_openai

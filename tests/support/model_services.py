@@ -12,7 +12,7 @@ from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Provider
 from mochi_server.providers.gemini.provider import GeminiProvider
 from mochi_server.providers.ollama.provider import OllamaProvider
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 
 from . import fake_anthropic, fake_gemini, fake_openai
 from .fake_ollama import FakeOllama
@@ -104,12 +104,7 @@ class OpenAI(Service):
     async def open(self, stack: AsyncExitStack) -> None:
         self.fake = await stack.enter_async_context(fake_openai.running_fake())
         self.fake.answers.append(self._models())
-        self.provider = OpenAICompatibleProvider(
-            "it",
-            base_url=self.fake.base_url,
-            abilities=("completion", "tools", "thinking"),
-            attempts=3,
-        )
+        self.provider = OpenAICompatibleProvider("it", base_url=self.fake.base_url)
 
     def offered(self) -> list[str]:
         return [tool["function"]["name"] for tool in self.fake.bodies[-1]["tools"]]

@@ -21,7 +21,6 @@ from ..common.history import ToolNames
 from ..common.http import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
-    UnexpectedBody,
     http_client_of,
     http_errors,
     retry_after,
@@ -34,8 +33,7 @@ from ..vendor import (
     VendorProvider,
     drop_environment_headers,
 )
-from .reply import AnthropicReply
-from .requests import LEGAL_NAME, Traits, is_forced, payload_of
+from .messages import LEGAL_NAME, AnthropicReply, Traits, is_forced, payload_of
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -56,6 +54,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
     service = "Anthropic"
     module = package = extra = "anthropic"
     variable = "ANTHROPIC_API_KEY"
+    sdk_error = "AnthropicError"
 
     def __init__(
         self,
@@ -162,35 +161,22 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             )
             reply = AnthropicReply(request.model, names, forced=is_forced(payload))
             response = await client.messages.create(**payload)
-            body, is_stream = UnexpectedBody(response.response), False
-            try:
+            async with self._reading(response, request.model) as body:
                 async for event in response:
-                    is_stream = True
+                    body.has_events = True
                     for chunk in reply.add(event):
                         yield chunk
                     if event.type == "message_stop":  # gateways may leave the connection open
                         await self._drain(response)
                         break
-            finally:
-                await response.close()
-            if not is_stream and (error := self._error_without_events(body, request.model)):
-                raise error
             for chunk in reply.finish():
                 yield chunk
 
     async def _drain(self, response: AsyncStream[RawMessageStreamEvent]) -> None:
         """Read up to the end of the body, so that the connection can be used again."""
-        failures = (*http_errors(), self._any_error())
-        with suppress(*failures), anyio.move_on_after(DRAIN_SECONDS):
+        with suppress(self._sdk.AnthropicError, *http_errors()), anyio.move_on_after(DRAIN_SECONDS):
             async for _ in response:
                 pass
-
-    def _no_connection(self) -> tuple[type[Exception], ...]:
-        return (self._sdk.APIConnectionError,)
-
-    def _any_error(self) -> type[Exception]:
-        base: type[Exception] = self._sdk.AnthropicError
-        return base
 
     def _refusal_of(self, error: Exception) -> Refusal | None:
         if not isinstance(error, self._sdk.APIStatusError):

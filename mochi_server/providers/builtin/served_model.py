@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 from ...core.aio import run_to_completion
 from ...errors import JSONObject
@@ -15,15 +16,12 @@ from .engine import Endpoint, Engine
 class LlamaServer(ChatCompletionsProvider):
     """llama.cpp's dialect: sampling beyond OpenAI's, and templates that can think."""
 
+    attempts = 1
+    # Kept connections save nothing on loopback, and llama.cpp closes them at will.
+    headers: ClassVar = {"Connection": "close"}
+
     def __init__(self, alias: str, endpoint: Endpoint, sampling: JSONObject) -> None:
-        # Kept connections save nothing on loopback, and llama.cpp closes them at will.
-        super().__init__(
-            alias,
-            base_url=endpoint.base_url,
-            api_key=endpoint.api_key,
-            attempts=1,
-            keep_alive=False,
-        )
+        super().__init__(alias, base_url=endpoint.base_url, api_key=endpoint.api_key)
         self.endpoint = endpoint
         self.uses = 0
         """Requests that run through it."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import JSONObject
-from .requests import DETAILS, EFFORT, STREAM_OPTIONS, THOUGHT_FIELDS, Payload
+from .messages import DETAILS, EFFORT, STREAM_OPTIONS, THOUGHT_FIELDS, Payload
 
 BLANK_THOUGHT: Final = " "
 

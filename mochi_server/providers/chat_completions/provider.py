@@ -6,8 +6,8 @@ The SDK is imported at first use, in a thread: it takes more than a second.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import SecretStr
 
@@ -16,19 +16,19 @@ from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreacha
 from ..base import Chunk, ModelInfo, ModelRequest
 from ..common.errors import Refusal
 from ..common.history import ToolNames
-from ..common.http import (
-    CONNECT_SECONDS,
-    IDLE_SECONDS,
-    UnexpectedBody,
-    http_client_of,
-    retry_after,
-)
-from ..common.retry import ATTEMPTS
+from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, retry_after
 from ..common.values import error_text
 from ..vendor import EVERYTHING, NO_ROUTE, VendorProvider, drop_environment_headers
 from .dialects import Dialects, adapted
-from .reply import ChatCompletionsReply
-from .requests import EFFORT, LEGAL_NAME, STREAM_OPTIONS, Payload, messages_of, tools_of
+from .messages import (
+    EFFORT,
+    LEGAL_NAME,
+    STREAM_OPTIONS,
+    ChatCompletionsReply,
+    Payload,
+    messages_of,
+    tools_of,
+)
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
@@ -56,6 +56,9 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
     service = "OpenAI"
     module = package = extra = "openai"
     variable = "OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"
+    sdk_error = "OpenAIError"
+    headers: ClassVar[dict[str, str]] = {}
+    """Sent with every request."""
 
     def __init__(
         self,
@@ -63,10 +66,6 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         *,
         base_url: str | None = None,
         api_key: SecretStr | str | None = None,
-        abilities: Sequence[str] = EVERYTHING,
-        attempts: int = ATTEMPTS,
-        keep_alive: bool = True,
-        http_client: Any = None,  # noqa: ANN401 - the HTTP client of the SDK's own version
     ) -> None:
         """Connect to nothing yet.
 
@@ -74,15 +73,8 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
             alias: Name of the provider.
             base_url: Address with its ``/v1``; None is OpenAI itself.
             api_key: Sent as bearer token; a server of one's own may need none.
-            abilities: Capabilities of every model; the protocol does not tell.
-            attempts: How often to ask a busy server before the first token.
-            keep_alive: Whether connections are used again; pointless on loopback.
-            http_client: The SDK's ``http_client``, for another transport.
         """
-        super().__init__(alias, api_key=api_key, base_url=base_url, attempts=attempts)
-        self._abilities = abilities
-        self._headers = {} if keep_alive else {"Connection": "close"}
-        self._http_client = http_client
+        super().__init__(alias, api_key=api_key, base_url=base_url)
         self._dialects = Dialects()
         self._listed: tuple[float, list[ModelInfo] | None] | None = None
 
@@ -97,18 +89,18 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
             base_url=self._base_url or OPENAI_URL,
             max_retries=0,
             timeout=sdk.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS),
-            default_headers=self._headers,
+            default_headers=self.headers,
             http_client=self._http(),
         )
         # Nothing that the SDK has read in the environment.
         client.organization = client.project = client.admin_api_key = None
-        drop_environment_headers(client, self._headers)
+        drop_environment_headers(client, self.headers)
         _ = client.models, client.chat.completions  # imported at first use: not in the event loop
         return client
 
-    def _http(self) -> Any:  # noqa: ANN401 - as that of the constructor
+    def _http(self) -> Any:  # noqa: ANN401 - the HTTP client of the SDK's own version
         """Return what the SDK sends its requests through."""
-        return self._http_client or http_client_of(self._sdk, self._base_url)
+        return http_client_of(self._sdk, self._base_url)
 
     async def list_models(self) -> list[ModelInfo]:
         """Return the models that the server lists; the list has little but names."""
@@ -133,7 +125,7 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         return True
 
     def _info(self, name: str) -> ModelInfo:
-        return ModelInfo(name=name, capabilities=list(self._abilities), provider=self.alias)
+        return ModelInfo(name=name, capabilities=list(EVERYTHING), provider=self.alias)
 
     async def show_model(self, name: str) -> ModelInfo:
         """Return one model of the list; any, of a server that has no list.
@@ -165,16 +157,11 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         with self._translated(request.model):
             payload = await in_thread_if(request.is_long, self._payload, request, names)
             response = await self._send(client, payload)
-            body, is_stream = UnexpectedBody(response.response), False
-            try:
+            async with self._reading(response, request.model) as body:
                 async for piece in response:
-                    is_stream = True
+                    body.has_events = True
                     for chunk in reply.add(piece):
                         yield chunk
-            finally:
-                await response.close()
-            if not is_stream and (error := self._error_without_events(body, request.model)):
-                raise error
             for chunk in reply.finish():
                 yield chunk
 
@@ -239,13 +226,6 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
     def extra_body(self, request: ModelRequest) -> JSONObject:  # noqa: ARG002 - a hook
         """Return fields beyond OpenAI's own; for servers that know some."""
         return {}
-
-    def _no_connection(self) -> tuple[type[Exception], ...]:
-        return (self._sdk.APIConnectionError,)
-
-    def _any_error(self) -> type[Exception]:
-        base: type[Exception] = self._sdk.OpenAIError
-        return base
 
     def _refusal_of(self, error: Exception) -> Refusal | None:
         if not isinstance(error, self._sdk.APIError):

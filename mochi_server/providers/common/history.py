@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from ...errors import JSONObject
-from .tool_calls import stored_calls
+from .tools import stored_calls
 from .values import read_json
 
 LEFT_OUT: Final = "(What was said before is left out.)"

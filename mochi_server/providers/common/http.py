@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from importlib import import_module
+from math import ceil
 from types import ModuleType
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
@@ -58,8 +59,7 @@ def http_client_of(sdk: Any, url: str | None) -> Any:  # noqa: ANN401 - as above
 
 def http_library_of(sdk: Any) -> ModuleType:  # noqa: ANN401 - as above
     """Return the HTTP library that an SDK is made for."""
-    classes = sdk.DefaultAsyncHttpxClient.__mro__
-    names = (each.__module__.partition(".")[0] for each in classes)
+    names = (each.__module__.partition(".")[0] for each in sdk.DefaultAsyncHttpxClient.__mro__)
     return import_module(next(name for name in names if name.startswith("httpx")))
 
 
@@ -95,20 +95,17 @@ def retry_after(headers: Mapping[str, str]) -> int | None:
 
 def seconds_of(header: str | None) -> int | None:
     """Return the seconds of a ``Retry-After``, which counts them or names the instant."""
-    if not header:
-        return None
-    try:
-        return min(max(0, -int(-float(header) // 1)), _LONGEST_WAIT)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        until = parsedate_to_datetime(header)
-    except (ValueError, OverflowError):
-        return None
+    for parse in (float, _seconds_until):
+        with suppress(ValueError, OverflowError):
+            return min(max(0, ceil(parse(header or ""))), _LONGEST_WAIT)
+    return None
+
+
+def _seconds_until(date: str) -> float:
+    until = parsedate_to_datetime(date)
     if until.tzinfo is None:  # "-0000"
         until = until.replace(tzinfo=timezone.utc)
-    left = (until - datetime.now(timezone.utc)).total_seconds()
-    return min(max(0, -int(-left // 1)), _LONGEST_WAIT)
+    return (until - datetime.now(timezone.utc)).total_seconds()
 
 
 class UnexpectedBody:
@@ -118,8 +115,10 @@ class UnexpectedBody:
     would be left but a stream without an end.
     """
 
+    has_events = False
+    """Whether there were events all the same; set by whoever reads the stream."""
+
     def __init__(self, response: Any) -> None:  # noqa: ANN401 - the HTTP library's
-        """Listen to a response of which nothing has been read."""
         self.content_type = str(response.headers.get("content-type") or "")
         self._kept = bytearray()
         if not self.content_type.lower().startswith(_EVENT_STREAM):

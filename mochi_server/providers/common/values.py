@@ -1,16 +1,23 @@
-"""Texts, numbers and JSON as services send them, made fit to be stored and sent on."""
+"""Texts, numbers and JSON as services send them, made fit to be stored, sent on and shown."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
+from urllib.parse import SplitResult, quote, unquote
 
 import orjson
 
 from ...core.limits import CALL_LEVELS, is_too_deep
 from ...protocol.completions import Chunk, ContentDelta, ThinkingDelta
+
+REDACTED: Final = "…"
+SHORT_SECRET: Final = 6
+"""Characters; a shorter secret is redacted only as a whole word. A key ``x``, which servers of
+one's own take, would make nonsense of every text, also of the words by which errors are known."""
 
 _MOST_TOKENS: Final = 2**53
 _HALF: Final = re.compile("[\ud800-\udfff]")
@@ -58,6 +65,37 @@ def error_text(body: object, levels: int = _ERROR_LEVELS) -> str:
             raw = error_text(metadata.get("raw"), levels - 1) if isinstance(metadata, dict) else ""
             return f"{text}: {raw}" if raw else text
     return "" if is_too_deep(body, CALL_LEVELS) else json.dumps(body, ensure_ascii=False)
+
+
+def redaction(key: str | None, address: SplitResult | None) -> Callable[[str], str]:
+    """Return a function that makes a text plain and replaces a provider's secrets in it.
+
+    Those are the key, the password of the address (its user, where it has no password), both
+    together as they are sent, and the values of its parameters, but for short ones, such as
+    versions. The longest is replaced first: one may be a part of another.
+    """
+    secrets = {key or "", *(() if address is None else _secrets_of(address))} - {""}
+    short = [rf"(?<!\w){re.escape(one)}(?!\w)" for one in secrets if len(one) < SHORT_SECRET]
+    long = sorted((one for one in secrets if len(one) >= SHORT_SECRET), key=len, reverse=True)
+    pattern = re.compile("|".join([*map(re.escape, long), *short]) or r"(?!)")
+    return lambda text: pattern.sub(REDACTED, plain_text(text))
+
+
+def _secrets_of(address: SplitResult) -> Iterator[str]:
+    name, password = address.username or "", address.password or ""
+    yield from _spellings(password or name)
+    if name or password:
+        login = f"{unquote(name)}:{unquote(password)}"
+        yield b64encode(login.encode()).decode().rstrip("=")
+    for parameter in address.query.split("&"):
+        key, _, value = parameter.partition("=")
+        if len(value or key) >= SHORT_SECRET:
+            yield from _spellings(value or key)
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    plain = unquote(secret)
+    yield from (secret, plain, quote(plain), quote(plain, safe=""))
 
 
 class WholeCharacters:

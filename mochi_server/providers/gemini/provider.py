@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -18,22 +18,21 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from ...core.aio import in_thread_if
-from ...errors import MochiError, ModelNotFound, ProviderError
+from ...errors import MochiError, ModelNotFound
 from ..base import Chunk, ModelInfo, ModelRequest
 from ..common.errors import Refusal
 from ..common.history import ToolNames
-from ..common.http import (
-    CONNECT_SECONDS,
-    IDLE_SECONDS,
-    http_options,
-    retry_after,
-    seconds_of,
-)
-from ..common.retry import retry
+from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_options, retry_after, seconds_of
 from ..common.values import error_text, read_json
 from ..vendor import MODEL_SECONDS, VendorProvider
-from .reply import GeminiReply
-from .requests import LEGAL_NAME, config_of, contents_of, thinks_unasked, without_ids
+from .messages import (
+    LEGAL_NAME,
+    GeminiReply,
+    config_of,
+    contents_of,
+    thinks_unasked,
+    without_ids,
+)
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -66,6 +65,7 @@ class GeminiProvider(VendorProvider["Client"]):
     package = "google-genai"
     extra = "gemini"
     variable = "GEMINI_API_KEY"
+    sdk_error = "errors.APIError"
 
     def __init__(
         self,
@@ -141,17 +141,8 @@ class GeminiProvider(VendorProvider["Client"]):
         self._known[info.name] = (time.monotonic() + MODEL_SECONDS, info, model.output_token_limit)
         return info
 
-    def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+    async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         request = replace(request, model=_short(request.model))
-        return retry(lambda: self._stream_once(request), pause_after=self._retry_without_ids)
-
-    def _retry_without_ids(self, error: ProviderError, _attempt: int) -> float | None:
-        if not self._takes_ids or NO_IDS not in error.message:
-            return None
-        self._takes_ids = False
-        return 0.0
-
-    async def _stream_once(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
         names = ToolNames(request.tools, LEGAL_NAME)
         info, most = await self._known_of(request.model)
@@ -161,16 +152,12 @@ class GeminiProvider(VendorProvider["Client"]):
         contents = await in_thread_if(
             request.is_long, contents_of, request.messages, request.model, names
         )
+        ask = partial(client.aio.models.generate_content_stream, model=request.model, config=config)
         responses: list[Any] = []
         answers: Any = None
         with self._translated(request.model):
-            opening = client.aio.models.generate_content_stream(
-                model=request.model,
-                contents=contents if self._takes_ids else without_ids(contents),
-                config=config,
-            )
             try:
-                answers, answer = await _opened(opening, responses)
+                answers, answer = await self._open_stream(ask, contents, responses)
                 while answer is not None:
                     for chunk in reply.add(answer):
                         yield chunk
@@ -182,6 +169,26 @@ class GeminiProvider(VendorProvider["Client"]):
                     await answers.aclose()
             for chunk in reply.finish(_end_words(responses[-1])):
                 yield chunk
+
+    async def _open_stream(self, ask: Any, contents: Any, responses: list[Any]) -> tuple[Any, Any]:  # noqa: ANN401
+        """Return the answers, and the first of them; ask again without ids if those are refused.
+
+        The SDK sends the request only when it is asked for the first answer, which is None where
+        there is none.
+        """
+        token = _taken.set(responses)
+        sent = contents if self._takes_ids else without_ids(contents)
+        try:
+            answers = await ask(contents=sent)
+            return answers, await anext(answers, None)
+        except self._sdk.errors.APIError as error:
+            if sent is not contents or NO_IDS not in _text_of(error):
+                raise
+            self._takes_ids = False
+            answers = await ask(contents=without_ids(contents))
+            return answers, await anext(answers, None)
+        finally:
+            _taken.reset(token)
 
     async def _known_of(self, name: str) -> tuple[ModelInfo | None, int | None]:
         """Return what is known of a model, and its longest reply; a gateway may tell nothing."""
@@ -201,19 +208,11 @@ class GeminiProvider(VendorProvider["Client"]):
         await self._http.aclose()
         client.close()
 
-    def _no_connection(self) -> tuple[type[Exception], ...]:
-        return ()
-
-    def _any_error(self) -> type[Exception]:
-        base: type[Exception] = self._sdk.errors.APIError
-        return base
-
     def _refusal_of(self, error: Exception) -> Refusal | None:
         if not isinstance(error, self._sdk.errors.APIError):
             return None
         status = error.code if isinstance(error.code, int) else None
-        text = error_text(error.details if error.message is None else error.message)
-        text = text or (str(error) if status is None else f"HTTP {status}")
+        text = _text_of(error) or (str(error) if status is None else f"HTTP {status}")
         is_spent = _is_spent_for_today(error)
         return Refusal(
             text=f"the quota of the day is used up: {text}" if is_spent else text,
@@ -228,19 +227,6 @@ async def _limit_connect(request: Any) -> None:  # noqa: ANN401 - the HTTP libra
     """Limit the time to connect: the SDK has one limit for everything."""
     limits = request.extensions.get("timeout", {})
     request.extensions["timeout"] = {**limits, "connect": CONNECT_SECONDS}
-
-
-async def _opened(opening: Awaitable[Any], responses: list[Any]) -> tuple[Any, Any]:
-    """Return the answers, and the first of them; None if there is none.
-
-    The SDK sends the request only when it is asked for the first answer.
-    """
-    token = _taken.set(responses)
-    try:
-        answers = await opening
-        return answers, await anext(answers, None)
-    finally:
-        _taken.reset(token)
 
 
 async def _take(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
@@ -273,6 +259,10 @@ def _short(name: str) -> str:
 def _can_chat(model: Model) -> bool:
     actions = model.supported_actions or ["generateContent"]
     return "generateContent" in actions and "-tts" not in (model.name or "")
+
+
+def _text_of(error: APIError) -> str:
+    return error_text(error.details if error.message is None else error.message)
 
 
 def _details(error: APIError) -> Iterator[dict[str, Any]]:

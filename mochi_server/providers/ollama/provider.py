@@ -17,11 +17,11 @@ from pydantic import BaseModel, JsonValue
 
 from ...core.aio import in_thread, in_thread_if
 from ...errors import MochiError, ModelNotFound
-from ...ollama.requests import chat_body
 from ...ollama.stream import stream_chat
 from ...ollama.transport import TimeLimits, Transport, run_for_each
 from ...ollama.types import (
     can_chat,
+    chat_body,
     full_name,
     info_of,
     tells_abilities,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from ...errors import JSONObject
-from ..common.tool_schemas import parameters_of, resolved
+from ..common.tools import parameters_of, resolved
 
 DROPPED: Final = (
     "default", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",

@@ -31,7 +31,7 @@ from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Provider
 from mochi_server.providers.gemini.provider import GeminiProvider
 from mochi_server.providers.ollama.provider import OllamaProvider
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 
 
 def nested(levels: int, pair: str = "[]") -> object:

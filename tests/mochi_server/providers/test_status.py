@@ -14,7 +14,7 @@ from mochi_server.config import load_settings
 from mochi_server.providers import status
 from mochi_server.providers.builtin.provider import LocalProvider
 from mochi_server.providers.ollama import OllamaProvider
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 from mochi_server.providers.status import check_reachability, model_status, provider_status
 from mochi_server.runtime import Runtime
 from mochi_server.testmode.provider import ScriptedProvider
@@ -207,7 +207,7 @@ async def test_a_mistake_in_a_provider_is_logged_and_hides_no_other(runtime_of, 
 
 async def test_a_vendors_model_is_asked_for_the_beginning_of_a_reply(runtime_of):
     async with running_fake() as fake:
-        vendor = OpenAICompatibleProvider("openai", api_key="k", base_url=fake.base_url, attempts=1)
+        vendor = OpenAICompatibleProvider("openai", api_key="k", base_url=fake.base_url)
         runtime = runtime_of(vendor)
         fake.answers = [LISTED, stream(delta(content="Hello"), finished())]
         good = (await status_of_models(runtime)).providers["openai"].model_status

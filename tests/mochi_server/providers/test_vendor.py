@@ -21,7 +21,7 @@ from mochi_server.providers.base import ContentDelta, ModelRequest
 from mochi_server.providers.chat_completions import provider as chat_completions
 from mochi_server.providers.gemini import provider as gemini
 from mochi_server.providers.gemini.provider import GeminiProvider
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 from tests.support.exact_vendors import HELLO, JSON, VENDORS, OpenAI, Vendor, serving
 from tests.support.http_wire import Connection, Request
 

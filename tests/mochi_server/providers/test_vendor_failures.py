@@ -30,7 +30,7 @@ from mochi_server.errors import (
 from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest, Provider
 from mochi_server.providers.gemini.provider import GeminiProvider
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 from tests.support.fake_openai import FakeOpenAI, delta, error, finished, running_fake, stream
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -56,7 +56,8 @@ async def failing(*answers: Any, attempts: int = 1) -> tuple[MochiError, FakeOpe
     async with running_fake() as fake:
         fake.answers = list(answers)
         url = fake.base_url
-        provider = OpenAICompatibleProvider("it", base_url=url, api_key=KEY, attempts=attempts)
+        provider = OpenAICompatibleProvider("it", base_url=url, api_key=KEY)
+        provider.attempts = attempts
         return await failure_of(provider), fake
 
 
@@ -152,7 +153,8 @@ async def test_retry_after_may_name_the_instant():
     past = {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}
     odd = [{"Retry-After": words} for words in ("soon", "Wed, 21 Oct 99999999999 07:28:00 GMT")]
     async with running_fake() as server:
-        provider = OpenAICompatibleProvider("it", base_url=server.base_url, attempts=4)
+        provider = OpenAICompatibleProvider("it", base_url=server.base_url)
+        provider.attempts = 4
         busy = [error(503, headers=each, message="slow") for each in (past, *odd)]
         server.answers = [*busy, stream(delta(content="a"), finished())]
         assert (await reply(provider))[0] == ContentDelta("a")
@@ -300,7 +302,8 @@ async def test_the_limit_has_the_name_that_the_server_knows(url, name, monkeypat
         return httpx2.Response(400, json={"error": {"message": "enough"}})
 
     client = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
-    provider = OpenAICompatibleProvider("it", base_url=url, api_key=KEY, http_client=client)
+    provider = OpenAICompatibleProvider("it", base_url=url, api_key=KEY)
+    provider._http = lambda: client
     with pytest.raises(ProviderError, match="enough"):
         await reply(provider, max_tokens=9)
     assert json.loads(asked[0].content)[name] == 9
@@ -346,5 +349,5 @@ async def test_what_may_be_a_mistake_of_ours_is_logged_with_its_place_and_withou
         caplog.clear()
         fake.answers = [error(500, message="theirs"), stream({"error": {"message": "theirs"}})]
         for _ in range(2):
-            await failure_of(OpenAICompatibleProvider("it", base_url=fake.base_url, attempts=1))
+            await failure_of(OpenAICompatibleProvider("it", base_url=fake.base_url))
         assert not [one for one in caplog.records if one.name.startswith("mochi_server")]

@@ -13,7 +13,7 @@ import pytest
 from mochi_server.errors import ProviderBusy, ProviderError
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 from tests.support.fake_openai import (
     JSON,
     Answer,
@@ -38,7 +38,8 @@ async def fake() -> AsyncIterator[FakeOpenAI]:
 
 @pytest.fixture
 async def provider(fake: FakeOpenAI) -> AsyncIterator[OpenAICompatibleProvider]:
-    provider = OpenAICompatibleProvider("it", base_url=fake.base_url, attempts=2)
+    provider = OpenAICompatibleProvider("it", base_url=fake.base_url)
+    provider.attempts = 2
     yield provider
     await provider.aclose()
 

@@ -28,7 +28,7 @@ from mochi_server.errors import (
 )
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
-from mochi_server.providers.openai.provider import OpenAICompatibleProvider
+from mochi_server.providers.openai import OpenAICompatibleProvider
 from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_openai import (
     JSON,
@@ -370,9 +370,8 @@ async def test_organisation_and_project_are_told_to_openai_only(
     monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
     settings = load_settings(openai_api_key="k", openai_base_url=address)
-    backend = default_providers(settings)["openai"]
-    backend["OPTIONS"]["http_client"] = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
-    provider = build_provider("openai", backend)
+    provider: Any = build_provider("openai", default_providers(settings)["openai"])
+    provider._http = lambda: httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
     await provider.list_models()
     names = {"openai-organization", "openai-project"}
     assert {name: asked[0].headers[name] for name in names & asked[0].headers.keys()} == told
@@ -441,7 +440,8 @@ async def at(address: str, *names: str) -> tuple[list[str], list[str]]:
     body = {"object": "list", "data": [{"id": name, "object": "model"} for name in names[1:]]}
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json=body))
     client = httpx2.AsyncClient(transport=transport)
-    provider = OpenAICompatibleProvider("it", base_url=address, api_key="k", http_client=client)
+    provider = OpenAICompatibleProvider("it", base_url=address, api_key="k")
+    provider._http = lambda: client
     listed = [model.name for model in await provider.list_models()]
     usable = []
     for name in names:

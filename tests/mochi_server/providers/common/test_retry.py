@@ -8,7 +8,7 @@ import pytest
 
 from mochi_server.errors import ProviderBusy, ProviderError
 from mochi_server.providers.base import Chunk, ContentDelta
-from mochi_server.providers.common.retry import retry, retry_when_busy
+from mochi_server.providers.common.retry import retry_when_busy
 
 
 class Streams:
@@ -28,16 +28,10 @@ class Streams:
 
 
 async def test_a_stream_that_failed_before_its_first_chunk_is_opened_again() -> None:
-    streams = Streams(([], ProviderError("no")), (["a", "b"], None))
-    errors: list[tuple[str, int]] = []
-
-    def pause_after(error: ProviderError, attempt: int) -> float:
-        errors.append((error.message, attempt))
-        return 0
-
-    chunks = [chunk async for chunk in retry(streams.open, pause_after=pause_after)]
+    streams = Streams(([], ProviderBusy("busy", retry_after=0)), (["a", "b"], None))
+    chunks = [chunk async for chunk in retry_when_busy(streams.open)]
     assert chunks == [ContentDelta("a"), ContentDelta("b")]
-    assert errors == [("no", 1)]
+    assert streams.opened == 2
 
 
 async def test_a_stream_that_has_begun_is_not_opened_again() -> None:

@@ -1,4 +1,4 @@
-"""The chunks of a streamed reply of chat completions.
+"""Requests and replies of chat completions.
 
 Some servers want more of a reply back than its text and its calls: the thinking (DeepSeek, Kimi),
 signed or encrypted thinking (OpenRouter), signatures of calls (Gemini). What came is kept in
@@ -8,25 +8,131 @@ signed or encrypted thinking (OpenRouter), signatures of calls (Gemini). What ca
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ...core.limits import LARGEST_RESPONSE, too_large
 from ...errors import JSONObject, ProviderError
-from ..base import Chunk, ContentDelta, Finish, ThinkingDelta
-from ..common.history import ToolNames
-from ..common.tool_calls import CallFragments, FragmentedCalls
+from ..base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
+from ..common.history import (
+    NO_RESULT,
+    HistoryCall,
+    ReplyStep,
+    ToolNames,
+    UserStep,
+    normalize_history,
+    short_id,
+    system_prompt,
+)
+from ..common.tools import CallFragments, FragmentedCalls, parameters_of
 from ..common.values import error_text, plain_text, read_json, token_count
-from .requests import DETAILS, FORM, THOUGHT_FIELDS
 
 if TYPE_CHECKING:
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
+FORM: Final = "openai"
+"""Marks ``provider_data`` that this protocol made."""
+
+THOUGHT_FIELDS: Final = ("reasoning_content", "reasoning")
+"""Where servers put thinking: DeepSeek and llama.cpp the first, vLLM and OpenRouter the second."""
+
+DETAILS: Final = "reasoning_details"
+"""OpenRouter's parts of the thinking, some signed or encrypted."""
+
+STREAM_OPTIONS: Final = "stream_options"
+EFFORT: Final = "reasoning_effort"
+LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+CUT_OFF: Final = "(The reply was cut off.)"
+_MISTRAL: Final = re.compile(r"[a-z]stral|mixtral", re.IGNORECASE)
+"""Models whose API and templates refuse a message of the user right after results."""
+
+_NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
 REASONS: Final = {"function_call": "tool_calls", "eos": "stop"}
 EXTRA: Final = "extra_content"
 """Where Gemini's endpoint of this protocol puts the signature of a call."""
+
+Payload = dict[str, Any]
+
+
+def messages_of(request: ModelRequest, names: ToolNames) -> list[JSONObject]:
+    """Return the messages of a request; the system prompt is the first."""
+    messages: list[JSONObject] = []
+    if system := system_prompt(request.messages):
+        messages.append({"role": "system", "content": system})
+    history = normalize_history(request.messages, request.model, names=names, legal_id=_legal_id)
+    for step in history:
+        match step:
+            case UserStep(text=text):
+                if messages and messages[-1]["role"] == "tool" and _MISTRAL.search(request.model):
+                    messages.append({"role": "assistant", "content": CUT_OFF})
+                messages.append({"role": "user", "content": text})
+            case ReplyStep():
+                _add_reply(messages, step, request.model)
+            case _:
+                messages += [_result(call, text) for call, text in step.results]
+    return messages
+
+
+def _result(call: HistoryCall, text: str | None) -> JSONObject:
+    content = NO_RESULT if text is None else text
+    return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content}
+
+
+def _legal_id(stored: str, own: bool) -> str:  # noqa: FBT001 - as the history asks
+    """Keep the server's own ids; others get the one form that no template refuses."""
+    return stored if own or _NINE.fullmatch(stored) else short_id(stored)
+
+
+def _add_reply(messages: list[JSONObject], reply: ReplyStep, model: str) -> None:
+    """Add a reply; two in a row become one, since many templates want the roles to alternate."""
+    data = reply.message.get("provider_data")
+    if not isinstance(data, dict) or (data.get("form"), data.get("model")) != (FORM, model):
+        data = {}  # nothing of another model's goes back
+    entry: JSONObject = {"role": "assistant", "content": reply.text, **_thinking(reply, data)}
+    if reply.calls:
+        extras = data.get("calls")
+        if not isinstance(extras, list) or len(extras) != len(reply.calls):
+            extras = [None] * len(reply.calls)
+        entry["tool_calls"] = [
+            _call(call, extra if isinstance(extra, dict) else {})
+            for call, extra in zip(reply.calls, extras, strict=True)
+        ]
+    if messages and (last := messages[-1])["role"] == "assistant":
+        entry["content"] = "\n\n".join(text for text in (str(last["content"]), reply.text) if text)
+        messages[-1] = {**last, **entry}
+    else:
+        messages.append(entry)
+
+
+def _thinking(reply: ReplyStep, data: Mapping[str, Any]) -> JSONObject:
+    thought, thought_field = reply.message.get("thinking"), data.get("thinking")
+    fields: JSONObject = {}
+    if thought and thought_field in THOUGHT_FIELDS:
+        fields[str(thought_field)] = str(thought)
+    if isinstance(data.get(DETAILS), list):
+        fields[DETAILS] = data[DETAILS]
+    return fields
+
+
+def _call(call: HistoryCall, extra: Mapping[str, Any]) -> JSONObject:
+    function: JSONObject = {"name": call.name, "arguments": json.dumps(call.arguments)}
+    return {"id": call.id, "type": "function", "function": function, **extra}
+
+
+def tools_of(tools: Sequence[JSONObject], names: ToolNames) -> list[JSONObject]:
+    """Return the tools of a request, by the names that the vendor takes."""
+    sent: list[JSONObject] = []
+    for tool in tools:
+        function = tool.get("function")
+        if isinstance(function, dict):
+            # OpenAI and LM Studio refuse an object that names no properties.
+            name, parameters = names.to_vendor(str(function.get("name"))), parameters_of(tool)
+            tool = {**tool, "function": {**function, "name": name, "parameters": parameters}}  # noqa: PLW2901
+        sent.append(tool)
+    return sent
 
 
 class ChatCompletionsReply:
@@ -50,11 +156,7 @@ class ChatCompletionsReply:
         self._details_size = 0
 
     def add(self, chunk: ChatCompletionChunk) -> Iterator[Chunk]:
-        """Yield what a piece of the stream says at once; calls wait until they are whole.
-
-        Raises:
-            ProviderError: it says that something went wrong.
-        """
+        """Yield what a piece of the stream says at once; calls wait until they are whole."""
         if chunk.usage is not None:
             self._usage = chunk.usage
         if str(chunk.object) == "error":  # vLLM's, where others send ``error``
@@ -117,8 +219,7 @@ class ChatCompletionsReply:
         """Yield the calls and the end of the reply.
 
         Raises:
-            ProviderError: the stream ended without saying that it is finished, or says that it
-                failed.
+            ProviderError: the stream ended without a reason, or because something failed.
         """
         if self._reason is None or self._reason == "error":
             raise ProviderError("The model's reply broke off before its end.")
@@ -132,11 +233,11 @@ class ChatCompletionsReply:
             reason = "refusal"
         elif reason in {"stop", "tool_calls"}:
             reason = "tool_calls" if calls else "stop"
-        usage = self._usage
+        usage = self._usage  # None where the server does not count
         yield Finish(
             reason=reason,
-            eval_count=token_count(usage.completion_tokens) if usage else None,
-            prompt_eval_count=token_count(usage.prompt_tokens) if usage else None,
+            eval_count=token_count(getattr(usage, "completion_tokens", None)),
+            prompt_eval_count=token_count(getattr(usage, "prompt_tokens", None)),
             provider_data=self._provider_data(calls),
         )
 

@@ -1,14 +1,14 @@
-"""Requests of Anthropic's Messages API: history, tools, limits, thinking and schemas."""
+"""Requests of Anthropic's Messages API (history, tools, limits, thinking, schemas), and replies."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import JSONObject, ThinkingNotSupported
-from ..base import ModelRequest, Think
+from ...errors import JSONObject, ProviderError, ThinkingNotSupported
+from ..base import Chunk, ContentDelta, Finish, ModelRequest, Think, ThinkingDelta
 from ..common.history import (
     NO_RESULT,
     HistoryCall,
@@ -18,11 +18,13 @@ from ..common.history import (
     normalize_history,
     system_prompt,
 )
-from ..common.reply_parts import split
-from ..common.tool_schemas import parameters_of
+from ..common.reply_parts import ReplyParts, split
+from ..common.tools import CallFragments, parameters_of
+from ..common.values import plain_text, token_count
 
 if TYPE_CHECKING:
     from anthropic.types import ModelInfo as VendorsModel
+    from anthropic.types import RawMessageStreamEvent
 
 FORM: Final = "anthropic"
 """Marks ``provider_data`` that this API made."""
@@ -49,6 +51,18 @@ BUDGETS: Final[dict[Think, int]] = {
 
 SMALLEST_BUDGET: Final = 1024
 
+Blocks = list[dict[str, Any]]
+Strict = Callable[[dict[str, Any]], dict[str, Any]]
+"""Changes a JSON schema into one that the API accepts."""
+
+REASONS: Final = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
@@ -70,23 +84,16 @@ class Traits:
         if can is None:
             return cls(most_tokens=model.max_tokens)
         kinds = can.thinking.types
-        levels = ("low", "medium", "high", "max")
+        thinks, levels = can.thinking.supported, ("low", "medium", "high", "max")
+        efforts = [level for level in levels if getattr(can.effort, level).supported]
         return cls(
             most_tokens=model.max_tokens,
-            adaptive=can.thinking.supported and kinds.adaptive.supported,
-            enabled=can.thinking.supported and kinds.enabled.supported,
-            disabled=can.thinking.supported and kinds.disabled.supported,
-            efforts=frozenset(
-                level
-                for level in levels
-                if can.effort.supported and getattr(can.effort, level).supported
-            ),
+            adaptive=thinks and kinds.adaptive.supported,
+            enabled=thinks and kinds.enabled.supported,
+            disabled=thinks and kinds.disabled.supported,
+            efforts=frozenset(efforts if can.effort.supported else ()),
             schema=can.structured_outputs.supported,
         )
-
-
-Strict = Callable[[dict[str, Any]], dict[str, Any]]
-"""Changes a JSON schema into one that the API accepts."""
 
 
 def payload_of(
@@ -154,17 +161,12 @@ def _merged(payload: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return {**payload, **more, **({"output_config": config} if config else {})}
 
 
-Blocks = list[dict[str, Any]]
-
-
-def messages_of(
-    messages: Sequence[JSONObject], model: str, names: ToolNames
-) -> list[dict[str, Any]]:
+def messages_of(messages: Sequence[JSONObject], model: str, names: ToolNames) -> Blocks:
     """Return the messages of a request: roles alternate, the first is a user's.
 
     The results of a reply's calls stand first in the user message after it, whose text follows.
     """
-    sent: list[dict[str, Any]] = []
+    sent: Blocks = []
     for step in normalize_history(messages, model, names=names, legal_id=_legal_id):
         match step:
             case UserStep(text=text):
@@ -176,7 +178,7 @@ def messages_of(
     return sent
 
 
-def _join(sent: list[dict[str, Any]], role: str, blocks: Blocks) -> None:
+def _join(sent: Blocks, role: str, blocks: Blocks) -> None:
     if sent and sent[-1]["role"] == role:
         sent[-1]["content"].extend(blocks)
     else:
@@ -260,3 +262,110 @@ def _tool(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:
     described = {"description": function["description"]} if function.get("description") else {}
     name = names.to_vendor(str(function.get("name")))
     return {"name": name, **described, "input_schema": parameters_of(tool)}
+
+
+@dataclass(slots=True)
+class AnthropicReply:
+    """One reply, put together from the events of its stream."""
+
+    model: str
+    names: ToolNames
+    forced: bool = False
+    """Whether the call of ``REPLY_TOOL`` is the text."""
+    _calls: dict[int, CallFragments] = field(default_factory=dict)
+    _parts: ReplyParts = field(default_factory=ReplyParts)
+    _is_new: bool = True
+    """Whether the block has just begun."""
+    _reason: str | None = None
+    _prompt_tokens: int | None = None
+    _reply_tokens: int | None = None
+
+    def add(self, event: RawMessageStreamEvent) -> Iterator[Chunk]:
+        """Yield what an event says at once; calls wait until they are whole."""
+        if event.type == "message_start":
+            self._count(event.message.usage)
+        elif event.type == "content_block_start":
+            yield from self._begin(event.index, event.content_block)
+        elif event.type == "content_block_delta":
+            yield from self._add_delta(event.index, event.delta)
+        elif event.type == "message_delta":
+            if reason := event.delta.stop_reason:
+                self._reason = plain_text(reason)
+            self._count(event.usage)
+
+    def _count(self, usage: Any) -> None:  # noqa: ANN401 - two classes with the same fields
+        names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        counts = [token_count(getattr(usage, name, None)) for name in names]
+        if counts[0] or (self._prompt_tokens is None and any(counts)):
+            self._prompt_tokens = sum(count or 0 for count in counts)
+        output = token_count(getattr(usage, "output_tokens", None))
+        self._reply_tokens = output or self._reply_tokens
+
+    def _begin(self, index: int, block: Any) -> Iterator[Chunk]:  # noqa: ANN401 - many classes
+        self._is_new = True
+        if block.type == "tool_use":
+            call = self._calls[index] = CallFragments()
+            # The vendor's own has no arguments here; some gateways have them nowhere else.
+            call.add(block.id, block.name, getattr(block, "input", None))
+            if not self._is_reply(call):
+                self._parts.add("call")
+        elif block.type == "redacted_thinking":
+            self._parts.add("redacted_thinking", data=plain_text(block.data))
+        elif block.type == "text":
+            yield from self._say(block.text)
+        elif block.type == "thinking":
+            yield from self._think(block.thinking, block.signature or None)
+
+    def _add_delta(self, index: int, delta: Any) -> Iterator[Chunk]:  # noqa: ANN401
+        if delta.type == "text_delta":
+            yield from self._say(delta.text)
+        elif delta.type == "thinking_delta":
+            yield from self._think(delta.thinking)
+        elif delta.type == "signature_delta":
+            yield from self._think("", delta.signature)
+        elif delta.type == "input_json_delta" and delta.partial_json and index in self._calls:
+            call = self._calls[index]
+            if self._is_new:  # what came with the beginning of the block were none, or these
+                call.drop_arguments()
+            call.add_arguments(delta.partial_json)
+            self._is_new = False
+
+    def _is_reply(self, call: CallFragments) -> bool:
+        return self.forced and call.name == REPLY_TOOL
+
+    def _say(self, text: str | None) -> Iterator[Chunk]:
+        text = text if isinstance(text, str) else ""
+        self._parts.add_text("text", text, new=self._is_new)
+        self._is_new = False
+        if text:
+            yield ContentDelta(text)
+
+    def _think(self, text: str | None, signature: str | None = None) -> Iterator[Chunk]:
+        text = text if isinstance(text, str) else ""
+        signed = plain_text(signature) if signature else None
+        self._parts.add_text("thinking", text, signed, new=self._is_new)
+        self._is_new = False
+        if text:
+            yield ThinkingDelta(text)
+
+    def finish(self) -> Iterator[Chunk]:
+        """Yield the calls and the end of the reply.
+
+        Raises:
+            ProviderError: the stream ended without saying that it is finished.
+        """
+        if self._reason is None:
+            raise ProviderError("The model's reply broke off before its end.")
+        all_calls = [call for _, call in sorted(self._calls.items())]
+        yield from (ContentDelta(call.arguments) for call in all_calls if self._is_reply(call))
+        calls = [call for call in all_calls if not self._is_reply(call)]
+        reason = REASONS.get(self._reason, self._reason)
+        for call in calls:
+            call.name = self.names.from_vendor(call.name)
+            yield call.complete(reason)
+        yield Finish(
+            reason="stop" if reason == "tool_calls" and not calls else reason,
+            eval_count=self._reply_tokens,
+            prompt_eval_count=self._prompt_tokens,
+            provider_data=self._parts.provider_data(FORM, self.model),
+        )

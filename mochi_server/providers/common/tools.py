@@ -1,4 +1,4 @@
-"""Calls of tools, stored in messages or sent in fragments."""
+"""Tools: calls, stored in messages or sent in fragments, and the schemas of what they take."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import unquote
 
 from ...core.ids import new_call_id
 from ...core.limits import (
@@ -23,9 +24,16 @@ from .values import plain_text, read_json
 _CUT: Final = frozenset({"length", "content_filter", "refusal"})
 """Ends of replies that may lie within a call."""
 
+_ALTERNATIVES: Final = ("anyOf", "oneOf")
+_REFUSED: Final = frozenset({*_ALTERNATIVES, "allOf", "not", "enum"})
+_LEVELS: Final = 4
+"""How deep alternatives may be nested; those that refer to themselves have no end."""
+
 TOO_DEEP: Final = f"they are nested more than {CALL_LEVELS} levels deep"
 TOO_MANY: Final = f"{TOO_DEEP}, or have more than {CALL_VALUES:,} values"
 """Problems of arguments; those of many values would take long to read, and are not read."""
+
+Schema = dict[str, Any]
 
 
 def stored_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -47,12 +55,10 @@ class CallFragments:
 
     @property
     def arguments(self) -> str:
-        """The text of the arguments."""
         return "".join(self._pieces)
 
     @property
     def has_arguments(self) -> bool:
-        """Whether any text of the arguments has come."""
         return bool(self._pieces)
 
     @property
@@ -61,11 +67,7 @@ class CallFragments:
         return bool(self._pieces) and self._pieces[-1].rstrip().endswith("}")
 
     def add(self, call_id: str | None, name: str | None, arguments: object) -> None:
-        """Add a fragment. Some servers repeat the id and the name in each.
-
-        Raises:
-            ProviderError: the arguments are too large.
-        """
+        """Add a fragment. Some servers repeat the id and the name in each."""
         self.id = self.id or plain_text(call_id or "")
         if name and name != self.name and not self._pieces:
             self.name += plain_text(name)
@@ -84,15 +86,13 @@ class CallFragments:
             raise too_large(LARGEST_RESPONSE)
 
     def drop_arguments(self) -> None:
-        """Forget what has come of the arguments."""
         self._pieces.clear()
         self._size = 0
 
     def complete(self, reason: str | None = None) -> ToolCall:
-        """Return the call; one whose arguments cannot be read has a ``problem``.
+        """Return the call of a reply that ended for this reason.
 
-        Args:
-            reason: Why the reply ended.
+        One whose arguments cannot be read has a ``problem``.
 
         Raises:
             ProviderError: the reply was cut within the call, perhaps before its arguments came:
@@ -121,12 +121,11 @@ class FragmentedCalls:
 
     def __init__(self) -> None:
         self._calls: dict[Hashable, list[CallFragments]] = {}
-        """By place."""
 
     def add(
         self, place: Hashable, call_id: str | None, name: str | None, arguments: object
     ) -> CallFragments:
-        """Add a fragment and return the call that it belongs to."""
+        """Return the call that a fragment belongs to, with the fragment added."""
         calls = self._calls.setdefault(place, [])
         if not calls or _begins_another(calls[-1], call_id, name):
             calls.append(CallFragments())
@@ -163,3 +162,72 @@ def _read_arguments(text: str) -> tuple[Any, str | None]:
     if isinstance(value, dict):  # what Python reads and JSON does not know
         return arguments, "they have a number that is not finite"
     return arguments, "they are not a JSON object"
+
+
+def parameters_of(tool: Mapping[str, Any]) -> Schema:
+    """Return the JSON Schema of a tool's arguments as one object with its properties.
+
+    Tools of other sources may have alternatives at the top, for which Anthropic and OpenAI refuse
+    the whole request. Their properties become those of the object; which go together the tool says
+    itself, when it is called otherwise.
+    """
+    parameters = (tool.get("function") or {}).get("parameters")
+    schema = parameters if isinstance(parameters, dict) else {}
+    if schema.keys() & _REFUSED:
+        schema = _merged(schema, schema, _LEVELS)
+    rest = {key: value for key, value in schema.items() if key not in {"type", "properties"}}
+    return {"type": "object", "properties": _properties_of(schema), **rest}
+
+
+def _merged(schema: Mapping[str, Any], root: Mapping[str, Any], levels: int) -> Schema:
+    """Return one object that allows all that any of the alternatives does."""
+    merged = {key: value for key, value in schema.items() if key not in _REFUSED}
+    properties, required = _properties_of(schema), set(_required_of(schema))
+    for part in _parts(schema, ("allOf",), root, levels):
+        properties = {**_properties_of(part), **properties}
+        required |= _required_of(part)
+    choices = _parts(schema, _ALTERNATIVES, root, levels)
+    variants: dict[str, list[Any]] = {}
+    for part in choices:
+        for name, value in _properties_of(part).items():
+            if value not in variants.setdefault(name, []):
+                variants[name].append(value)
+    optional = {n: own[0] if len(own) == 1 else {"anyOf": own} for n, own in variants.items()}
+    if choices:
+        required |= set.intersection(*(_required_of(part) for part in choices))
+    merged |= {"properties": {**optional, **properties}}
+    return {**merged, "required": sorted(required)} if required else merged
+
+
+def _parts(
+    schema: Mapping[str, Any], kinds: tuple[str, ...], root: Mapping[str, Any], levels: int
+) -> list[Schema]:
+    lists = (schema.get(kind) for kind in kinds)
+    parts = [part for parts in lists if isinstance(parts, list) for part in parts]
+    objects = (resolved(part, root) for part in parts if isinstance(part, dict))
+    return [_merged(part, root, levels - 1) for part in objects] if levels else []
+
+
+def resolved(part: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a reference (JSON Pointer) within the schema leads to; else the part itself."""
+    reference = part.get("$ref")
+    if not (isinstance(reference, str) and reference.startswith("#/")):
+        return part
+    target: Any = root
+    for step in unquote(reference).removeprefix("#/").split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(target, list):
+            target = next((one for at, one in enumerate(target) if str(at) == name), None)
+        else:
+            target = target.get(name) if isinstance(target, dict) else None
+    return target if isinstance(target, dict) else part
+
+
+def _properties_of(schema: Mapping[str, Any]) -> Schema:
+    properties = schema.get("properties")
+    return dict(properties) if isinstance(properties, dict) else {}
+
+
+def _required_of(schema: Mapping[str, Any]) -> set[str]:
+    names = schema.get("required")
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()

@@ -1,4 +1,4 @@
-"""What is sent to ``/api/chat``."""
+"""Messages and requests in Ollama's terms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mochi_server.ollama.requests import as_duration, chat_body, chat_messages
+from mochi_server.ollama.types import as_arguments, as_duration, chat_body, chat_messages
 from mochi_server.protocol.completions import ModelRequest
 
 
@@ -132,3 +132,19 @@ def test_what_says_nothing_to_a_model_is_left_out():
 def test_half_a_surrogate_pair_can_be_sent():
     sent = chat_body(ModelRequest(model="m", messages=[{"role": "user", "content": "\ud83d"}]))
     assert b'"\\ud83d"' in sent
+
+
+@pytest.mark.parametrize(
+    ("given_", "read_as"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        (None, {}),
+        ("not json", {"input": "not json"}),
+        ("[1]", {"input": [1]}),
+        ([1], {"input": [1]}),
+    ],
+)
+def test_arguments_are_always_an_object(given_, read_as):
+    assert as_arguments(given_) == read_as

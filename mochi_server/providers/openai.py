@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ..base import ModelInfo, ModelRequest
-from ..chat_completions.provider import OPENAI_URL, ChatCompletionsProvider
-from ..common.http import split_address
+from pydantic import SecretStr
+
+from .base import ModelInfo, ModelRequest
+from .chat_completions.provider import OPENAI_URL, ChatCompletionsProvider
+from .common.http import split_address
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -31,20 +33,20 @@ class OpenAICompatibleProvider(ChatCompletionsProvider):
         alias: str,
         *,
         base_url: str | None = None,
+        api_key: SecretStr | str | None = None,
         organization: str | None = None,
         project: str | None = None,
-        **options: Any,  # noqa: ANN401 - as the base class has them
     ) -> None:
         """Connect to nothing yet.
 
         Args:
             alias: Name of the provider.
             base_url: Address with its ``/v1``; None is OpenAI itself.
+            api_key: Sent as bearer token; a server of one's own may need none.
             organization: Id of the one to bill; told to OpenAI only.
             project: Id of one of its projects; told to OpenAI only.
-            options: Further arguments of the base class, such as ``api_key``.
         """
-        super().__init__(alias, base_url=base_url, **options)
+        super().__init__(alias, base_url=base_url, api_key=api_key)
         parts = split_address(self._base_url or OPENAI_URL)
         host = f".{parts.hostname}" if parts is not None else ""
         self._is_azure = host.endswith(_AZURE)
