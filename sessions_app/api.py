@@ -24,7 +24,7 @@ from mochi_server.errors import (
     StorageError,
     SummaryModelRequired,
 )
-from mochi_server.sessions.catalogue.rows import SessionFilter
+from mochi_server.sessions.catalogue.listing import SessionFilter
 from mochi_server.sessions.catalogue.search import PAGE
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import ConversationSummary

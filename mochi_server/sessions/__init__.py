@@ -1,6 +1,6 @@
 """Conversations, kept as files that the user owns (docs/reference/session-file.md)."""
 
-from .catalogue.rows import SessionFilter, SessionPage
+from .catalogue.listing import SessionFilter, SessionPage
 from .manager import SessionManager
 from .session import ChatSession, Messages
 from .storage import Entry, JSONFileStorage, MemoryStorage, SessionStorage

@@ -210,13 +210,13 @@ def is_user(message: object) -> TypeGuard[JSONObject]:
     return isinstance(message, dict) and message.get("role") == "user"
 
 
-Signature = tuple[int, ...]
+Version = tuple[int, ...]
 
 
 class DocumentCache:
     """The documents used last, so that the second edit of a turn need not read the file again.
 
-    Callers name the signature that the storage has now, so that a change by another process or an
+    Callers name the version that the storage has now, so that a change by another process or an
     editor is never hidden. Limited by bytes: the document used least recently goes first.
     """
 
@@ -224,31 +224,31 @@ class DocumentCache:
         self.limit = limit
         """Bytes, about."""
         self.size = 0
-        self._cached: OrderedDict[str, tuple[Signature, Document, int]] = OrderedDict()
+        self._cached: OrderedDict[str, tuple[Version, Document, int]] = OrderedDict()
 
-    def get(self, session_id: str, signature: Signature) -> Document | None:
-        """Return the document, if it has this signature."""
+    def get(self, session_id: str, version: Version) -> Document | None:
+        """Return the document, if it has this version."""
         cached = self._cached.get(session_id)
-        if cached is None or cached[0] != signature:
+        if cached is None or cached[0] != version:
             return None
         self._cached.move_to_end(session_id)
         return cached[1]
 
-    def last(self, session_id: str) -> tuple[Signature, Document] | None:
-        """Return the last known document and its signature, which may be out of date."""
+    def last(self, session_id: str) -> tuple[Version, Document] | None:
+        """Return the last known document and its version, which may be out of date."""
         cached = self._cached.get(session_id)
         return None if cached is None else cached[:2]
 
     def __contains__(self, session_id: str) -> bool:
         return session_id in self._cached
 
-    def put(self, session_id: str, signature: Signature, document: Document) -> None:
+    def put(self, session_id: str, version: Version, document: Document) -> None:
         """Store the document, unless it is larger than the limit."""
         self.drop(session_id)
         size = document.size
         if size > self.limit:
             return
-        self._cached[session_id] = (signature, document, size)
+        self._cached[session_id] = (version, document, size)
         self.size += size
         while self.size > self.limit:
             _, (_, _, freed) = self._cached.popitem(last=False)

@@ -15,7 +15,8 @@ from ..core.ids import new_session_id
 from ..errors import MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from ..protocol.messages import now
 from .catalogue.catalogue import SessionCatalogue
-from .catalogue.rows import ALL, SessionFilter, SessionPage, row_of_session
+from .catalogue.listing import ALL, ListQuery, SessionFilter, SessionPage
+from .catalogue.rows import Row, row_of_session
 from .codec import Document, DocumentCache, NotASession, assemble, disassemble
 from .session import ChatSession
 from .storage.base import SessionChanged, SessionStorage
@@ -143,11 +144,11 @@ class SessionManager:
         Raises:
             SessionNotFound: there is none.
         """
-        await self.storage.signature(session_id)
+        await self.storage.version(session_id)
 
-    async def _load(self, session_id: str, signature: tuple[int, ...] | None) -> ChatSession:
-        """Read a session; a signature that was read just now saves one request to the storage."""
-        document = await self._document(session_id, signature)
+    async def _load(self, session_id: str, version: tuple[int, ...] | None) -> ChatSession:
+        """Read a session; a version that was read just now saves one request to the storage."""
+        document = await self._document(session_id, version)
         return ChatSession.from_document(document, session_id)
 
     @asynccontextmanager
@@ -172,7 +173,7 @@ class SessionManager:
             if exclusive:
                 await held.enter_async_context(self._exclusively(session_id))
             hold = await held.enter_async_context(self.storage.lock(session_id))
-            session = await self._load(session_id, hold.signature)
+            session = await self._load(session_id, hold.version)
             yield session
             if session.changed:
                 session.touch()
@@ -211,10 +212,10 @@ class SessionManager:
             SessionNotFound: there is none.
             SessionUnreadable: its file is no session; it was left as it is.
         """
-        async with self.storage.claim(session_id) as signature:
-            if signature is None:
+        async with self.storage.claim(session_id) as version:
+            if version is None:
                 raise SessionNotFound(session_id=session_id)
-            yield await self._load(session_id, signature)
+            yield await self._load(session_id, version)
 
     async def delete(
         self, session_id: str, *, only_if: Callable[[ChatSession], bool] | None = None
@@ -255,7 +256,7 @@ class SessionManager:
             InvalidRequest: the limit is below one, or the cursor is none of this list.
             StorageError: the folder cannot be listed.
         """
-        return await self.catalogue.list(limit, cursor, session_filter)
+        return await self.catalogue.read(ListQuery(limit, cursor, session_filter).page)
 
     async def list_json(
         self,
@@ -269,40 +270,40 @@ class SessionManager:
             InvalidRequest: the limit is below one, or the cursor is none of this list.
             StorageError: the folder cannot be listed.
         """
-        return await self.catalogue.list_json(limit, cursor, session_filter)
+        return await self.catalogue.read(ListQuery(limit, cursor, session_filter).json)
 
-    async def _document(self, session_id: str, signature: tuple[int, ...] | None) -> Document:
+    async def _document(self, session_id: str, version: tuple[int, ...] | None) -> Document:
         """Return the document from the cache if it is current, else read and check the file."""
         if session_id in self._cache:
-            signature = signature or await self.storage.signature(session_id)
-            if document := self._cache.get(session_id, signature):
+            version = version or await self.storage.version(session_id)
+            if document := self._cache.get(session_id, version):
                 return document
-        data, signature = await self.storage.read(session_id)
+        data, version = await self.storage.read(session_id)
         try:
             document = await in_thread(disassemble, data)
         except NotASession as error:
             raise SessionUnreadable(session_id=session_id, reason=str(error)) from error
-        self._cache.put(session_id, signature, document)
+        self._cache.put(session_id, version, document)
         return document
 
     async def _write(self, session: ChatSession, write: Write) -> None:
         document = session.document()
-        async with self.catalogue.own_change(session.session_id) as enter:
-            signature = await write(assemble(document))
-            enter(partial(row_of_session, session, signature))
-        self._cache.put(session.session_id, signature, document)
+
+        async def change() -> Row:
+            version = await write(assemble(document))
+            self._cache.put(session.session_id, version, document)
+            return row_of_session(session, version)
+
+        await self.catalogue.change(session.session_id, change)
 
     async def _delete(self, session_id: str) -> None:
-        async with self.catalogue.own_change(session_id) as enter:
+        async def change() -> None:
             await self.storage.delete(session_id)
-            enter(_no_row)
-        self._cache.drop(session_id)
+            self._cache.drop(session_id)
+
+        await self.catalogue.change(session_id, change)
 
     async def aclose(self) -> None:
         """Close the catalogue and the storage."""
         await self.catalogue.aclose()
         await self.storage.aclose()
-
-
-def _no_row() -> None:
-    """Return what a deleted session leaves in the catalogue."""

@@ -104,7 +104,7 @@ async def _read(storage: JSONFileStorage, entry: Entry) -> tuple[ChatSession, st
 async def _rewrite(storage: JSONFileStorage, session_id: str) -> FileMigration | None:
     """Migrate the file under its claim and lock, if it is still of an old version."""
     async with storage.claim(session_id), storage.lock(session_id) as hold:
-        entry = Entry(session_id, hold.signature or ())
+        entry = Entry(session_id, hold.version or ())
         session, version = await _read(storage, entry)
         if version not in OLD_VERSIONS:
             return None

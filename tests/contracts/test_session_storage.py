@@ -37,15 +37,15 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStorage:
 
 
 async def test_what_was_written_is_read_back(storage: SessionStorage):
-    signature = await storage.write("one", [b"first ", b"\xff\n\x00second"])
+    version = await storage.write("one", [b"first ", b"\xff\n\x00second"])
 
-    assert await storage.read("one") == (b"first \xff\n\x00second", signature)
-    assert await storage.signature("one") == signature
+    assert await storage.read("one") == (b"first \xff\n\x00second", version)
+    assert await storage.version("one") == version
     assert await storage.read_head("one", 5) == b"first"
     assert await storage.read_head("one", 500) == b"first \xff\n\x00second"
 
 
-async def test_a_second_write_replaces_the_first_and_has_another_signature(storage: SessionStorage):
+async def test_a_second_write_replaces_the_first_and_has_another_version(storage: SessionStorage):
     first = await storage.write("one", [b"aaaa"])
     second = await storage.write("one", [b"bbbb"])
 
@@ -78,20 +78,20 @@ async def test_a_deleted_session_is_gone(storage: SessionStorage):
     await storage.delete("one")
 
     assert await storage.entries() == []
-    for work in (storage.read, storage.signature, storage.delete):
+    for work in (storage.read, storage.version, storage.delete):
         with pytest.raises(SessionNotFound):
             await work("one")
     with pytest.raises(SessionNotFound):
         await storage.read_head("one", 10)
 
 
-async def test_entries_name_every_session_with_its_signature(storage: SessionStorage):
+async def test_entries_name_every_session_with_its_version(storage: SessionStorage):
     assert await storage.entries() == []
-    signatures = {name: await storage.write(name, [b"x"]) for name in ("a", "B-2", "_")}
+    versions = {name: await storage.write(name, [b"x"]) for name in ("a", "B-2", "_")}
 
     entries = await storage.entries()
 
-    assert {entry.session_id: entry.signature for entry in entries} == signatures
+    assert {entry.session_id: entry.version for entry in entries} == versions
     assert all(entry.problem is None and entry.modified > 0 for entry in entries)
 
 
@@ -125,7 +125,7 @@ async def test_the_generation_moves_with_every_change(storage: SessionStorage):
 async def test_a_malformed_id_touches_nothing(
     storage: SessionStorage, session_id: str, tmp_path: Path
 ):
-    for work in (storage.read, storage.signature, storage.delete):
+    for work in (storage.read, storage.version, storage.delete):
         with pytest.raises(SessionNotFound):
             await work(session_id)
     for write in (storage.write, storage.create):

@@ -106,10 +106,10 @@ from mochi_server.sessions.storage.json_files import JSONFileStorage
 
 class SlowStorage(JSONFileStorage):
     async def create(self, session_id, parts):
-        signature = await super().create(session_id, parts)
+        version = await super().create(session_id, parts)
         while not await anyio.Path({place!r}).exists():
             await anyio.sleep(0.01)
-        return signature
+        return version
 """
 
 SETTINGS = """

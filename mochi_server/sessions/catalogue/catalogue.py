@@ -7,27 +7,24 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 import anyio
-import orjson
 
-from ...core.aio import in_thread, in_thread_to_completion, yield_to_loop
+from ...core.aio import KeyedLocks, in_thread_to_completion
 from ...core.files import make_folder
 from ...core.leases import FileLock
 from ...core.logs import outside_request
-from ...errors import InvalidRequest, JSONObject, MochiError, StorageError
+from ...errors import MochiError, StorageError
 from ..storage.base import SessionStorage
-from .database import CatalogueDatabase, DatabaseThread, Refused, Unusable
+from .database import CatalogueDatabase, DatabaseThread, RebuildNeeded, TemporarilyUnavailable
 from .refresh import Refresh
-from .rows import ALL, LARGEST, Position, Row, SessionFilter, SessionPage, cursor_after, position_of
-from .tables import Page, get_state, put_row, read_page, remove_row
+from .rows import Row, get_state, put_row, remove_row
 
 T = TypeVar("T")
 
@@ -36,7 +33,9 @@ logger = logging.getLogger(__name__)
 CATALOGUE = "catalogue.sqlite3"
 """The name of the catalogue in the state folder of the sessions that it is about."""
 
-_ATTEMPTS = 3
+ATTEMPTS = 3
+"""To read a file that breaks meanwhile."""
+
 _OWN_CHANGE_SECONDS = 0.02
 """Longest wait of a conversation for its change to be in the catalogue."""
 
@@ -50,7 +49,7 @@ _RETRY_SECONDS = 60.0
 """Seconds after which a file that could not be used is tried again."""
 
 _LOCK_SECONDS = 0.1
-_YIELD_EVERY = 512
+_CHECK = "check"
 
 
 class SessionCatalogue:
@@ -81,74 +80,24 @@ class SessionCatalogue:
         """
         self.storage = storage
         self.path = path
-        self.refused: Refused | None = None
+        self.unavailable: TemporarilyUnavailable | None = None
         """Why the file is not used now."""
         self._sweep_seconds = sweep_seconds
         self._clock = clock
         self._use(path)
-        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
-            WeakKeyDictionary()
-        )
+        self._locks = KeyedLocks()
         self._own_changes: deque[tuple[str, Row | None]] = deque()
         self._entering: Future[None] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._whole_list_used = False
 
     def _use(self, path: Path | None) -> None:
         """Start with another file, or in memory."""
         self.writer = DatabaseThread(path, "mochi-catalogue-write")
         self._reader = self.writer if path is None else DatabaseThread(path, "mochi-catalogue-read")
         self._refresh: Refresh | None = None
-        self._broken: int | None = None
-        self._has_database = False
         self._checked_at: float | None = None
         self._generation: object | None = None
         self._opened_at = self._clock()
-        self._whole_list: tuple[object, bytes] | None = None
-
-    # Lists
-
-    async def list(
-        self, limit: int | None, cursor: str | None, session_filter: SessionFilter
-    ) -> SessionPage:
-        """Return the sessions that the filter selects, the one changed last first; all, or a page.
-
-        Raises:
-            InvalidRequest: the limit is below one, or the cursor is none of this list.
-            StorageError: the folder cannot be listed.
-        """
-        after, limit = _checked(limit, cursor)
-        return await self.read(
-            lambda connection: _parsed(read_page(connection, "\n", after, limit, session_filter))
-        )
-
-    async def list_json(
-        self, limit: int | None, cursor: str | None, session_filter: SessionFilter
-    ) -> bytes:
-        """Return the same as JSON: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
-
-        Raises:
-            InvalidRequest: the limit is below one, or the cursor is none of this list.
-            StorageError: the folder cannot be listed.
-        """
-        after, limit = _checked(limit, cursor)
-        if limit is None and cursor is None and session_filter == ALL:
-            return await self.read(self._read_whole_list)
-        is_page = limit is not None or cursor is not None
-        return await self.read(
-            lambda connection: _joined(
-                read_page(connection, ",", after, limit, session_filter), is_page=is_page
-            )
-        )
-
-    def _read_whole_list(self, connection: sqlite3.Connection) -> bytes:
-        """Return the whole list, which is cached until a change, or until it is not used."""
-        revision = (self._reader.database.identity, get_state(connection, "revision"))
-        self._whole_list_used = True
-        if self._whole_list is None or self._whole_list[0] != revision:
-            page = read_page(connection, ",", None, None, ALL)
-            self._whole_list = (revision, _joined(page, is_page=False))
-        return self._whole_list[1]
 
     # Reading what is up to date
 
@@ -158,14 +107,14 @@ class SessionCatalogue:
         Raises:
             StorageError: the folder cannot be listed.
         """
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             await self.bring_up_to_date()
             reader = self._reader
             try:
                 return await self.read_once(work)
-            except Unusable as error:
-                self.lose(error)
-            except Refused as error:
+            except RebuildNeeded:
+                self.invalidate()
+            except TemporarilyUnavailable as error:
                 if self._reader is reader:
                     await self._fall_back(error)
         raise StorageError("The catalogue of sessions breaks again and again")
@@ -174,14 +123,13 @@ class SessionCatalogue:
         """Do the work in the reading thread, on the rows as they are.
 
         Raises:
-            Unusable: the file is gone, broken or not complete; ``lose`` it and begin again.
-            Refused: the file cannot be used now.
+            RebuildNeeded: the file is gone, broken or not complete; ``invalidate`` and begin again.
+            TemporarilyUnavailable: the file cannot be used now.
         """
         return await self._reader.run(partial(_read_complete, work))
 
-    def lose(self, error: Unusable) -> None:
-        """Note that the file is lost or broken; the next use creates it again."""
-        self._broken = error.identity
+    def invalidate(self) -> None:
+        """Make the next use check all sessions, which builds the file if it is lost."""
         self._checked_at = None
 
     async def bring_up_to_date(self) -> None:
@@ -191,22 +139,19 @@ class SessionCatalogue:
             StorageError: the folder cannot be listed.
         """
         await self._own_changes_entered()
-        if self.refused and self._clock() - self._opened_at > _RETRY_SECONDS:
-            await self._replace(self.path, refused=None)
+        if self.unavailable and self._clock() - self._opened_at > _RETRY_SECONDS:
+            await self._replace(self.path, None)
         if self._is_watched and self._checked_at is not None:
             return
-        async with self._lock():
+        async with self._locks.holding(_CHECK):
             if await self._is_due():
                 await self._check()
-
-    def _lock(self) -> asyncio.Lock:
-        return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     async def _is_due(self) -> bool:
         now, generation = self._clock(), await self.storage.generation()
         if self._is_watched:
             if self._checked_at is None and await self._is_known(generation):
-                self._checked_at, self._has_database = now, True
+                self._checked_at = now
             return self._checked_at is None
         return (
             self._checked_at is None
@@ -221,7 +166,7 @@ class SessionCatalogue:
             return False
         try:
             known = await self.read_once(lambda connection: get_state(connection, "generation"))
-        except (Unusable, Refused):
+        except (RebuildNeeded, TemporarilyUnavailable):
             return False
         return known == repr(generation)
 
@@ -230,13 +175,15 @@ class SessionCatalogue:
         began, generation = self._clock(), await self.storage.generation()
         writer = self.writer
         try:
-            await self._prepare()
-            self._refresh = Refresh(self.storage, self._reader, self.writer)
+            if not await writer.run(CatalogueDatabase.is_usable):
+                async with self.exclusively():
+                    await writer.run(CatalogueDatabase.prepare)
+            self._refresh = Refresh(self.storage, self._reader, writer)
             await self._refresh.run(generation)
-        except Unusable as error:
-            self.lose(error)  # whoever reads next begins again
+        except RebuildNeeded:
+            self.invalidate()  # whoever reads next begins again
             return
-        except Refused as error:
+        except TemporarilyUnavailable as error:
             if self.writer is writer:
                 await self._fall_back(error)
             return
@@ -244,25 +191,18 @@ class SessionCatalogue:
             self._refresh = None
         self._checked_at, self._generation = began, generation
 
-    async def _prepare(self) -> None:
-        usable = partial(CatalogueDatabase.is_usable, broken=self._broken)
-        if not await self.writer.run(usable):
-            async with self.exclusively():
-                await self.writer.run(partial(CatalogueDatabase.prepare, broken=self._broken))
-        self._broken, self._has_database = None, True
-
-    async def _fall_back(self, refused: Refused) -> None:
+    async def _fall_back(self, error: TemporarilyUnavailable) -> None:
         """Continue with a catalogue in memory."""
-        if self.refused is not None:
-            raise StorageError(f"The catalogue of sessions cannot be used: {refused}")
-        logger.warning("The catalogue of sessions cannot be used: %s (%s)", refused, self.path)
-        await self._replace(None, refused)
+        if self.unavailable is not None:
+            raise StorageError(f"The catalogue of sessions cannot be used: {error}")
+        logger.warning("The catalogue of sessions cannot be used: %s (%s)", error, self.path)
+        await self._replace(None, error)
 
-    async def _replace(self, path: Path | None, refused: Refused | None) -> None:
+    async def _replace(self, path: Path | None, unavailable: TemporarilyUnavailable | None) -> None:
         """Continue with another file, or in memory, and close what was used before."""
         threads = {self.writer, self._reader}
         self._use(path)
-        self.refused = refused
+        self.unavailable = unavailable
         for thread in threads:
             await thread.aclose()
 
@@ -284,26 +224,18 @@ class SessionCatalogue:
 
     # Own changes
 
-    @asynccontextmanager
-    async def own_change(
-        self, session_id: str
-    ) -> AsyncIterator[Callable[[Callable[[], Row | None]], None]]:
-        """Record a change of a session; yields a function that takes a maker of its new row.
+    async def change(self, session_id: str, make: Callable[[], Awaitable[Row | None]]) -> None:
+        """Change a session in the storage, and enter the row that this returns; None removes it.
 
-        The row is only made if there is a catalogue; None removes the session.
+        What could not be entered in a moment is entered before the next list of this process.
         """
-        changes: list[Callable[[], Row | None]] = []
         is_checked = not self._is_watched and self._checked_at is not None
         before = await self.storage.generation() if is_checked else None
-        yield changes.append
-        if not changes:
-            return
-        if not self._has_database and (path := self.writer.database.path) is not None:
-            self._has_database = await in_thread(path.exists)  # another process has made it
-        if self._has_database:
+        row = await make()
+        if self.writer.database.exists():
             if self._refresh is not None:
                 self._refresh.own_changes.add(session_id)
-            self._own_changes.append((session_id, changes[0]()))
+            self._own_changes.append((session_id, row))
             self._entering = self.writer.submit(self._enter_own_changes)
             await self._own_changes_entered(_OWN_CHANGE_SECONDS)
         if before is not None and before == self._generation:
@@ -322,12 +254,11 @@ class SessionCatalogue:
         try:
             if rows:
                 _enter(rows, database)
-        except Unusable as error:
-            self.lose(error)
-            self._has_database = False
-        except Refused as error:
+        except RebuildNeeded:
+            self.invalidate()
+        except TemporarilyUnavailable as error:
             logger.warning("A change is not in the catalogue of sessions yet: %s", error)
-            self._checked_at = None
+            self.invalidate()
 
     # The background
 
@@ -353,42 +284,28 @@ class SessionCatalogue:
         lock = self._file_lock("watch")
         try:
             while True:
-                began, refused = self._clock(), self.refused
-                if await self._is_in_use():
+                began, unavailable = self._clock(), self.unavailable
+                if unavailable or self._checked_at is not None or self.writer.database.exists():
                     await self._watch_once(began, lock)
-                if self.refused is not refused:
-                    continue
-                if not self._whole_list_used:
-                    self._whole_list = None
-                self._whole_list_used = False
-                duration = self._clock() - began
-                pause = min(duration * _PAUSES_PER_CHECK, _LONGEST_PAUSE)
-                await anyio.sleep(max(self._sweep_seconds, pause))
+                if self.unavailable is unavailable:  # else there is another catalogue to check
+                    pause = min((self._clock() - began) * _PAUSES_PER_CHECK, _LONGEST_PAUSE)
+                    await anyio.sleep(max(self._sweep_seconds, pause))
         finally:
             if lock is not None:
                 lock.release()
 
-    async def _is_in_use(self) -> bool:
-        """Return whether there was a list, now or in an earlier process."""
-        if self.refused:
-            return True
-        if self._checked_at is None and self.path is not None:
-            self._has_database = await in_thread(self.path.exists)
-        return self._has_database
-
     async def _watch_once(self, began: float, lock: FileLock | None) -> None:
         try:
-            if self.refused or lock is None or lock.held or await _acquire(lock):
+            if self.unavailable or lock is None or lock.held or await _acquire(lock):
                 await self.bring_up_to_date()
                 if self._checked_at is not None and self._checked_at < began:
-                    async with self._lock():
+                    async with self._locks.holding(_CHECK):
                         await self._check()
-            if self.writer.database.has_deleted:
-                await self.writer.run(CatalogueDatabase.tidy)
-        except (MochiError, Refused) as error:
+            await self.writer.tidy()
+        except (MochiError, TemporarilyUnavailable) as error:
             logger.warning("The sessions cannot be checked: %s", error)
         finally:
-            if self.refused and lock is not None:
+            if self.unavailable and lock is not None:
                 lock.release()  # so that another process checks the file
 
     async def aclose(self) -> None:
@@ -396,42 +313,13 @@ class SessionCatalogue:
         if self._is_watched and self._watch is not None:
             self._watch.cancel()
             await asyncio.wait([self._watch])
-        await self._replace(None if self.refused else self.path, self.refused)
-
-
-def _checked(limit: int | None, cursor: str | None) -> tuple[Position | None, int | None]:
-    if limit is not None and limit < 1:
-        raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
-    after = None if cursor is None else position_of(cursor)
-    return after, None if limit is None else min(limit, LARGEST)
-
-
-def _parsed(page: Page) -> SessionPage:
-    following = None if page.next_position is None else cursor_after(page.next_position)
-    return SessionPage(_objects(page.sessions), _objects(page.problems), following)
-
-
-def _objects(lines: bytes) -> list[JSONObject]:
-    objects: list[JSONObject] = []
-    for number, line in enumerate(lines.splitlines(), start=1):
-        objects.append(orjson.loads(line))
-        if number % _YIELD_EVERY == 0:
-            yield_to_loop()
-    return objects
-
-
-def _joined(page: Page, *, is_page: bool) -> bytes:
-    parts = [b'{"sessions":[', page.sessions, b'],"problems":[', page.problems, b"]"]
-    if is_page:
-        following = None if page.next_position is None else cursor_after(page.next_position)
-        parts += [b',"next_cursor":', orjson.dumps(following)]
-    return b"".join([*parts, b"}"])
+        await self._replace(None if self.unavailable else self.path, self.unavailable)
 
 
 def _read_complete(work: Callable[[sqlite3.Connection], T], database: CatalogueDatabase) -> T:
     with database.transaction() as connection:
         if not get_state(connection, "complete"):
-            raise Unusable("it is being built")
+            raise RebuildNeeded("it is being built")
         return work(connection)
 
 
@@ -440,7 +328,8 @@ def _enter(changes: dict[str, Row | None], database: CatalogueDatabase) -> None:
         for session_id, row in changes.items():
             if row is not None:
                 put_row(connection, row)
-            elif remove_row(connection, session_id):
+            else:
+                remove_row(connection, session_id)
                 database.has_deleted = True
 
 
@@ -455,4 +344,4 @@ def _acquire_now(lock: FileLock) -> None:
         make_folder(lock.path.parent, private=True)
         lock.acquire()
     except OSError as error:
-        raise Refused(error.strerror or str(error)) from error
+        raise TemporarilyUnavailable(error.strerror or str(error)) from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...core.files import PRIVATE_FILE, hand_over, make_folder
-from .document import SearchDocument
+from .search_text import SearchDocument
 
 T = TypeVar("T")
 
@@ -22,36 +22,38 @@ logger = logging.getLogger(__name__)
 BUSY_SECONDS = 5.0
 """Longest wait for another process that writes."""
 
-SCHEMA_VERSION = 3
-"""A file of another version is made anew. Raise it also when the code of ``rows``,
-``text_folding`` or ``document`` stores something else."""
+SCHEMA_VERSION = 4
+"""A file of another version is made anew. Raise it also when the code of ``rows`` or
+``search_text`` stores something else."""
 
 _APPLICATION = 0x6D6F6368  # "moch"
 
 _FORMER_NAME = "search.sqlite3"
 """An older server's file in the same folder; it holds texts of conversations, so it is removed."""
 
+_TAILS = ("", "-wal", "-shm")
+"""SQLite's log, and the index of it, lie beside the file."""
+
 _SCHEMA = f"""
 CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-INSERT INTO state VALUES ('revision', 0);
 CREATE TABLE sessions (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   session_id TEXT NOT NULL UNIQUE,
   version TEXT NOT NULL,
-  position INTEGER NOT NULL,
+  changed_at INTEGER NOT NULL,
   line BLOB NOT NULL,
   is_problem INTEGER NOT NULL,
   archived INTEGER NOT NULL,
   text_version TEXT
 );
-CREATE INDEX in_order ON sessions (position, session_id) WHERE NOT is_problem;
-CREATE INDEX by_archived ON sessions (archived, position, session_id) WHERE NOT is_problem;
-CREATE INDEX problems ON sessions (position, session_id) WHERE is_problem;
-CREATE INDEX without_text ON sessions (position, session_id)
+CREATE INDEX in_order ON sessions (changed_at DESC, session_id) WHERE NOT is_problem;
+CREATE INDEX by_archived ON sessions (archived, changed_at DESC, session_id) WHERE NOT is_problem;
+CREATE INDEX problems ON sessions (changed_at DESC, session_id) WHERE is_problem;
+CREATE INDEX without_text ON sessions (changed_at DESC, session_id)
   WHERE NOT is_problem AND text_version IS NOT version;
 CREATE TABLE tags (
-  tag TEXT NOT NULL, position INTEGER NOT NULL, session_id TEXT NOT NULL, number INTEGER NOT NULL,
-  PRIMARY KEY (tag, position, session_id)
+  tag TEXT NOT NULL, changed_at INTEGER NOT NULL, session_id TEXT NOT NULL, number INTEGER NOT NULL,
+  PRIMARY KEY (tag, changed_at DESC, session_id)
 ) WITHOUT ROWID;
 CREATE INDEX tags_of_session ON tags (number, tag);
 PRAGMA application_id = {_APPLICATION};
@@ -76,21 +78,16 @@ _TEMPORARY = ("locked", "busy", "full", "unable to open", "readonly")
 """In messages of SQLite about files that may be usable later."""
 
 
-class Unusable(Exception):
-    """The file is missing, broken or of another program: it must be created again."""
-
-    def __init__(self, reason: str, identity: int | None = None) -> None:
-        super().__init__(reason)
-        self.identity = identity
-        """Of the database that is broken; None when there is none."""
+class RebuildNeeded(Exception):
+    """The file is missing, broken, not complete or of another program: build it again."""
 
 
-class Refused(Exception):
+class TemporarilyUnavailable(Exception):
     """The file cannot be used now: it is locked, the disk is full, the folder is read-only."""
 
 
 def has_full_text() -> bool:
-    """Tell whether this Python's SQLite was built with FTS5."""
+    """Return whether this Python's SQLite was built with FTS5."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute("CREATE VIRTUAL TABLE probe USING fts5(text)")
@@ -105,8 +102,8 @@ class CatalogueDatabase:
     """A connection to the catalogue's file, or without a path to a database in memory.
 
     For one thread. Others may have the same file open; one that was deleted or replaced meanwhile
-    is noticed at the next use. Only ``prepare`` makes a file, and only one process at a time may
-    call it.
+    is noticed at the next use, one that turns out to be broken is deleted. Only ``prepare`` makes a
+    file, and only one process at a time may call it.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -116,48 +113,47 @@ class CatalogueDatabase:
         self.has_deleted = False
         """Whether deleted texts may still be in SQLite's log: see ``tidy``."""
         self._connection: sqlite3.Connection | None = None
-        self._inode = 0
-        self._log_inodes: list[int] = []
-        self._fault: str | None = None
+        self._inodes: list[int] = []
 
-    def is_usable(self, broken: int | None = None) -> bool:
-        """Tell whether there is a file that can be used, other than the one that is broken.
+    def exists(self) -> bool:
+        return self._connection is not None if self.path is None else self.path.exists()
+
+    def is_usable(self) -> bool:
+        """Return whether the file can be opened.
 
         Raises:
-            Refused: there is one, and it cannot be used now.
+            TemporarilyUnavailable: it cannot be opened now.
         """
         try:
             self.connection()
-        except Unusable:
+        except RebuildNeeded:
             return False
-        return self.identity != broken
+        return True
 
-    def prepare(self, broken: int | None = None) -> None:
+    def prepare(self) -> None:
         """Open the file; make a new and empty one if it is not usable.
 
         Raises:
-            Refused: it cannot be made; the text says why.
+            TemporarilyUnavailable: it cannot be made; the text says why.
         """
-        if not self.is_usable(broken):
-            logger.debug("Making the catalogue of sessions anew: %s", self.path or "in memory")
-            self.close()
-            self._make()
-
-    def _make(self) -> None:
+        if self.is_usable():
+            return
+        logger.debug("Making the catalogue of sessions anew: %s", self.path or "in memory")
+        self.close()
         try:
             if self.path is not None:
                 _make_empty(self.path)
             connection = self._connect()
         except OSError as error:
-            raise Refused(error.strerror or str(error)) from error
+            raise TemporarilyUnavailable(error.strerror or str(error)) from error
         except sqlite3.Error as error:
-            raise Refused(str(error)) from error
+            raise TemporarilyUnavailable(str(error)) from error
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(f"BEGIN;{_SCHEMA}{_TEXT_SCHEMA * has_full_text()}COMMIT;")
         except sqlite3.Error as error:
             connection.close()
-            raise Refused(str(error)) from error
+            raise TemporarilyUnavailable(str(error)) from error
         self._keep(connection)
 
     def _connect(self) -> sqlite3.Connection:
@@ -173,47 +169,41 @@ class CatalogueDatabase:
         return connection
 
     def _keep(self, connection: sqlite3.Connection) -> None:
-        self._connection, self._fault = connection, None
-        self._inode, self._log_inodes = self._inode_now(), self._log_inodes_now()
-        self.identity = self._inode if self.path is not None else self.identity + 1
+        self._connection, self._inodes = connection, self._inodes_now()
+        self.identity = self._inodes[0] if self._inodes else self.identity + 1
 
-    def _inode_now(self) -> int:
-        """Return 0 in memory, and -1 where there is no file."""
-        return 0 if self.path is None else _inode_of(self.path)
-
-    def _log_inodes_now(self) -> list[int]:
-        """Return the inodes of SQLite's log and of the index of it."""
+    def _inodes_now(self) -> list[int]:
+        """Return the inodes of the file, of SQLite's log and of the index of it; none in memory."""
         if self.path is None:
             return []
-        name = self.path.name
-        return [_inode_of(self.path.with_name(name + tail)) for tail in ("-wal", "-shm")]
+        return [_inode_of(self.path.with_name(self.path.name + tail)) for tail in _TAILS]
 
     def connection(self) -> sqlite3.Connection:
         """Return the open connection.
 
         Raises:
-            Unusable: there is no file, or one that is broken or of another version.
-            Refused: it cannot be opened now.
+            RebuildNeeded: there is no file, or one that is broken or of another version.
+            TemporarilyUnavailable: it cannot be opened now.
         """
         if self._connection is not None:
-            if self._inode == self._inode_now():
-                if self._log_inodes != self._log_inodes_now():
-                    self._fault = "its log was deleted or replaced"
-                if self._fault is not None:
-                    raise Unusable(self._fault, self.identity)
+            inodes = self._inodes_now()
+            if inodes == self._inodes:
                 return self._connection
+            if inodes[0] == self._inodes[0]:
+                self._delete()
+                raise RebuildNeeded("its log was deleted or replaced")
             self.close()
-        if self.path is None or self._inode_now() < 0:
-            raise Unusable("there is none")
+        if not self.exists():
+            raise RebuildNeeded("there is none")
         try:
             connection = self._connect()
+            try:
+                _check_version(connection)
+            except BaseException:
+                connection.close()
+                raise
         except sqlite3.Error as error:
             raise self._meaning(error) from error
-        try:
-            self._check_version(connection)
-        except BaseException:
-            connection.close()
-            raise
         self._keep(connection)
         return connection
 
@@ -222,42 +212,40 @@ class CatalogueDatabase:
         """Read a state of the file, or with ``IMMEDIATE`` change it, as a whole or not at all.
 
         Raises:
-            Unusable: there is no file, or one that is broken or of another version.
-            Refused: it cannot be read or written now.
+            RebuildNeeded: there is no file, or one that is broken or of another version.
+            TemporarilyUnavailable: it cannot be read or written now.
         """
         connection = self.connection()
         try:
-            connection.execute(f"BEGIN {mode}")
-            yield connection
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
+            try:
+                connection.execute(f"BEGIN {mode}")
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except (sqlite3.Error, ValueError) as error:  # no longer UTF-8, a number, or JSON
             meaning = self._meaning(error)
-            if isinstance(meaning, Unusable):
-                self._fault = str(meaning)
+            if isinstance(meaning, RebuildNeeded):
+                self._delete()
             raise meaning from error
-        except ValueError as error:  # what was stored is no longer UTF-8, a number, or JSON
-            self._fault = str(error)
-            raise Unusable(self._fault, self.identity) from error
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
 
-    def _check_version(self, connection: sqlite3.Connection) -> None:
-        try:
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-        except sqlite3.Error as error:
-            raise self._meaning(error) from error
-        if (application, version) != (_APPLICATION, SCHEMA_VERSION):
-            raise Unusable("it is of another version")
-
-    def _meaning(self, error: sqlite3.Error) -> Exception:
+    @staticmethod
+    def _meaning(error: Exception) -> Exception:
         text = str(error)
-        if isinstance(error, sqlite3.OperationalError) and any(
-            words in text for words in _TEMPORARY
-        ):
-            return Refused(text)
-        return Unusable(text, self.identity)
+        if isinstance(error, sqlite3.OperationalError) and any(each in text for each in _TEMPORARY):
+            return TemporarilyUnavailable(text)
+        return RebuildNeeded(text)
+
+    def _delete(self) -> None:
+        """Close the file, and delete it unless another has taken its place."""
+        is_same = self._inodes[:1] == self._inodes_now()[:1]
+        self.close()
+        if is_same and self.path is not None:
+            try:
+                _unlink(self.path)
+            except OSError as error:
+                raise TemporarilyUnavailable(error.strerror or str(error)) from error
 
     def tidy(self) -> None:
         """Move the log that writing left into the file, so that what was deleted is gone."""
@@ -266,7 +254,7 @@ class CatalogueDatabase:
             checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)"
             busy, _, _ = self.connection().execute(checkpoint).fetchone()
             self.has_deleted = bool(busy)
-        except (sqlite3.Error, Unusable, Refused) as error:
+        except (sqlite3.Error, RebuildNeeded, TemporarilyUnavailable) as error:
             logger.debug("The catalogue's log stays for now: %s", error)
 
     def close(self) -> None:
@@ -279,6 +267,13 @@ class CatalogueDatabase:
         self.close()
 
 
+def _check_version(connection: sqlite3.Connection) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if (application, version) != (_APPLICATION, SCHEMA_VERSION):
+        raise RebuildNeeded("it is of another version")
+
+
 def _inode_of(path: Path) -> int:
     """Return -1 where there is no file."""
     try:
@@ -287,12 +282,17 @@ def _inode_of(path: Path) -> int:
         return -1
 
 
+def _unlink(path: Path) -> None:
+    """Remove a database; the file goes first, so that no process opens it meanwhile."""
+    for tail in _TAILS:
+        path.with_name(path.name + tail).unlink(missing_ok=True)
+
+
 def _make_empty(path: Path) -> None:
     """Create an empty private file; SQLite gives its helper files the same mode."""
     make_folder(path.parent, private=True)
-    for name in (path.name, _FORMER_NAME):  # the file first, so that no process opens it now
-        for tail in ("", "-wal", "-shm"):
-            path.with_name(name + tail).unlink(missing_ok=True)
+    _unlink(path)
+    _unlink(path.with_name(_FORMER_NAME))
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)
     hand_over(path, handle)
     os.close(handle)
@@ -316,10 +316,15 @@ class DatabaseThread:
         """Do the work in the thread.
 
         Raises:
-            Unusable: the file must be made anew.
-            Refused: it cannot be used now.
+            RebuildNeeded: the file must be built again.
+            TemporarilyUnavailable: it cannot be used now.
         """
         return await asyncio.wrap_future(self.submit(work))
+
+    async def tidy(self) -> None:
+        """Remove what was deleted from SQLite's log."""
+        if self.database.has_deleted:
+            await self.run(CatalogueDatabase.tidy)
 
     async def aclose(self) -> None:
         """Close the file and end the thread; the next use begins anew."""

@@ -10,15 +10,19 @@ from typing import NamedTuple
 from ...core.aio import in_thread, yield_to_loop
 from ...errors import MochiError, SessionNotFound
 from ..storage.base import Entry, SessionStorage
-from .database import CatalogueDatabase, DatabaseThread, Unusable
-from .rows import Row, row_of_error, row_of_file, row_of_prefix, row_of_problem
-from .tables import (
+from .database import CatalogueDatabase, DatabaseThread, RebuildNeeded
+from .rows import (
     COMPARED_AT_ONCE,
     Difference,
+    Row,
     compare,
     get_state,
     put_row,
     remove_row,
+    row_of_error,
+    row_of_file,
+    row_of_prefix,
+    row_of_problem,
     session_ids,
     set_state,
     storable,
@@ -64,8 +68,8 @@ class Refresh:
 
         Raises:
             StorageError: the folder cannot be listed.
-            Unusable: the file was lost meanwhile.
-            Refused: the file cannot be used now.
+            RebuildNeeded: the file was lost meanwhile.
+            TemporarilyUnavailable: the file cannot be used now.
         """
         beginning = await self._writer.run(_begin)
         seen: set[str] = set()
@@ -89,8 +93,7 @@ class Refresh:
                 _check_identity(database, beginning)
                 for row in rows:
                     if row.session_id not in self.own_changes:
-                        known = known_versions[row.session_id]
-                        put_row(connection, row, seen_version=known)
+                        put_row(connection, row, seen_version=known_versions[row.session_id])
 
         await self._writer.run(update)
 
@@ -107,12 +110,12 @@ class Refresh:
 
     async def _read_whole(self, entry: Entry) -> list[Row]:
         try:
-            data, signature = await self._storage.read(entry.session_id)
+            data, version = await self._storage.read(entry.session_id)
         except SessionNotFound:
             return []
         except MochiError as error:
             return [row_of_error(entry, error)]
-        return [await in_thread(row_of_file, entry._replace(signature=signature), data)]
+        return [await in_thread(row_of_file, entry._replace(version=version), data)]
 
     async def _end(self, beginning: _Beginning, seen: set[str], generation: object | None) -> None:
         gone = await self._reader.run(partial(_find_gone, beginning, seen))
@@ -125,8 +128,8 @@ class Refresh:
             with database.transaction("IMMEDIATE") as connection:
                 _check_identity(database, beginning)
                 for session_id in gone:
-                    if remove_row(connection, session_id):
-                        database.has_deleted = True
+                    remove_row(connection, session_id)
+                    database.has_deleted = True
                 set_state(connection, "complete", state[0])
                 set_state(connection, "generation", state[1])
 
@@ -142,7 +145,7 @@ def _begin(database: CatalogueDatabase) -> _Beginning:
 
 def _check_identity(database: CatalogueDatabase, beginning: _Beginning) -> None:
     if database.identity != beginning.identity:
-        raise Unusable("it was replaced")
+        raise RebuildNeeded("it was replaced")
 
 
 def _compare(
@@ -170,11 +173,9 @@ def _rows_of_prefixes(
         if isinstance(head, SessionNotFound):
             continue
         if isinstance(head, MochiError):
-            row: Row | None = row_of_error(entry, head)
-        else:
-            row = row_of_prefix(entry, head, PREFIX_BYTES)
-        if row is None:
-            long.append(entry)
-        else:
+            rows.append(row_of_error(entry, head))
+        elif (row := row_of_prefix(entry, head, PREFIX_BYTES)) is not None:
             rows.append(row)
+        else:
+            long.append(entry)
     return rows, long

@@ -1,37 +1,38 @@
-"""The rows of the catalogue, and the cursors of its pages."""
+"""The rows of the catalogue: how they are made of sessions, stored, compared and removed."""
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass, field
+import sqlite3
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import orjson
 
-from ...errors import InvalidRequest, JSONObject, MochiError
+from ...errors import JSONObject, MochiError
 from ..codec import NotASession, disassemble, encode, is_user, open_prefix
 from ..session import ChatSession, preview_of
 from ..storage.base import Entry
 from ..types import NotMetadata, SessionMetadata, microseconds, read_metadata
 
-Position = tuple[int, str]
-"""Where a session stands in the list: minus the microseconds of ``updated_at``, then the id."""
+COMPARED_AT_ONCE = 333
+"""Entries in one statement, which has three variables for each; old SQLite allows 999."""
 
-LARGEST = 2**63 - 2
-"""About the largest integer of SQLite."""
-
-
-@dataclass(slots=True)
-class SessionPage:
-    """The list of sessions, or a page of it."""
-
-    entries: list[JSONObject] = field(default_factory=list)
-    """``session_id, model, created_at, updated_at, message_count, summary, preview, title, tags,
-    pinned, archived``, the one changed last first."""
-    problems: list[JSONObject] = field(default_factory=list)
-    """``{"session_id", "reason"}`` of files that cannot be read."""
-    next_cursor: str | None = None
-    """Where the next page begins; None on the last one."""
+# What reads many rows returns one: after each row, Python waits for the interpreter lock.
+_COMPARE = """
+WITH stored (place, session_id, version) AS (VALUES {})
+SELECT
+  group_concat(CASE WHEN sessions.version IS NOT stored.version
+    THEN stored.place || ' ' || coalesce(sessions.version, '-') END, '\n')
+FROM stored LEFT JOIN sessions USING (session_id)
+"""
+_PUT = """
+INSERT INTO sessions (session_id, version, changed_at, line, is_problem, archived)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (session_id) DO UPDATE SET
+  version = excluded.version, changed_at = excluded.changed_at, line = excluded.line,
+  is_problem = excluded.is_problem, archived = excluded.archived
+"""
+_PUT_IF_SEEN = f"{_PUT} WHERE sessions.version = ?"
 
 
 class Row(NamedTuple):
@@ -40,8 +41,8 @@ class Row(NamedTuple):
     session_id: str
     version: str
     """Of the content that the row was made of; empty when it must be read again."""
-    position: int
-    """Minus the microseconds of ``updated_at``: the list is sorted by it."""
+    changed_at: int
+    """Microseconds since 1970, by which the list is sorted."""
     line: bytes
     """The line of the list as JSON."""
     is_problem: bool = False
@@ -49,40 +50,29 @@ class Row(NamedTuple):
     archived: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFilter:
-    """Which sessions a list shows; problems are always shown."""
-
-    archived: bool | None = None
-    """Only archived sessions, or only the others; None: both."""
-    tags: tuple[str, ...] = ()
-    """A session must have all of these."""
+# Made of sessions
 
 
-ALL = SessionFilter()
+def version_text(version: tuple[int, ...]) -> str:
+    """Return a storage's version as the catalogue keeps it; empty for none."""
+    return ".".join(map(str, version))
 
 
-def version_text(signature: tuple[int, ...]) -> str:
-    """Return a storage's signature as the catalogue keeps it; empty for none."""
-    return ".".join(map(str, signature))
-
-
-def row_of_session(session: ChatSession, signature: tuple[int, ...]) -> Row:
-    """Make the row of a session in memory."""
-    at = microseconds(session.metadata.updated_at, otherwise=0)
-    return _row(session.metadata, signature, at, session.preview)
+def row_of_session(session: ChatSession, version: tuple[int, ...]) -> Row:
+    changed_at = microseconds(session.metadata.updated_at, otherwise=0)
+    return _row(session.metadata, version, changed_at, session.preview)
 
 
 def row_of_problem(entry: Entry, reason: str) -> Row:
     """Make the row of what cannot be read."""
     line = encode({"session_id": entry.session_id, "reason": reason})
-    version = version_text(entry.signature)
-    return Row(entry.session_id, version, -entry.modified, line, is_problem=True)
+    version = version_text(entry.version)
+    return Row(entry.session_id, version, entry.modified, line, is_problem=True)
 
 
 def row_of_error(entry: Entry, error: MochiError) -> Row:
     """Make the row of what the storage could not read, which is tried again at the next check."""
-    return row_of_problem(entry._replace(signature=()), error.message)
+    return row_of_problem(entry._replace(version=()), error.message)
 
 
 def row_of_prefix(entry: Entry, prefix: bytes, size: int) -> Row | None:
@@ -90,9 +80,7 @@ def row_of_prefix(entry: Entry, prefix: bytes, size: int) -> Row | None:
     if len(prefix) < size:
         return row_of_file(entry, prefix)
     opening = open_prefix(prefix)
-    if opening is None:
-        return None
-    return _row_of(entry, opening.head, opening.first_user)
+    return None if opening is None else _row_of(entry, opening.head, opening.first_user)
 
 
 def row_of_file(entry: Entry, data: bytes) -> Row:
@@ -112,11 +100,11 @@ def _row_of(entry: Entry, head: JSONObject, first_user: JSONObject | None) -> Ro
         metadata = read_metadata(head, entry.session_id)
     except NotMetadata as error:
         return row_of_problem(entry, str(error))
-    at = microseconds(metadata.updated_at, otherwise=entry.modified)
-    return _row(metadata, entry.signature, at, preview_of(first_user))
+    changed_at = microseconds(metadata.updated_at, otherwise=entry.modified)
+    return _row(metadata, entry.version, changed_at, preview_of(first_user))
 
 
-def _row(metadata: SessionMetadata, signature: tuple[int, ...], at: int, preview: str) -> Row:
+def _row(metadata: SessionMetadata, version: tuple[int, ...], changed_at: int, preview: str) -> Row:
     summary, labels = metadata.summary, metadata.labels
     shown = {
         "session_id": metadata.session_id,
@@ -130,52 +118,99 @@ def _row(metadata: SessionMetadata, signature: tuple[int, ...], at: int, preview
     }
     return Row(
         metadata.session_id,
-        version_text(signature),
-        -at,
+        version_text(version),
+        changed_at,
         encode(shown),
         tags=tuple(labels["tags"]),
         archived=labels["archived"],
     )
 
 
-# Cursors: positions in a list as opaque texts for clients
+# Stored
 
 
-def write_cursor(place: str) -> str:
-    """Return the opaque text of a place."""
-    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+def storable(text: str) -> str:
+    """Return the text as SQLite takes it: without the half characters of odd file names."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
-def read_cursor(cursor: str) -> str:
-    """Return the place that was written; the caller checks that it is one of its own list.
+def set_state(connection: sqlite3.Connection, name: str, value: str | int | None) -> None:
+    connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
 
-    Raises:
-        InvalidRequest: it is no cursor.
+
+def get_state(connection: sqlite3.Connection, name: str) -> str | int | None:
+    row = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+class Difference(NamedTuple):
+    """A session that the catalogue does not have as the storage has it."""
+
+    entry: Entry
+    known_version: str
+    """The version that the catalogue has; ``-`` when it has none."""
+
+
+def compare(connection: sqlite3.Connection, entries: Sequence[Entry]) -> list[Difference]:
+    """Return those of the entries that differ from their rows, or have none."""
+    values: list[object] = []
+    for place, entry in enumerate(entries):
+        values += (place, storable(entry.session_id), version_text(entry.version))
+    statement = _COMPARE.format(", ".join(["(?, ?, ?)"] * len(entries)))
+    (lines,) = connection.execute(statement, values).fetchone()
+    differences = []
+    for line in (lines or "").splitlines():
+        place_text, known_version = line.split(" ")
+        differences.append(Difference(entries[int(place_text)], known_version))
+    return differences
+
+
+def put_row(connection: sqlite3.Connection, row: Row, seen_version: str | None = None) -> None:
+    """Put in a session's row, in the place of the one that may be there.
+
+    Args:
+        connection: in a transaction.
+        row: of the session.
+        seen_version: leave the present row alone unless it is still of this version.
     """
-    try:
-        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-    except ValueError as error:
-        raise foreign_cursor() from error
+    session_id = storable(row.session_id)
+    values = (session_id, row.version, row.changed_at, row.line, row.is_problem, row.archived)
+    if seen_version is None:
+        connection.execute(_PUT, values)
+    elif not connection.execute(_PUT_IF_SEEN, (*values, seen_version)).rowcount:
+        return
+    number = number_of(connection, session_id)
+    connection.execute("DELETE FROM tags WHERE number = ?", (number,))
+    tags = [(storable(tag), row.changed_at, session_id, number) for tag in {*row.tags}]
+    connection.executemany("INSERT INTO tags VALUES (?, ?, ?, ?)", tags)
+    if row.is_problem:
+        forget_text(connection, number)
 
 
-def foreign_cursor() -> InvalidRequest:
-    """Return the error for a cursor of another list, or for no cursor at all."""
-    return InvalidRequest("The cursor is not one of this list.")
+def remove_row(connection: sqlite3.Connection, session_id: str) -> None:
+    """Take out a session and its texts, if it is there."""
+    number = number_of(connection, storable(session_id))
+    forget_text(connection, number)
+    connection.execute("DELETE FROM tags WHERE number = ?", (number,))
+    connection.execute("DELETE FROM sessions WHERE number = ?", (number,))
 
 
-def cursor_after(position: Position) -> str:
-    """Return the cursor of the page that begins behind this session."""
-    return write_cursor(f"{position[0]}:{position[1]}")
+def number_of(connection: sqlite3.Connection, session_id: str) -> int | None:
+    statement = "SELECT number FROM sessions WHERE session_id = ?"
+    row = connection.execute(statement, (session_id,)).fetchone()
+    return None if row is None else row[0]
 
 
-def position_of(cursor: str) -> Position:
-    """Return the position behind which the cursor's page begins.
+def session_ids(connection: sqlite3.Connection, largest_number: int) -> list[str]:
+    """Return the ids of the rows with these numbers, as ``storable`` has them."""
+    statement = "SELECT group_concat(session_id, '/') FROM sessions WHERE number <= ?"
+    (joined,) = connection.execute(statement, (largest_number,)).fetchone()
+    return joined.split("/") if joined is not None else []  # no file's name has a slash
 
-    Raises:
-        InvalidRequest: it is no cursor of a list of sessions.
-    """
-    number, _, session_id = read_cursor(cursor).partition(":")
-    try:
-        return max(-LARGEST, min(int(number), LARGEST)), session_id
-    except ValueError as error:
-        raise foreign_cursor() from error
+
+def forget_text(connection: sqlite3.Connection, number: int | None) -> None:
+    """Remove what is indexed of a row's session."""
+    statement = "SELECT text_version FROM sessions WHERE number = ?"
+    if connection.execute(statement, (number,)).fetchone() not in {None, (None,)}:
+        connection.execute("DELETE FROM texts WHERE rowid = ?", (number,))
+        connection.execute("UPDATE sessions SET text_version = NULL WHERE number = ?", (number,))

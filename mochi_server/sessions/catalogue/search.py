@@ -1,4 +1,4 @@
-"""Search in all sessions: a query, the sessions that match it, and why."""
+"""Search in all sessions: the index of their texts, the sessions that match a query, and why."""
 
 from __future__ import annotations
 
@@ -16,30 +16,27 @@ from ...core.aio import in_thread, yield_to_loop
 from ...core.logs import outside_request
 from ...core.progress import Progress
 from ...errors import InvalidRequest, JSONObject, SessionNotFound, StorageError
-from .catalogue import SessionCatalogue
-from .database import CatalogueDatabase, Refused, Unusable, has_full_text
-from .document import SearchDocument, search_document
-from .rows import (
+from .catalogue import ATTEMPTS, SessionCatalogue
+from .database import (
+    CatalogueDatabase,
+    RebuildNeeded,
+    TemporarilyUnavailable,
+    has_full_text,
+)
+from .listing import (
     ALL,
+    IN_ORDER,
     LARGEST,
     SessionFilter,
     foreign_cursor,
     read_cursor,
-    version_text,
+    read_problems,
     write_cursor,
 )
+from .rows import forget_text, number_of, version_text
 from .search_query import Query, parse
+from .search_text import SearchDocument, search_document
 from .snippets import passage_of
-from .tables import (
-    Hit,
-    count_sessions,
-    count_without_text,
-    find,
-    put_text,
-    read_problems,
-    read_text,
-    sessions_without_text,
-)
 
 PAGE = 20
 MOST = 1000
@@ -54,8 +51,28 @@ _BATCH_BYTES = 500_000
 """Indexed in one step, less than a tenth of a second; other changes come in between."""
 
 _TIDY_SESSIONS = 1000
-_ATTEMPTS = 3
 _TELL_SECONDS = 0.1
+
+_COLUMNS = ", ".join(SearchDocument._fields)
+_WEIGHTS = "10.0, 8.0, 5.0, 2.0, 1.5, 0.3"
+"""Of the columns of ``SearchDocument``: a title says more than what a tool printed."""
+
+_BEST = f"""
+SELECT rowid, -bm25(texts, {_WEIGHTS}) AS score FROM texts WHERE texts MATCH ?
+ORDER BY score DESC LIMIT ?
+"""
+_OTHERS = """
+SELECT rowid, 0.0 AS score FROM
+(SELECT rowid FROM texts_docsize EXCEPT SELECT rowid FROM texts WHERE texts MATCH ?) LIMIT ?
+"""
+_MATCHING = """
+FROM (SELECT rowid, round(score, 4) AS rounded FROM ({})) AS matching
+JOIN sessions AS place ON place.number = matching.rowid WHERE NOT is_problem
+"""
+_WITHOUT_TEXT = "WHERE NOT is_problem AND text_version IS NOT version"
+_PUT_TEXT = f"""
+INSERT INTO texts (rowid, {_COLUMNS}) VALUES (?{", ?" * len(SearchDocument._fields)})
+"""
 
 
 class Indexing(NamedTuple):
@@ -97,7 +114,6 @@ class SessionSearch:
     """
 
     def __init__(self, catalogue: SessionCatalogue) -> None:
-        """Open nothing before the first search."""
         self._catalogue = catalogue
         self._indexer: asyncio.Task[None] | None = None
 
@@ -129,19 +145,19 @@ class SessionSearch:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
         query, start = parse(text), 0 if cursor is None else _start_of(cursor)
         answer = partial(_answer, query, session_filter, start, min(limit, LARGEST))
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             await self._prepare()
             try:
                 indexing = await self._catch_up(wait_seconds)
                 result = await self._catalogue.read_once(answer)
-            except Unusable as error:
-                self._catalogue.lose(error)
+            except RebuildNeeded:
+                self._catalogue.invalidate()
                 continue
-            except Refused as error:
-                raise _refusal(str(error)) from error
+            except TemporarilyUnavailable as error:
+                raise _unusable(str(error)) from error
             result.indexing = indexing
             return result
-        raise _refusal("it breaks again and again")
+        raise _unusable("it breaks again and again")
 
     async def update(self, progress: Progress | None = None) -> None:
         """Bring the index up to date, however long it takes, and tell how far it is.
@@ -151,7 +167,7 @@ class SessionSearch:
         """
         await self._prepare()
         try:
-            if not await self._catalogue.read_once(count_without_text):
+            if not await self._catalogue.read_once(_count_without_text):
                 return
             work = asyncio.ensure_future(self._catch_up(None))
             try:
@@ -163,38 +179,33 @@ class SessionSearch:
                 work.cancel()
                 await asyncio.wait([work])
             work.result()
-        except Unusable as error:
-            self._catalogue.lose(error)  # the search begins anew
-        except Refused as error:
-            raise _refusal(str(error)) from error
+        except RebuildNeeded:
+            self._catalogue.invalidate()  # the search begins anew
+        except TemporarilyUnavailable as error:
+            raise _unusable(str(error)) from error
 
     async def _prepare(self) -> None:
         """Have a catalogue in a file that can hold texts, with the rows of now."""
         await self._catalogue.bring_up_to_date()
-        if (refused := self._catalogue.refused) is not None:
-            raise _refusal(str(refused)) from refused
+        if (error := self._catalogue.unavailable) is not None:
+            raise _unusable(str(error)) from error
         if not has_full_text():
-            raise _refusal("this Python's SQLite was built without full-text search (FTS5)")
+            raise _unusable("this Python's SQLite was built without full-text search (FTS5)")
 
     async def _catch_up(self, wait_seconds: float | None) -> Indexing | None:
         """Wait until all texts are indexed; return how far that is if the time was too short."""
-        if not await self._catalogue.read_once(count_without_text):
-            await self._tidy()
+        if not await self._catalogue.read_once(_count_without_text):
+            await self._catalogue.writer.tidy()
             return None
         with anyio.move_on_after(wait_seconds):
-            for _ in range(_ATTEMPTS):  # what changes again and again is left for the next search
+            for _ in range(ATTEMPTS):  # what changes again and again is left for the next search
                 indexer = self._running() or self._start()
                 await asyncio.wait([indexer])
                 indexer.result()
-                if not await self._catalogue.read_once(count_without_text):
+                if not await self._catalogue.read_once(_count_without_text):
                     break
             return None
         return await self._catalogue.read_once(_progress)
-
-    async def _tidy(self) -> None:
-        writer = self._catalogue.writer
-        if writer.database.has_deleted:
-            await writer.run(CatalogueDatabase.tidy)
 
     def _running(self) -> asyncio.Task[None] | None:
         task = self._indexer
@@ -205,44 +216,48 @@ class SessionSearch:
     def _start(self) -> asyncio.Task[None]:
         loop = asyncio.get_running_loop()
         self._indexer = outside_request(loop.create_task, self._index(), name="search index")
-        self._indexer.add_done_callback(_take_error)
+        # Those who wait get its error, and perhaps nobody waits.
+        self._indexer.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._indexer
 
     async def _index(self) -> None:
         """Index the texts that are missing, while no other process does."""
         catalogue = self._catalogue
         async with catalogue.exclusively():
-            session_ids = await catalogue.read_once(sessions_without_text)
+            session_ids = await catalogue.read_once(_sessions_without_text)
             start = 0
             while start < len(session_ids):
                 texts, start = await self._read(session_ids, start)
                 await catalogue.writer.run(partial(_put_texts, texts))
             if len(session_ids) > _TIDY_SESSIONS:
                 await catalogue.writer.run(CatalogueDatabase.tidy)
-        await self._tidy()
+        await catalogue.writer.tidy()
 
     async def _read(self, session_ids: list[str], start: int) -> tuple[list[_Text], int]:
         """Return the texts of the sessions from a place on, and the place behind them."""
-        contents: list[tuple[str, tuple[bytes, tuple[int, ...]] | None]] = []
+        contents: list[tuple[str, str | None, bytes | None]] = []
         size = 0
         for session_id in session_ids[start : start + _BATCH_SESSIONS]:
             start += 1
             try:
-                content = await self._catalogue.storage.read(session_id)
+                data, version = await self._catalogue.storage.read(session_id)
             except (SessionNotFound, StorageError):  # the next check of all sessions sees why
-                contents.append((session_id, None))
+                contents.append((session_id, None, None))
                 continue
-            contents.append((session_id, content))
-            size += len(content[0])
+            contents.append((session_id, version_text(version), data))
+            size += len(data)
             if size >= _BATCH_BYTES:
                 break
-        return await in_thread(_texts, contents), start
+        return await in_thread(_texts_of, contents), start
 
     async def aclose(self) -> None:
         """Stop indexing; what is indexed stays."""
         if (indexer := self._running()) is not None:
             indexer.cancel()
             await asyncio.wait([indexer])
+
+
+# The index
 
 
 class _Text(NamedTuple):
@@ -254,28 +269,114 @@ class _Text(NamedTuple):
     document: SearchDocument | None
 
 
-def _texts(contents: list[tuple[str, tuple[bytes, tuple[int, ...]] | None]]) -> list[_Text]:
+def _texts_of(contents: list[tuple[str, str | None, bytes | None]]) -> list[_Text]:
     texts = []
-    for session_id, content in contents:
+    for session_id, version, data in contents:
         yield_to_loop()
-        if content is None:
-            texts.append(_Text(session_id, None, None))
-        else:
-            data, signature = content
-            document = search_document(data, session_id)
-            texts.append(_Text(session_id, version_text(signature), document))
+        document = None if data is None else search_document(data, session_id)
+        texts.append(_Text(session_id, version, document))
     return texts
 
 
 def _put_texts(texts: list[_Text], database: CatalogueDatabase) -> None:
     with database.transaction("IMMEDIATE") as connection:
-        for session_id, version, document in texts:
-            put_text(connection, session_id, version, document)
+        for text in texts:
+            put_text(connection, *text)
+
+
+def put_text(
+    connection: sqlite3.Connection,
+    session_id: str,
+    version: str | None,
+    document: SearchDocument | None,
+) -> None:
+    """Put in the texts of a session that has a row, in the place of those that were there.
+
+    Args:
+        connection: in a transaction.
+        session_id: whose texts they are.
+        version: of the content that they are from; None stands for that of the row.
+        document: the texts; None when they cannot be read.
+    """
+    number = number_of(connection, session_id)
+    if number is None:
+        return
+    forget_text(connection, number)
+    if document is not None:
+        connection.execute(_PUT_TEXT, (number, *document))
+    statement = "UPDATE sessions SET text_version = coalesce(?, version) WHERE number = ?"
+    connection.execute(statement, (version, number))
+
+
+def _sessions_without_text(connection: sqlite3.Connection) -> list[str]:
+    """Return the ids of the sessions whose texts are not those of their version.
+
+    The session changed last comes first, for that one is looked for most often.
+    """
+    source = f"FROM sessions AS place {_WITHOUT_TEXT} ORDER BY {IN_ORDER} LIMIT -1"
+    joining = f"SELECT group_concat(session_id, ' ') FROM (SELECT session_id {source})"
+    (joined,) = connection.execute(joining).fetchone()
+    return joined.split(" ") if joined else []
+
+
+def _count_without_text(connection: sqlite3.Connection) -> int:
+    (count,) = connection.execute(f"SELECT count(*) FROM sessions {_WITHOUT_TEXT}").fetchone()
+    return int(count)
 
 
 def _progress(connection: sqlite3.Connection) -> Indexing:
-    total = count_sessions(connection)
-    return Indexing(total - count_without_text(connection), total)
+    (total,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
+    return Indexing(total - _count_without_text(connection), total)
+
+
+def read_text(connection: sqlite3.Connection, number: int) -> SearchDocument:
+    """Return the texts of a session; empty when there are none."""
+    statement = f"SELECT {_COLUMNS} FROM texts WHERE rowid = ?"
+    row = connection.execute(statement, (number,)).fetchone()
+    return SearchDocument() if row is None else SearchDocument(*row)
+
+
+# Answers
+
+
+class Hit(NamedTuple):
+    """A session that a query matches."""
+
+    number: int
+    """Of its row."""
+    score: float
+    """Larger is better; comparable within one answer."""
+    line: bytes
+
+
+def find(
+    connection: sqlite3.Connection,
+    query: Query,
+    session_filter: SessionFilter,
+    *,
+    most: int,
+    start: int,
+    limit: int,
+) -> tuple[list[Hit], bool]:
+    """Return a page of the matching sessions, the best first, and whether there are more.
+
+    Of equals, the one changed last comes first.
+
+    Args:
+        connection: in a transaction.
+        query: which is not empty.
+        session_filter: which sessions are shown.
+        most: how many of the best sessions are looked at; -1 for all.
+        start: how many to leave out.
+        limit: most sessions of the page.
+    """
+    values: list[str | int] = [query.match, most]
+    source = _MATCHING.format(_BEST if query.required else _OTHERS)
+    source += session_filter.conditions(values)
+    page = f"SELECT number, rounded, line {source} ORDER BY rounded DESC, {IN_ORDER}"
+    found = connection.execute(f"{page} LIMIT ? OFFSET ?", (*values, limit + 1, start))
+    hits = [Hit(*each) for each in found]
+    return hits[:limit], len(hits) > limit
 
 
 def _answer(
@@ -292,10 +393,9 @@ def _answer(
         hits, has_more = find(
             connection, query, session_filter, most=most, start=start, limit=limit
         )
-    problems = read_problems(connection, "\n").splitlines()
     return SearchResult(
         [_entry(connection, query, hit) for hit in hits],
-        [orjson.loads(line) for line in problems],
+        read_problems(connection),
         write_cursor(f"search:{start + limit}") if has_more else None,
     )
 
@@ -313,21 +413,11 @@ def _entry(connection: sqlite3.Connection, query: Query, hit: Hit) -> JSONObject
 
 
 def _start_of(cursor: str) -> int:
-    """Return the place at which the cursor's page begins.
-
-    Raises:
-        InvalidRequest: it is no cursor of a search.
-    """
+    """Return the place at which the cursor's page begins."""
     if (match := _CURSOR.fullmatch(read_cursor(cursor))) is None:
         raise foreign_cursor()
     return int(match[1])
 
 
-def _refusal(reason: str) -> StorageError:
+def _unusable(reason: str) -> StorageError:
     return StorageError(f"The search index cannot be used: {reason}")
-
-
-def _take_error(task: asyncio.Task[None]) -> None:
-    """Mark the error as seen: those who wait get it, and perhaps nobody waits."""
-    if not task.cancelled():
-        task.exception()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .text_folding import UNSPACED, fold, normalize, split_unspaced
+from .search_text import UNSPACED, fold, normalize, split_unspaced
 
 MOST_CHARACTERS = 1000
 MOST_WORDS = 64

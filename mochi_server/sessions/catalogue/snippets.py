@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from .document import SearchDocument
 from .search_query import Query, Term
-from .text_folding import fold, join_unspaced
+from .search_text import SearchDocument, fold, join_unspaced
 
 SHOWN = 160
 """Characters of a passage, about."""

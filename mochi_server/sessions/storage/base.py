@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     """One stored session, as the catalogue needs it."""
 
     session_id: str
-    signature: tuple[int, ...]
+    version: tuple[int, ...]
     """Changes whenever the content does; compared for equality only."""
     modified: int = 0
     """When it was last written: microseconds since 1970."""
@@ -44,12 +44,12 @@ class SessionLock:
     """A session that is locked for an edit."""
 
     def __init__(
-        self, storage: SessionStorage, session_id: str, signature: tuple[int, ...] | None
+        self, storage: SessionStorage, session_id: str, version: tuple[int, ...] | None
     ) -> None:
         self._storage = storage
         self.session_id = session_id
-        self.signature = signature
-        """The signature when the session was locked; None when nothing is stored."""
+        self.version = version
+        """The version when the session was locked; None when nothing is stored."""
 
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
         """Write the session, as the last step: it may release the lock.
@@ -70,7 +70,7 @@ class SessionStorage(ABC):
 
     @abstractmethod
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
-        """Return the content and its signature.
+        """Return the content and its version.
 
         Raises:
             SessionNotFound: nothing is stored.
@@ -78,8 +78,8 @@ class SessionStorage(ABC):
         """
 
     @abstractmethod
-    async def signature(self, session_id: str) -> tuple[int, ...]:
-        """Return the signature without reading the content.
+    async def version(self, session_id: str) -> tuple[int, ...]:
+        """Return the version without reading the content.
 
         Raises:
             SessionNotFound: nothing is stored.
@@ -91,7 +91,7 @@ class SessionStorage(ABC):
 
     @abstractmethod
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """Replace or create the content, atomically and durably, and return the new signature.
+        """Replace or create the content, atomically and durably, and return the new version.
 
         A crash at any instant leaves the old or the new content, never a torn one.
 
@@ -101,7 +101,7 @@ class SessionStorage(ABC):
 
     @abstractmethod
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """Write a new session, and return its signature; never replace one.
+        """Write a new session, and return its version; never replace one.
 
         Raises:
             SessionExists: the id is taken.
@@ -127,7 +127,7 @@ class SessionStorage(ABC):
     def claim(self, session_id: str) -> AbstractAsyncContextManager[tuple[int, ...] | None]:
         """Reserve the session for one turn, in all processes; never waits.
 
-        The claims of a process that crashes end with it. Yields the session's signature, None
+        The claims of a process that crashes end with it. Yields the session's version, None
         when nothing is stored.
 
         Raises:
@@ -137,16 +137,16 @@ class SessionStorage(ABC):
     # Subclasses may override these.
 
     async def replace(
-        self, session_id: str, signature: tuple[int, ...], parts: Iterable[bytes]
+        self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:
-        """Write the session if it still has this signature, and return the new one.
+        """Write the session if it still has this version, and return the new one.
 
         Raises:
             SessionChanged: it is not, or it is held; nothing was written.
             StorageError: the disk refused; the old content is still there.
         """
         async with self.lock(session_id) as hold:
-            if hold.signature != signature:
+            if hold.version != version:
                 raise SessionChanged
             return await hold.write(parts)
 

@@ -30,15 +30,15 @@ class HeldLock(NamedTuple):
     """A lock that is held, and the session when it was taken."""
 
     lock: FileLock
-    signature: tuple[int, ...] | None
-    """Signature of the session; None if there is none."""
+    version: tuple[int, ...] | None
+    """Version of the session; None if there is none."""
 
     def release(self) -> None:
         """Release the lock.
 
         The file of an existing session's lock stays: removing and creating it again takes long.
         """
-        self.lock.release(remove=self.signature is None)
+        self.lock.release(remove=self.version is None)
 
 
 @contextlib.contextmanager
@@ -59,20 +59,20 @@ def _in_our_words(session_id: str, error: OSError) -> MochiError:
     return StorageError(message, details={"session_id": session_id})
 
 
-def signature_at(session_id: str, path: Path) -> tuple[int, ...]:
-    """Return the signature of the file."""
+def version_at(session_id: str, path: Path) -> tuple[int, ...]:
+    """Return the version of the file."""
     with _named(session_id):
         status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise SessionNotFound(session_id=session_id)
-    return signature_of(status)
+    return _version_of(status)
 
 
 def read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
-    """Return the content and its signature."""
+    """Return the content and its version."""
     with _named(session_id):
         content, status = read_plain(path)
-    return content, signature_of(status)
+    return content, _version_of(status)
 
 
 def read_head(session_id: str, path: str, size: int) -> bytes:
@@ -104,9 +104,9 @@ def _head_or_error(folder: str, session_id: str, size: int) -> bytes | MochiErro
 
 
 def write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
-    """Replace or create the file, atomically and durably, and return the new signature."""
+    """Replace or create the file, atomically and durably, and return the new version."""
     try:
-        return signature_of(replace_file(path, parts, private=True))
+        return _version_of(replace_file(path, parts, private=True))
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(session_id=session_id, reason=reason) from error
@@ -127,17 +127,17 @@ def create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> t
         held[0].release()
         raise SessionExists(session_id=session_id)
     try:
-        signature = write(session_id, path, parts)
+        version = write(session_id, path, parts)
     except BaseException:
         held[0].release()
         raise
     held[0].lock.release()
-    return signature
+    return version
 
 
 def delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
     """Delete the file, durably, and its lock files."""
-    signature_at(session_id, path)
+    version_at(session_id, path)
     with _named(session_id):
         path.unlink()
         flush_folder(path.parent)
@@ -167,18 +167,18 @@ def _acquire(lock: FileLock) -> bool:
 
 
 def _known(path: Path) -> tuple[int, ...] | None:
-    """Return the signature of the file, None when there is no session."""
+    """Return the version of the file, None when there is no session."""
     try:
         status = path.lstat()
     except OSError:
         return None
-    return signature_of(status) if stat.S_ISREG(status.st_mode) else None
+    return _version_of(status) if stat.S_ISREG(status.st_mode) else None
 
 
 def replace(
-    session_id: str, path: Path, lock: Path, signature: tuple[int, ...], parts: Iterable[bytes]
+    session_id: str, path: Path, lock: Path, version: tuple[int, ...], parts: Iterable[bytes]
 ) -> tuple[int, ...]:
-    """Write the file if it still has this signature, while its lock is held.
+    """Write the file if it still has this version, while its lock is held.
 
     Raises:
         SessionChanged: it has changed, or is locked.
@@ -187,7 +187,7 @@ def replace(
     take_lock(session_id, path, lock, held)
     if not held:
         raise SessionChanged
-    if held[0].signature != signature:
+    if held[0].version != version:
         held[0].release()
         raise SessionChanged
     return write_and_release(session_id, path, parts, held[0])
@@ -212,7 +212,7 @@ def generation(folder: Path) -> object | None:
     return (status.st_mtime_ns, status.st_ino)
 
 
-def signature_of(status: os.stat_result) -> tuple[int, ...]:
+def _version_of(status: os.stat_result) -> tuple[int, ...]:
     """Return ``(mtime_ns, size, inode)``."""
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
@@ -259,12 +259,12 @@ def _entries(directory: int, *, tidy: bool) -> list[Entry]:
         except FileNotFoundError:
             continue
         session_id, time_ns = name[:-5], status.st_mtime_ns
-        signature = (time_ns, status.st_size, status.st_ino)
+        version = (time_ns, status.st_size, status.st_ino)
         if is_plain(status.st_mode) and is_id(session_id):
-            entries.append(Entry(session_id, signature, time_ns // 1000))
+            entries.append(Entry(session_id, version, time_ns // 1000))
         else:
             reason = _reason(status)
-            entries.append(Entry(session_id, signature, time_ns // 1000, reason))
+            entries.append(Entry(session_id, version, time_ns // 1000, reason))
     return entries
 
 

@@ -45,9 +45,9 @@ class JSONFileStorage(SessionStorage):
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
         return await in_thread(files.read, session_id, self._path(session_id))
 
-    async def signature(self, session_id: str) -> tuple[int, ...]:
+    async def version(self, session_id: str) -> tuple[int, ...]:
         """Return ``(mtime_ns, size, inode)``."""
-        return await in_thread(files.signature_at, session_id, self._path(session_id))
+        return await in_thread(files.version_at, session_id, self._path(session_id))
 
     @override
     async def read_head(self, session_id: str, size: int) -> bytes:
@@ -66,13 +66,11 @@ class JSONFileStorage(SessionStorage):
         return await in_thread_to_completion(files.write, session_id, self._path(session_id), parts)
 
     async def replace(
-        self, session_id: str, signature: tuple[int, ...], parts: Iterable[bytes]
+        self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:
         """Lock, compare and write in one call of a thread, which saves switches between threads."""
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
-        return await in_thread_to_completion(
-            files.replace, session_id, path, lock, signature, parts
-        )
+        return await in_thread_to_completion(files.replace, session_id, path, lock, version, parts)
 
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """Create the file; its lock file stays."""
@@ -124,7 +122,7 @@ class JSONFileStorage(SessionStorage):
         if held is None:
             raise SessionBusy(session_id=session_id)
         try:
-            yield held.signature
+            yield held.version
         finally:
             await _release(held)
 
@@ -147,7 +145,7 @@ class JSONFileStorage(SessionStorage):
 
 async def _release(held: HeldLock) -> None:
     """Release a lock, in a thread only if that removes the file."""
-    if held.signature is None:
+    if held.version is None:
         await in_thread_to_completion(held.release)
     else:
         held.release()
@@ -157,7 +155,7 @@ class _FileSessionLock(SessionLock):
     """Writes and releases the lock in one call of a thread, which saves a switch."""
 
     def __init__(self, storage: JSONFileStorage, session_id: str, held: HeldLock) -> None:
-        super().__init__(storage, session_id, held.signature)
+        super().__init__(storage, session_id, held.version)
         self._path = storage.folder / f"{session_id}.json"
         self._taken: HeldLock | None = held
 

@@ -37,11 +37,11 @@ class MemoryStorage(SessionStorage):
     @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
         content, entry = self._get(session_id)
-        return content, entry.signature
+        return content, entry.version
 
-    async def signature(self, session_id: str) -> tuple[int, ...]:
+    async def version(self, session_id: str) -> tuple[int, ...]:
         """Return the number of the change that made it."""
-        return self._get(session_id)[1].signature
+        return self._get(session_id)[1].version
 
     @override
     async def read_head(self, session_id: str, size: int) -> bytes:
@@ -53,7 +53,7 @@ class MemoryStorage(SessionStorage):
         self._changes += 1
         entry = Entry(session_id, (self._changes,), time.time_ns() // 1000)
         self._contents[session_id] = (b"".join(parts), entry)
-        return entry.signature
+        return entry.version
 
     @override
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ class MemoryStorage(SessionStorage):
 
     def _known(self, session_id: str) -> tuple[int, ...] | None:
         content = self._contents.get(session_id)
-        return content[1].signature if content else None
+        return content[1].version if content else None
 
     @override
     @asynccontextmanager

@@ -17,7 +17,7 @@ from mochi_server.core.leases import FileLock
 from mochi_server.errors import StorageError
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import JSONFileStorage, MemoryStorage, SessionFilter, SessionManager
-from mochi_server.sessions.catalogue.rows import write_cursor
+from mochi_server.sessions.catalogue.listing import write_cursor
 
 
 class CountingStorage(JSONFileStorage):
@@ -435,7 +435,7 @@ async def test_sqlite_s_log_may_be_deleted_while_processes_use_it(tmp_path, path
             assert (await ids(yours))[0] == "three"
             await yours.create("m", session_id="four")
             assert (await ids(mine))[0] == "four"
-            assert mine.catalogue.refused is yours.catalogue.refused is None
+            assert mine.catalogue.unavailable is yours.catalogue.unavailable is None
 
 
 @pytest.mark.parametrize("damage", ["x'FF'", "x'7B'"])  # no text, and no JSON
@@ -443,10 +443,14 @@ async def test_a_damaged_line_makes_the_catalogue_anew(tmp_path, path, damage):
     async with opened(tmp_path, path) as manager:
         await manager.create("m", session_id="one")
         assert await ids(manager) == ["one"]
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute(f"UPDATE sessions SET line = {damage}")
-        assert await ids(manager) == ["one"]
-        assert json.loads(await manager.list_json())["sessions"][0]["session_id"] == "one"
+        for _ in range(2):
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute(f"UPDATE sessions SET line = {damage}")
+            listed = json.loads(await manager.list_json())
+            assert [each["session_id"] for each in listed["sessions"]] == ["one"]
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute(f"UPDATE sessions SET line = {damage}")
+            assert await ids(manager) == ["one"]
 
 
 async def test_a_session_that_another_process_makes_during_a_check_is_kept(tmp_path, path):
@@ -492,7 +496,7 @@ async def test_when_the_one_that_watches_cannot_use_the_file_another_watches(
             (mine.storage.folder / "one.json").unlink()
 
             async def is_refused():
-                return mine.catalogue.refused or yours.catalogue.refused
+                return mine.catalogue.unavailable or yours.catalogue.unavailable
 
             await until(is_refused)
         (mine.storage.folder / "two.json").unlink()
@@ -510,7 +514,7 @@ async def test_lists_at_once_survive_a_file_that_cannot_be_used_any_more(tmp_pat
         assert await ids(manager) == ["one"]
 
         def refuse_in_file(connection):
-            if not manager.catalogue.refused:
+            if not manager.catalogue.unavailable:
                 raise sqlite3.OperationalError("database is locked")
 
         async with anyio.create_task_group() as tasks:

@@ -9,17 +9,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mochi_server.sessions.catalogue.database import CatalogueDatabase
-from mochi_server.sessions.catalogue.document import SearchDocument
-from mochi_server.sessions.catalogue.rows import ALL, Row
+from mochi_server.sessions.catalogue.listing import ALL
+from mochi_server.sessions.catalogue.rows import Row, put_row
+from mochi_server.sessions.catalogue.search import find, put_text, read_text
 from mochi_server.sessions.catalogue.search_query import MOST_CHARACTERS, MOST_WORDS, parse
-from mochi_server.sessions.catalogue.snippets import passage_of
-from mochi_server.sessions.catalogue.tables import find, put_row, put_text, read_text
-from mochi_server.sessions.catalogue.text_folding import (
+from mochi_server.sessions.catalogue.search_text import (
+    SearchDocument,
     fold,
     join_unspaced,
     normalize,
     split_unspaced,
 )
+from mochi_server.sessions.catalogue.snippets import passage_of
 from mochi_server.sessions.codec import encode
 
 SAID = {

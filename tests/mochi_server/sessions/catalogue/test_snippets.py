@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mochi_server.sessions.catalogue.document import SearchDocument
 from mochi_server.sessions.catalogue.search_query import parse
+from mochi_server.sessions.catalogue.search_text import SearchDocument, split_unspaced
 from mochi_server.sessions.catalogue.snippets import SHOWN, passage_of
-from mochi_server.sessions.catalogue.text_folding import split_unspaced
 
 
 def passage(text, **texts):

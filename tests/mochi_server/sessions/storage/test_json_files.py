@@ -143,8 +143,8 @@ async def test_a_look_whether_a_claim_is_idle_refuses_no_turn(tmp_path: Path):
     claim = FileLock(tmp_path / ".locks" / "one.claim")
     assert claim.acquire()
     asyncio.get_running_loop().call_later(0.001, claim.release)
-    async with storage.claim("one") as signature:
-        assert signature is not None
+    async with storage.claim("one") as version:
+        assert version is not None
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o027])

@@ -1,0 +1,180 @@
+"""Lists of sessions: their order, filters, pages and cursors."""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+from dataclasses import dataclass, field
+
+import orjson
+
+from ...core.aio import yield_to_loop
+from ...errors import InvalidRequest, JSONObject
+from .rows import storable
+
+LARGEST = 2**63 - 2
+"""About the largest integer of SQLite."""
+
+IN_ORDER = "place.changed_at DESC, place.session_id"
+"""The order of all lists. A statement calls the table with these columns ``place``."""
+
+_BEHIND = " AND place.changed_at <= ? AND (place.changed_at < ? OR place.session_id > ?)"
+_ALL = "FROM sessions AS place WHERE NOT is_problem"
+_TAGGED = """
+FROM tags AS place CROSS JOIN sessions ON sessions.number = place.number
+WHERE tag = ? AND NOT is_problem
+"""
+_HAS_TAG = " AND EXISTS (SELECT 1 FROM tags WHERE tags.number = place.number AND tag = ?)"
+_YIELD_EVERY = 512
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions a list shows; problems are always shown."""
+
+    archived: bool | None = None
+    """Only archived sessions, or only the others; None: both."""
+    tags: tuple[str, ...] = ()
+    """A session must have all of these."""
+
+    def conditions(self, values: list[str | int], *, first_tag: int = 0) -> str:
+        """Return the conditions of a statement, and add their values to its own."""
+        conditions = ""
+        if self.archived is not None:
+            conditions += " AND archived = ?"
+            values.append(self.archived)
+        for tag in self.tags[first_tag:]:
+            conditions += _HAS_TAG
+            values.append(storable(tag))
+        return conditions
+
+
+ALL = SessionFilter()
+
+
+@dataclass(slots=True)
+class SessionPage:
+    """The list of sessions, or a page of it."""
+
+    entries: list[JSONObject] = field(default_factory=list)
+    """``session_id, model, created_at, updated_at, message_count, summary, preview, title, tags,
+    pinned, archived``, the one changed last first."""
+    problems: list[JSONObject] = field(default_factory=list)
+    """``{"session_id", "reason"}`` of files that cannot be read."""
+    next_cursor: str | None = None
+    """Where the next page begins; None on the last one."""
+
+
+class ListQuery:
+    """A list of the sessions that a filter selects, the one changed last first; all, or a page."""
+
+    def __init__(
+        self, limit: int | None, cursor: str | None, session_filter: SessionFilter
+    ) -> None:
+        """Check the limit and the cursor.
+
+        Raises:
+            InvalidRequest: the limit is below one, or the cursor is none of this list.
+        """
+        if limit is not None and limit < 1:
+            raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
+        self._limit = None if limit is None else min(limit, LARGEST)
+        self._after = None if cursor is None else _position_of(cursor)
+        self._filter = session_filter
+
+    def page(self, connection: sqlite3.Connection) -> SessionPage:
+        sessions, next_cursor = self._read(connection, "\n")
+        return SessionPage(_objects(sessions), read_problems(connection), next_cursor)
+
+    def json(self, connection: sqlite3.Connection) -> bytes:
+        """Return ``{"sessions", "problems"}``, and in pages ``next_cursor``."""
+        sessions, next_cursor = self._read(connection, ",")
+        problems = orjson.dumps(read_problems(connection))
+        parts = [b'{"sessions":[', sessions, b'],"problems":', problems]
+        if self._limit is not None or self._after is not None:
+            parts += [b',"next_cursor":', orjson.dumps(next_cursor)]
+        return b"".join([*parts, b"}"])
+
+    def _read(self, connection: sqlite3.Connection, separator: str) -> tuple[bytes, str | None]:
+        """Return the lines of the page, joined, and the cursor of the next one."""
+        values: list[str | int] = []
+        if tags := self._filter.tags:
+            values.append(storable(tags[0]))
+        source = (_TAGGED if tags else _ALL) + self._filter.conditions(values, first_tag=1)
+        if self._after is not None:
+            source += _BEHIND
+            changed_at, session_id = self._after
+            values += [changed_at, changed_at, session_id]
+        source += f" ORDER BY {IN_ORDER} LIMIT ?"
+        next_cursor = None
+        if self._limit is not None:
+            statement = f"SELECT place.changed_at, place.session_id {source} OFFSET ?"
+            last = connection.execute(statement, (*values, 2, self._limit - 1)).fetchall()
+            next_cursor = _cursor_after(*last[0]) if len(last) > 1 else None
+        return _lines(connection, source, separator, *values, self._limit or -1), next_cursor
+
+
+def read_problems(connection: sqlite3.Connection) -> list[JSONObject]:
+    """Return an object for each file that cannot be read."""
+    source = f"FROM sessions AS place WHERE is_problem ORDER BY {IN_ORDER} LIMIT ?"
+    return _objects(_lines(connection, source, "\n", -1))
+
+
+def _lines(
+    connection: sqlite3.Connection, source: str, separator: str, *values: str | int
+) -> bytes:
+    """Return the lines in the order of the source, which needs a LIMIT to keep it.
+
+    A line that is damaged is an error of SQLite.
+    """
+    checked = "json(CAST(line AS TEXT))"
+    joining = f"SELECT CAST(group_concat({checked}, ?) AS BLOB) FROM (SELECT line {source})"
+    (lines,) = connection.execute(joining, (separator, *values)).fetchone()
+    return lines or b""
+
+
+def _objects(lines: bytes) -> list[JSONObject]:
+    objects: list[JSONObject] = []
+    for number, line in enumerate(lines.splitlines(), start=1):
+        objects.append(orjson.loads(line))
+        if number % _YIELD_EVERY == 0:
+            yield_to_loop()
+    return objects
+
+
+# Cursors: positions in a list as opaque texts for clients
+
+
+def write_cursor(place: str) -> str:
+    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> str:
+    """Return the place that was written; the caller checks that it is one of its own list.
+
+    Raises:
+        InvalidRequest: it is no cursor.
+    """
+    try:
+        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except ValueError as error:
+        raise foreign_cursor() from error
+
+
+def foreign_cursor() -> InvalidRequest:
+    """Return the error for a cursor of another list, or for no cursor at all."""
+    return InvalidRequest("The cursor is not one of this list.")
+
+
+def _cursor_after(changed_at: int, session_id: str) -> str:
+    """Return the cursor of the page behind this session; its number grows along the list."""
+    return write_cursor(f"{-changed_at}:{session_id}")
+
+
+def _position_of(cursor: str) -> tuple[int, str]:
+    """Return time and id of the session behind which the cursor's page begins."""
+    number, _, session_id = read_cursor(cursor).partition(":")
+    try:
+        return max(-LARGEST, min(-int(number), LARGEST)), session_id
+    except ValueError as error:
+        raise foreign_cursor() from error
