@@ -23,7 +23,7 @@ import orjson
 from sessions import Ticker, figure, idle_hold, timed, verdict
 
 from mochi_server.core.aio import in_thread
-from mochi_server.core.progress import StreamProgress
+from mochi_server.core.progress import Progress
 from mochi_server.protocol.messages import now
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.catalogue.search import SessionSearch
@@ -141,7 +141,7 @@ async def main(*, quick: bool) -> bool:
         sessions = SessionManager(sessions_dir=folder, catalogue_path=path, sweep_seconds=0)
         search = SessionSearch(sessions.catalogue)
         async with Ticker() as ticker:
-            bar = StreamProgress(shown=lambda total: f"{total:,} sessions")
+            bar = Progress(shown=lambda total: f"{total:,} sessions")
             seconds = await timed(lambda: search.update(bar)) / 1000
         good = verdict("first index", seconds, BAR_BUILD, "s")
         figure("event loop held before, longest", idle, "ms")

@@ -30,8 +30,8 @@ from mochi_server.backends import (
 )
 from mochi_server.chat.confirmations import ConfirmationBroker
 from mochi_server.config import MochiServerSettings, server_processes
-from mochi_server.processes import redis_package_problem, sessions_problem
 from mochi_server.providers.base import Provider
+from mochi_server.server.startup import redis_package_problem, sessions_problem
 from mochi_server.sessions.storage.base import SessionStorage
 
 T = TypeVar("T")

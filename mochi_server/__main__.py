@@ -12,9 +12,9 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from . import __version__
 from .app import APPLICATION, operator_commands, run_operator_command
@@ -28,19 +28,17 @@ from .config import (
 )
 from .core.files import raise_file_limit
 from .core.logs import command_logging_config, logging_config
-from .processes import forbid_inspection, start_resource_tracker
 from .server.initialise import CannotInitialise, run_init
 from .server.startup import (
     Announcement,
     CannotStart,
     accepts_data_folder,
     address_of,
-    check_redis,
-    check_test_mode,
-    check_workers,
+    check_start,
     data_folder_choice,
+    forbid_inspection,
     listen,
-    prepare_folder,
+    start_resource_tracker,
     url_of,
 )
 
@@ -75,19 +73,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"warning: {variable} is not a setting ({hint})")
     if split is not None:
         return _operator_command(split[1], settings, values)
-    return _run(command, name, settings, values)
+    run: dict[str, Callable[[], int]] = {
+        "serve": lambda: _serve(settings, values),
+        "pull": lambda: _pull(name, settings),
+        "init": lambda: _init(name, settings),
+        "fake-ollama": lambda: _fake_ollama(settings),
+    }
+    return run[command]()
 
 
 def split_at_command(
     arguments: Sequence[str], options: Iterable[str]
 ) -> tuple[list[str], list[str]] | None:
-    """Split at an operator's command: what is before it, and the command with its arguments.
+    """Split a command line at an operator's command; None when its first word is no such command.
 
-    None when the first word is no such command.
-
-    Args:
-        arguments: Those of the command line.
-        options: Those that take a value, such as ``--data-dir``; they may be abbreviated.
+    ``options`` are those that take a value, such as ``--data-dir``; they may be abbreviated.
     """
     known, at = tuple(options), 0
     while at < len(arguments) and arguments[at].startswith("-"):
@@ -110,20 +110,6 @@ def _operator_command(
     return 0
 
 
-def _run(
-    command: str, name: str | None, settings: MochiServerSettings, values: Mapping[str, object]
-) -> int:
-    match command:
-        case "pull":
-            return _pull(name, settings)
-        case "init":
-            return _init(name, settings)
-        case "fake-ollama":
-            return _fake_ollama(settings)
-        case _:
-            return _serve(settings, values)
-
-
 def _serve(settings: MochiServerSettings, values: Mapping[str, object]) -> int:
     try:
         with contextlib.ExitStack() as stack:
@@ -141,12 +127,9 @@ def _serve(settings: MochiServerSettings, values: Mapping[str, object]) -> int:
 
 
 def _data_folder(settings: MochiServerSettings, stack: contextlib.ExitStack) -> Path | None:
-    """Return the folder to use if the settings name none that is known to be a data folder.
+    """Return the folder to use if the settings name none; a SettingsError if nobody has chosen one.
 
     Test mode, which keeps nothing, gets an empty one.
-
-    Raises:
-        SettingsError: Nobody has chosen one.
     """
     problem = settings.data_folder_problem
     if problem is None:
@@ -159,30 +142,23 @@ def _data_folder(settings: MochiServerSettings, stack: contextlib.ExitStack) -> 
 
 
 def serve(settings: MochiServerSettings, values: Mapping[str, object]) -> int:
-    """Serve until a signal ends it.
-
-    Args:
-        settings: The settings.
-        values: Those of the command line.
+    """Serve until a signal ends it; ``values`` are the settings of the command line.
 
     Raises:
         CannotStart: The folder, the address, Redis or a package cannot be used.
         SettingsError: The workers could not work together.
     """
-    check_workers(settings)
     raise_file_limit()
     forbid_inspection()
-    check_test_mode(settings)
-    check_redis(settings)
-    prepare_folder(settings)
+    check_start(settings)
     sock = listen(settings.host, settings.port)
     if settings.workers > 1:
         start_resource_tracker()
     export(values)
-    announcement = Announcement(settings, sock, _print)
+    announcement = Announcement(f"mochi-server {__version__}", settings, sock, _print)
     threading.Thread(target=announcement.run, name="announcement", daemon=True).start()
     # A server that was stopped in order is no failure, whoever sent the signal.
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     return 0 if _run_uvicorn(settings, sock) else 1
 
 
@@ -214,10 +190,6 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
             return False
         raise
     return True
-
-
-def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001 - a signal handler
-    raise SystemExit(0)
 
 
 def _pull(name: str | None, settings: MochiServerSettings) -> int:
@@ -259,7 +231,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="mochi-server",
         usage="mochi-server [options] [COMMAND ...]",
         description="The self-hosted conversation server.",
-        epilog=f"{commands_table()}\n\n{settings_table()}",
+        epilog=_tables(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
@@ -296,18 +268,14 @@ def _option(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def commands_table() -> str:
-    """Return the part of the help that lists the commands of an operator."""
-    names = textwrap.wrap(
-        ", ".join(operator_commands()), initial_indent="  ", subsequent_indent="  "
-    )
-    lines = ["Commands of an operator, after the options; each has a --help:", "", *names]
-    return "\n".join(lines)
-
-
-def settings_table() -> str:
-    """Return the part of the help that lists every setting, with its variable and default."""
+def _tables() -> str:
+    """Return the parts of the help that list the commands of an operator, and the settings."""
+    names = ", ".join(operator_commands())
     lines = [
+        "Commands of an operator, after the options; each has a --help:",
+        "",
+        textwrap.fill(names, initial_indent="  ", subsequent_indent="  "),
+        "",
         "Settings, each also in .env; options go before variables:",
         "",
     ]

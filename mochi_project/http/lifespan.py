@@ -23,8 +23,8 @@ from typing import Any
 from django.conf import settings
 
 from mochi_server.core.files import raise_file_limit
-from mochi_server.processes import forbid_inspection, stop_with_supervisor
 from mochi_server.runtime import Runtime
+from mochi_server.server.startup import forbid_inspection, stop_with_supervisor
 
 from ..backends import shared_problems
 from ..runtime import forget_runtime, get_runtime

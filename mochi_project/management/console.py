@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from django.core.management.base import CommandError
 
 from mochi_server.core.aio import in_daemon_thread
-from mochi_server.core.progress import StreamProgress
+from mochi_server.core.progress import Progress
 
 PATIENCE_SECONDS = 0.5
 MOST_TYPED = 1024
@@ -119,7 +119,7 @@ async def confirmed(question: str) -> bool:
 
 def progress(
     unit: str, stream: TextIO | None = None, patience: float = PATIENCE_SECONDS
-) -> StreamProgress:
+) -> Progress:
     """Return a bar on a terminal, plain lines elsewhere; on stderr, as stdout stays clean.
 
     Args:
@@ -127,7 +127,7 @@ def progress(
         stream: Where to write; stderr by default.
         patience: Seconds before anything is shown.
     """
-    return StreamProgress(stream, lambda total: f"{total:,} {unit}", patience)
+    return Progress(stream, lambda total: f"{total:,} {unit}", patience)
 
 
 def moment_before(age: timedelta | None) -> datetime | None:

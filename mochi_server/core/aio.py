@@ -44,14 +44,13 @@ async def in_thread_if(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Run the function in a thread if the condition holds, else at once in the event loop."""
     return await in_thread(function, *args, **kwargs) if condition else function(*args, **kwargs)
 
 
 async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run what may hang for ever in a thread that neither a cancellation nor an exit waits for.
+    """Run what may hang, such as a read from a network drive, in a thread that nobody waits for.
 
-    For example a read from a network drive that is gone.
+    Neither a cancellation nor an exit does.
     """
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
@@ -161,7 +160,6 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start a task; its failure is logged under the name."""
         task = outside_request(asyncio.get_running_loop().create_task, coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

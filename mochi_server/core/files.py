@@ -20,9 +20,6 @@ NOT_PLAIN = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 PRIVATE_FILE = 0o600
 """Mode of a new file that holds conversations."""
 
-PRIVATE_FOLDER = 0o700
-"""Mode of a new folder for such files."""
-
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 """Error numbers of file systems that cannot flush a folder."""
 
@@ -89,8 +86,8 @@ def replace_file(
     Args:
         path: Where to write.
         parts: The content.
-        new: Whether an existing file is an error.
-        private: Whether a new file and a new folder are readable by their owner alone.
+        new: An existing file is an error.
+        private: A new file and a new folder are readable by their owner alone.
 
     Raises:
         FileExistsError: There is a file, and ``new`` was set.
@@ -98,10 +95,13 @@ def replace_file(
     """
     temporary = path.parent / f".{path.stem}.{random.getrandbits(64):016x}.tmp"
     make_folder(path.parent, private=private)
-    old = None if new else _plain_status(path)
+    old = None
+    with contextlib.suppress(FileNotFoundError):
+        old = None if new else path.lstat()
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        old = None
     try:
-        mode = PRIVATE_FILE if private else 0o666
-        status = _write(temporary, parts, old, mode)
+        status = _write(temporary, parts, old, PRIVATE_FILE if private else 0o666)
         if new:
             _enter(temporary, path)
         else:
@@ -114,7 +114,7 @@ def replace_file(
 
 
 def _enter(temporary: Path, path: Path) -> None:
-    """Give the file a name that no file has."""
+    """Rename the file to a name that no file has."""
     try:
         path.hardlink_to(temporary)
     except OSError as error:
@@ -148,14 +148,6 @@ def _write(
     return status
 
 
-def _plain_status(path: Path) -> os.stat_result | None:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return None
-    return status if stat.S_ISREG(status.st_mode) else None
-
-
 def _access(status: os.stat_result) -> tuple[int, int, int]:
     return stat.S_IMODE(status.st_mode), status.st_gid, status.st_uid
 
@@ -178,11 +170,8 @@ def _hand_on(handle: int, status: os.stat_result, old: os.stat_result) -> None:
 def hand_over(path: Path, handle: int | None = None) -> None:
     """Give a file or folder that root has made to the owner of the folder around it.
 
-    Else a command that root ran would keep a server that is not root from its own data.
-
-    Args:
-        path: The new file or folder.
-        handle: The file's descriptor, if it is open.
+    Else a command that root ran would keep a server that is not root from its own data. Of an open
+    file ``handle`` is the descriptor.
     """
     if os.geteuid() != 0:
         return
@@ -190,13 +179,10 @@ def hand_over(path: Path, handle: int | None = None) -> None:
         parent = path.parent.stat()
         if handle is None:
             os.chown(path, parent.st_uid, parent.st_gid, follow_symlinks=False)
-        elif _is_new(os.fstat(handle)):
+            return
+        status = os.fstat(handle)
+        if status.st_uid == 0 and status.st_size == 0 and status.st_nlink == 1:  # it is new
             os.fchown(handle, parent.st_uid, parent.st_gid)
-
-
-def _is_new(status: os.stat_result) -> bool:
-    """Whether it belongs to root, is empty, and has no other name."""
-    return status.st_uid == 0 and status.st_size == 0 and status.st_nlink == 1
 
 
 def make_folder(path: Path, *, private: bool = False) -> None:
@@ -207,7 +193,7 @@ def make_folder(path: Path, *, private: bool = False) -> None:
     Raises:
         OSError: It cannot be made.
     """
-    mode = PRIVATE_FOLDER if private else 0o777
+    mode = 0o700 if private else 0o777
     try:
         path.mkdir(mode)
     except FileNotFoundError:

@@ -12,12 +12,11 @@ import fcntl
 import os
 import re
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from ..errors import StorageError
 from .files import PRIVATE_FILE, hand_over, make_folder
@@ -136,94 +135,62 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-class Lease(ABC):
+class FileLease:
     """The right to do one piece of work, which one process has at a time."""
 
-    @property
-    @abstractmethod
-    def is_requested(self) -> bool:
-        """Whether another has requested it since it was acquired."""
-
-    @abstractmethod
-    def release(self, *, done: bool) -> None:
-        """Give it back; ``done`` work is no longer pending. May be called again."""
-
-
-class Leases(ABC):
-    """Leases on named pieces of work.
-
-    Work is *pending* until it is done, so that the next start finds what a crash interrupted. Names
-    are up to 64 letters, digits, ``_`` and ``-``; others are a ValueError.
-    """
-
-    @abstractmethod
-    def add(self, name: str) -> None:
-        """Note that this work is pending.
-
-        Raises:
-            StorageError: the folder cannot be written.
-        """
-
-    @abstractmethod
-    def acquire(self, name: str) -> Lease | None:
-        """Take the lease, pending or not; None when another has it.
-
-        Raises:
-            StorageError: the folder cannot be written.
-        """
-
-    @abstractmethod
-    def request(self, name: str) -> None:
-        """Ask the holder, if there is one, to release the lease; never fails."""
-
-    @abstractmethod
-    def pending(self) -> list[str]:
-        """Return the names of pending work, the latest first."""
-
-
-def leases_in(folder: Path | None) -> Leases:
-    """Return the leases of a folder; without one, leases of this process alone."""
-    return MemoryLeases() if folder is None else FileLeases(folder)
-
-
-class _FileLease(Lease):
     def __init__(self, lock: FileLock) -> None:
         self._lock = lock
         self._acquired_at = os.fstat(lock.fileno()).st_mtime_ns
 
     @property
     def is_requested(self) -> bool:
+        """Whether another has requested it since it was acquired."""
         return self._lock.held and os.fstat(self._lock.fileno()).st_mtime_ns != self._acquired_at
 
     def release(self, *, done: bool) -> None:
+        """Give it back; ``done`` work is no longer pending. May be called again."""
         self._lock.release(remove=done)
 
 
-class FileLeases(Leases):
+class FileLeases:
     """Leases of the processes that share a folder, which is made when it is needed.
 
     Each is an empty file: it is there while the work is pending, its lock is the lease, and a
-    change of its time is a request.
+    change of its time is a request. Work is *pending* until it is done, so that the next start
+    finds what a crash interrupted. Names are up to 64 letters, digits, ``_`` and ``-``; others are
+    a ValueError.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def add(self, name: str) -> None:
+        """Note that this work is pending.
+
+        Raises:
+            StorageError: The folder cannot be written.
+        """
         path = self._path(name)
         self._in_folder(partial(path.touch, PRIVATE_FILE))
         hand_over(path)
 
-    def acquire(self, name: str) -> Lease | None:
+    def acquire(self, name: str) -> FileLease | None:
+        """Take the lease, pending or not; None when another has it.
+
+        Raises:
+            StorageError: The folder cannot be written.
+        """
         lock = FileLock(self._path(name))
-        return _FileLease(lock) if self._in_folder(lock.acquire) else None
+        return FileLease(lock) if self._in_folder(lock.acquire) else None
 
     def request(self, name: str) -> None:
+        """Ask the holder, if there is one, to release the lease; never fails."""
         now = time.time_ns()  # the system's own stamp is so coarse that it may not change
         with suppress(OSError):
             os.utime(self._path(name), ns=(now, now), follow_symlinks=False)
 
     def pending(self) -> list[str]:
+        """Return the names of pending work, the latest first."""
         try:
             with os.scandir(self._folder) as entries:
                 changed = [
@@ -252,40 +219,45 @@ class FileLeases(Leases):
             raise StorageError(text, details={"folder": str(self._folder)}) from error
 
 
-class _MemoryLease(Lease):
-    def __init__(self, holders: dict[str, _MemoryLease], name: str) -> None:
+class MemoryLease:
+    """A lease within this process."""
+
+    def __init__(self, holders: dict[str, MemoryLease], name: str) -> None:
         self._holders = holders
         self._name = name
-        self.requested = False
-
-    @property
-    def is_requested(self) -> bool:
-        return self.requested
+        self.is_requested = False
 
     def release(self, *, done: bool) -> None:  # noqa: ARG002 - nothing is pending in memory
         if self._holders.get(self._name) is self:
             del self._holders[self._name]
 
 
-class MemoryLeases(Leases):
-    """Leases within one process, which keeps no list of pending work."""
+class MemoryLeases:
+    """Leases within this process; what is pending ends with it, and no list of it is kept."""
 
     def __init__(self) -> None:
-        self._holders: dict[str, _MemoryLease] = {}
+        self._holders: dict[str, MemoryLease] = {}
 
     def add(self, name: str) -> None:
-        """Do nothing: what is pending ends with the process."""
+        pass
 
-    def acquire(self, name: str) -> Lease | None:
+    def acquire(self, name: str) -> MemoryLease | None:
         if name in self._holders:
             return None
-        lease = self._holders[name] = _MemoryLease(self._holders, name)
+        lease = self._holders[name] = MemoryLease(self._holders, name)
         return lease
 
     def request(self, name: str) -> None:
         if (lease := self._holders.get(name)) is not None:
-            lease.requested = True
+            lease.is_requested = True
 
     def pending(self) -> list[str]:
-        """Return nothing."""
         return []
+
+
+Lease: TypeAlias = FileLease | MemoryLease
+
+
+def leases_in(folder: Path | None) -> FileLeases | MemoryLeases:
+    """Return the leases of a folder; without one, leases of this process alone."""
+    return MemoryLeases() if folder is None else FileLeases(folder)

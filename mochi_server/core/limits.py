@@ -1,6 +1,6 @@
-"""Limits on the nesting and the number of values of JSON, and the repair of JSON that was cut off.
+"""Limits on JSON, and on how much of a model server's responses is read.
 
-Parsers and serialisers work by recursion, and take time for each value.
+Parsers and serialisers of JSON work by recursion, and take time for each value.
 """
 
 from __future__ import annotations
@@ -77,10 +77,8 @@ def complete_json(text: str) -> str:
 
 
 LARGEST_RESPONSE: Final = 4 * 2**20
-"""Bytes of a response that is no stream: a list of models, an error, a structured reply. Parsing it
-holds the event loop."""
-LARGEST_EVENT: Final = 4 * 2**20
-"""Bytes of one event, or one line, of a stream."""
+"""Bytes of a response that is no stream (a list of models, an error, a structured reply), and of
+one event or line of a stream. Parsing it holds the event loop."""
 EVENT_VALUES: Final = CALL_VALUES + 2_000
 """Members of objects and elements of lists in one event, at most: an SDK makes objects of them,
 which takes about 20 µs each and holds the event loop."""
@@ -100,7 +98,6 @@ _LINE_ENDS: Final = (b"\n",)
 
 
 def too_large(limit: int) -> ProviderError:
-    """Return the error of a response with more bytes than the limit."""
     return ProviderError(
         f"The model server sent more than {limit // 2**20} MB at once: the rest was not read."
     )
@@ -132,17 +129,12 @@ class _Bound:
     """Counts what is read of one response, and fails when it is too much."""
 
     def __init__(self, response: Any, ends: tuple[bytes, ...]) -> None:  # noqa: ANN401
-        """Replace the methods of the response that read.
-
-        Raises:
-            ProviderError: It is compressed in a way that was not requested.
-        """
+        """Replace the methods of the response that read; a ProviderError for other encodings."""
         self._ends = ends
         self._is_whole = False
         """Whether the response is read as a whole, not as a stream."""
         self._size = 0
         self._pieces: list[bytes] = []
-        """The present event as far as it has come."""
         self._last = b""
         """The last bytes, where the end of an event may begin."""
         self._left = LARGEST_STREAM
@@ -199,9 +191,8 @@ class _Bound:
             self._size += len(data)
         else:
             self._count_event(data)
-        limit = LARGEST_RESPONSE if self._is_whole else LARGEST_EVENT
-        if self._size > limit:
-            raise too_large(limit)
+        if self._size > LARGEST_RESPONSE:
+            raise too_large(LARGEST_RESPONSE)
         if self._left < 0:
             raise too_large(LARGEST_STREAM)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 BAR_WIDTH: Final = 30
 REDRAW_SECONDS: Final = 0.1
@@ -16,23 +16,8 @@ Advance = Callable[[int, int], object]
 """Takes the number of steps that are done, and of all steps."""
 
 
-class Progress(Protocol):
-    """Where long work reports its progress."""
-
-    @property
-    def interactive(self) -> bool:
-        """Whether a person watches, so that an installer may draw its own bar."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Show one line about what happens now."""
-
-    def advance(self, done: int, total: int) -> None:
-        """Show how many steps (of a download: bytes) are done, of how many."""
-
-
-class StreamProgress:
-    """A bar on a terminal, lines elsewhere.
+class Progress:
+    """How far long work is: a bar on a terminal, lines elsewhere.
 
     Args:
         stream: Where to write; stderr by default.
@@ -55,6 +40,7 @@ class StreamProgress:
 
     @property
     def interactive(self) -> bool:
+        """Whether a person watches, so that an installer may draw its own bar."""
         return self._stream.isatty()
 
     def say(self, text: str) -> None:
@@ -62,7 +48,7 @@ class StreamProgress:
         self._write(f"{self._end_bar()}{text}\n")
 
     def advance(self, done: int, total: int) -> None:
-        """Draw the bar, or write a line for each further tenth."""
+        """Show how many steps (of a download: bytes) are done, of how many."""
         if self._silent_until > time.monotonic():
             return
         percent = 100 * done // total if total else 100

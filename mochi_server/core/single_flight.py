@@ -24,31 +24,6 @@ CLOSE_SECONDS = 5.0
 LATE = "has changed and is still being loaded; meanwhile it is used as it was before"
 
 
-class SingleFlight(Generic[T]):
-    """At most one task at a time; whoever asks while it runs gets that task.
-
-    Args:
-        tasks: Where it runs, as whoever asked may leave before its end.
-        name: The task's name in the log.
-    """
-
-    def __init__(self, *, tasks: BackgroundTasks, name: str) -> None:
-        self._tasks = tasks
-        self._name = name
-        self.last: asyncio.Task[T] | None = None
-        """The latest task, which may have ended."""
-
-    @property
-    def running(self) -> asyncio.Task[T] | None:
-        """The task that runs now."""
-        return None if self.last is None or self.last.done() else self.last
-
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start the work; only while ``running`` is None."""
-        self.last = self._tasks.spawn(work, name=self._name)
-        return self.last
-
-
 class CachedResult(Generic[T]):
     """A result that is computed again when it is too old; once, however many ask.
 
@@ -69,7 +44,9 @@ class CachedResult(Generic[T]):
     ) -> None:
         self._compute = compute
         self._fresh_seconds = fresh_seconds
-        self._flight: SingleFlight[T] = SingleFlight(tasks=tasks, name=name)
+        self._tasks = tasks
+        self._name = name
+        self._task: asyncio.Task[T] | None = None
         self._computed_at = float("-inf")
 
     async def read(self, *, refresh: bool = False) -> T:
@@ -77,11 +54,10 @@ class CachedResult(Generic[T]):
 
         Whoever asks while a result is being computed gets that one.
         """
-        task = self._flight.last
         is_old = refresh or time.monotonic() - self._computed_at > self._fresh_seconds
-        if task is None or (task.done() and is_old):
-            task = self._flight.start(self._run())
-        return await asyncio.shield(task)
+        if self._task is None or (self._task.done() and is_old):
+            self._task = self._tasks.spawn(self._run(), name=self._name)
+        return await asyncio.shield(self._task)
 
     async def _run(self) -> T:
         result = await self._compute()
@@ -118,7 +94,7 @@ class ReloadOnChange(Generic[S]):
         self._load = load
         self._is_current = is_current
         self._tasks = BackgroundTasks()
-        self._flight: SingleFlight[None] = SingleFlight(tasks=self._tasks, name=f"load {name}")
+        self._task: asyncio.Task[None] | None = None
         self._started = 0
         """The number of the latest load."""
         self._loaded = 0
@@ -144,12 +120,15 @@ class ReloadOnChange(Generic[S]):
         while not self._closed and (self._loaded_fully if anew else self._loaded) <= started:
             if not anew and self._is_current(snapshot):
                 return
-            running = self._flight.running or self._start(snapshot, anew=anew)
+            running = self._task
+            if running is None or running.done():
+                running = self._start(snapshot, anew=anew)
             until = None if anew or not self._loaded else min(patient_until, self._patient_until)
             seconds = None if until is None else max(until - _now(), 0)
             done, _ = await asyncio.wait({running}, timeout=seconds)
-            if not done:
-                self._be_late()
+            if not done and not self.late:
+                self.late = True
+                logger.warning("%s %s", self._name, LATE)
             if not done or running.cancelled():
                 return
             running.result()
@@ -157,12 +136,9 @@ class ReloadOnChange(Generic[S]):
     def _start(self, snapshot: S, *, anew: bool) -> asyncio.Task[None]:
         self._started += 1
         self._patient_until = _now() + PATIENCE_SECONDS
-        return self._flight.start(self._run(snapshot, self._started, anew=anew))
-
-    def _be_late(self) -> None:
-        if not self.late:
-            self.late = True
-            logger.warning("%s %s", self._name, LATE)
+        work = self._run(snapshot, self._started, anew=anew)
+        self._task = self._tasks.spawn(work, name=f"load {self._name}")
+        return self._task
 
     async def _run(self, snapshot: S, number: int, *, anew: bool) -> None:
         try:
@@ -176,8 +152,8 @@ class ReloadOnChange(Generic[S]):
     async def aclose(self) -> None:
         """Load nothing any more and cancel the load that is running; may be called again."""
         self._closed = True
-        if self._flight.running is not None:
-            self._flight.running.cancel()
+        if self._task is not None:
+            self._task.cancel()
         await self._tasks.drain(CLOSE_SECONDS)
 
 

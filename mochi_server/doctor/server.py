@@ -22,9 +22,14 @@ from ..config import (
 from ..core.aio import in_daemon_thread
 from ..core.files import MOST_FILES
 from ..core.progress import counted
-from ..processes import redis_package_problem, sessions_problem
 from ..runtime import Runtime
-from ..server.startup import is_public, place_of_redis, redis_client
+from ..server.startup import (
+    is_public,
+    place_of_redis,
+    redis_client,
+    redis_package_problem,
+    sessions_problem,
+)
 from .findings import Finding, error, note, ok, warning
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import orjson
 from typing_extensions import TypedDict
 
 from ..errors import JSONObject
-from .messages import AssistantMessage, ToolMessage
+from .messages import AssistantMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,6 @@ class LlmResponse:
             "usage": self.usage,
         }
         return data
-
-
-def tool_message(message: ToolMessage) -> JSONObject:
-    """Return a tool's result as ``{"role", "content", "tool_call_id", "name"}``."""
-    return {
-        "role": "tool",
-        "content": message.text,
-        "tool_call_id": message.tool_call_id,
-        "name": message.tool_name,
-    }
 
 
 def _call(stored: dict[str, Any]) -> GenericToolCall:

@@ -24,13 +24,11 @@ logger = logging.getLogger(__name__)
 
 HEAD_KIB = 16
 """Largest first line, headers and trailers of a request, in KiB."""
+HEAD_BYTES = HEAD_KIB * 1024
 
 HEAD_SECONDS = 30.0
 """Longest wait for the head of a request, also for its first byte on a new connection, and for the
 rest of a request that is answered already."""
-
-_MAPPED = "::ffff:"
-"""How an IPv6 socket shows an IPv4 address."""
 
 
 def http_protocol(settings: MochiServerSettings) -> type[HttpToolsProtocol]:
@@ -39,44 +37,14 @@ def http_protocol(settings: MochiServerSettings) -> type[HttpToolsProtocol]:
     return cast("type[HttpToolsProtocol]", protocol)
 
 
-class RequestHead:
-    """The bytes of a connection that are not yet part of an answered request."""
-
-    __slots__ = ("began", "ended", "received", "size")
-
-    def __init__(self) -> None:
-        self.ended = False
-        """Whether what comes next belongs to a body."""
-        self.began = False
-        self.received = 0
-        """Bytes since the last part of a body or the last complete head."""
-        self.size = 0
-        """Bytes of the first line, the headers and the trailers that are complete."""
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether a head has begun and not ended."""
-        return not self.ended and (self.began or bool(self.received))
-
-    @property
-    def is_too_large(self) -> bool:
-        return self.size > HEAD_KIB * 1024
-
-    def begin(self) -> None:
-        self.began = True
-        self.size = 0
-
-    def end(self) -> None:
-        """Count the head as complete; a body comes next."""
-        self.ended, self.began, self.received = True, False, 0
-
-    def end_body(self) -> None:
-        """Expect another head."""
-        self.ended, self.received = False, 0
-
-
 class LimitedProtocol(HttpToolsProtocol):
-    """A connection whose client must send whole heads, soon."""
+    """A connection whose client must send whole heads, soon.
+
+    Args:
+        arguments: uvicorn's own, as are the ``options``.
+        per_address: Most connections of one address; loopback has no limit.
+        head_seconds: Longest wait for the head of a request.
+    """
 
     connected: ClassVar[Counter[str]] = Counter()
     """Connections of each address, those that are refused included."""
@@ -88,23 +56,21 @@ class LimitedProtocol(HttpToolsProtocol):
         head_seconds: float = HEAD_SECONDS,
         **options: Any,  # noqa: ANN401
     ) -> None:
-        """Wait for the connection.
-
-        Args:
-            arguments: uvicorn's own.
-            per_address: Most connections of one address; loopback has no limit.
-            head_seconds: Longest wait for the head of a request.
-            options: uvicorn's own.
-        """
         super().__init__(*arguments, **options)
         self._per_address = per_address
         self._head_seconds = head_seconds
         self._address: str | None = None
         self._timer: TimerHandle | None = None
-        self._head = RequestHead()
+        self._is_body_next = False
+        """Whether what comes next belongs to a body."""
+        self._has_begun = False
+        """Whether a head has begun and not ended."""
+        self._received = 0
+        """Bytes since the last part of a body or the last complete head."""
+        self._head_size = 0
+        """Bytes of the first line, the headers and the trailers that are complete."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Count the connection, and refuse one too many."""
         super().connection_made(transport)
         self._address = limited_address(self.client[0]) if self.client else None
         if self._address is not None:
@@ -123,10 +89,9 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection on; it gets another protocol."""
         self._forget()
         super().handle_websocket_upgrade()
-        self._head.ended = True  # nothing here accepts one: it has its time as well
+        self._is_body_next = True  # nothing here accepts one: it has its time as well
 
     def _forget(self) -> None:
         self._stop_waiting()
@@ -137,12 +102,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._address = None
 
     def data_received(self, data: bytes) -> None:
-        """Read the data; count what is neither a complete head nor a part of a body."""
-        self._head.received += len(data)
+        self._received += len(data)
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if self._head.received > HEAD_KIB * 1024:
+        if self._received > HEAD_BYTES:
             self._refuse(HeadersTooLarge(limit_kib=HEAD_KIB))
         else:
             self._wait_for_rest()
@@ -155,7 +119,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head.begin()
+        self._has_begun, self._head_size = True, 0
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -166,39 +130,34 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def _count(self, size: int) -> None:
-        self._head.size += size
-        if self._head.is_too_large:
+        self._head_size += size
+        if self._head_size > HEAD_BYTES:
             raise HeadersTooLarge(limit_kib=HEAD_KIB)  # the parser stops; see send_400_response()
 
     def on_headers_complete(self) -> None:
-        """Wait no longer if the request is answered now."""
-        self._head.end()
+        self._is_body_next, self._has_begun, self._received = True, False, 0
         super().on_headers_complete()
         if self._is_answering():
             self._stop_waiting()
 
     def on_body(self, body: bytes) -> None:
-        """Read a part of a body; the application limits bodies."""
-        self._head.received = 0
+        self._received = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Expect another head."""
         super().on_message_complete()
-        self._head.end_body()
+        self._is_body_next, self._received = False, 0
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser has refused, with the reason."""
-        if self._head.is_too_large:
+        if self._head_size > HEAD_BYTES:
             self._refuse(HeadersTooLarge(limit_kib=HEAD_KIB))
         else:
             self._refuse(InvalidHTTP(msg))
 
     def _wait_for_rest(self) -> None:
         """Wait for the rest of what has begun, unless an answer is being made meanwhile."""
-        head = self._head
-        has_begun = bool(head.received) or head.began or head.ended
-        if has_begun and self._timer is None and not self._is_answering():
+        is_partial = bool(self._received) or self._has_begun or self._is_body_next
+        if is_partial and self._timer is None and not self._is_answering():
             self._wait()
 
     def _wait(self) -> None:
@@ -211,7 +170,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _rest_is_late(self) -> None:
         self._timer = None
-        if self._head.is_partial:
+        if not self._is_body_next and (self._has_begun or self._received):
             self._refuse(RequestTimeout(seconds=self._head_seconds))
         else:
             self.transport.close()
@@ -239,7 +198,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 def limited_address(host: str) -> str | None:
     """Return the address that a connection counts for; None for this machine, such as a proxy."""
-    host = host.removeprefix(_MAPPED)
+    host = host.removeprefix("::ffff:")  # an IPv4 address of an IPv6 socket
     try:
         return None if ip_address(host).is_loopback else host
     except ValueError:  # of a link, with its zone

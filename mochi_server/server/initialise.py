@@ -14,7 +14,7 @@ from ..config.settings import STATE
 from ..core.files import make_folder, replace_file
 
 _PACKAGE = Path(__file__).parents[1]
-_PLACES = (_PACKAGE / "examples", _PACKAGE.parent / "examples" / "data")
+_EXAMPLES = (_PACKAGE / "examples", _PACKAGE.parent / "examples" / "data")
 """Folders of the examples: of a wheel, and of a clone."""
 
 _NOT_COPIED = {"__pycache__", ".DS_Store"}
@@ -57,30 +57,20 @@ def initialise(folder: Path) -> InitialisedFiles:
             stays, and a second call goes on from there.
     """
     files = InitialisedFiles()
-    source = _examples()
-    # The packages come last: a folder of tools is not loaded before its modules are there.
-    paths = sorted(_files(source), key=lambda path: (path.name == "__init__.py", path))
-    _mark(folder / STATE)
-    for path in paths:
-        place = folder / path.relative_to(source)
-        new = _write(place, path.read_bytes())
-        (files.written if new else files.kept).append(str(path.relative_to(source)))
-    return files
-
-
-def _mark(state: Path) -> None:
-    """Make the folder by which a data folder is recognised."""
+    source = next((place for place in _EXAMPLES if place.is_dir()), None)
+    if source is None:
+        raise CannotInitialise("This installation lacks the examples; install it anew.")
+    state = folder / STATE  # by which a data folder is recognised
     try:
         make_folder(state, private=True)
     except OSError as error:
         raise _refusal(state, error) from error
-
-
-def _examples() -> Path:
-    for place in _PLACES:
-        if place.is_dir():
-            return place
-    raise CannotInitialise("This installation lacks the examples; install it anew.")
+    # The packages come last: a folder of tools is not loaded before its modules are there.
+    for path in sorted(_files(source), key=lambda path: (path.name == "__init__.py", path)):
+        place = folder / path.relative_to(source)
+        new = _write(place, path.read_bytes())
+        (files.written if new else files.kept).append(str(path.relative_to(source)))
+    return files
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -1,34 +1,37 @@
-"""The start of the server: its folder, its socket, the lines that it prints."""
+"""The start of the server: what it needs, its socket and processes, the lines that it prints."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import http.client
 import json
+import multiprocessing
 import os
 import re
 import shlex
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from ipaddress import ip_address
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .. import __version__
-from ..config import MochiServerSettings, SettingsError
+from ..config import MochiServerSettings, SettingsError, with_tool_environment
 from ..config.installation import install_command, own_command
 from ..core.files import make_folder
 from ..core.progress import counted
 from ..errors import ProviderNotConfigured
-from ..processes import redis_package_problem, sessions_problem
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -60,44 +63,70 @@ def folder_problem(path: Path) -> str | None:
     return None
 
 
-def check_workers(settings: MochiServerSettings) -> None:
-    """Check that the workers can work together.
+def check_start(settings: MochiServerSettings) -> None:
+    """Check that the workers can work together, and that packages, Redis and the folder are usable.
 
     Raises:
-        SettingsError: They would not see each other's sessions.
+        SettingsError: The workers would not see each other's sessions.
+        CannotStart: Something is missing or cannot be used.
     """
     if (problem := sessions_problem(settings, settings.workers)) is not None:
         raise SettingsError(problem)
-
-
-def check_test_mode(settings: MochiServerSettings) -> None:
-    """Check that the package that test mode needs is installed.
-
-    Raises:
-        CannotStart: It is missing.
-    """
     if settings.environment == "test" and find_spec("openai") is None:
         raise CannotStart(f"Test mode needs the package openai: {install_command('openai')}")
+    if settings.redis_url is not None:
+        if (problem := redis_package_problem(settings)) is not None:
+            raise CannotStart(problem)
+        _check_redis(settings.redis_url)
+    if settings.session_storage == "json":
+        _prepare_folder(settings.sessions_path)
 
 
-def check_redis(settings: MochiServerSettings) -> None:
-    """Check that Redis, where one is configured, answers and can be written.
-
-    Raises:
-        CannotStart: It does not, or its package is missing.
-    """
-    if settings.redis_url is None:
-        return
-    if (problem := redis_package_problem(settings)) is not None:
-        raise CannotStart(problem)
+def _check_redis(url: str) -> None:
     from redis import RedisError  # noqa: PLC0415 - an extra
 
     try:
-        with closing(redis_client(settings.redis_url, REDIS_SECONDS)) as client:
+        with closing(redis_client(url, REDIS_SECONDS)) as client:
             client.set("mochi:start", "1", ex=1)
     except (RedisError, OSError, ValueError) as error:
-        place = place_of_redis(settings.redis_url)
+        place = place_of_redis(url)
         raise CannotStart(f"Redis at {place} (MOCHI_REDIS_URL) cannot be used: {error}") from error
+
+
+def _prepare_folder(folder: Path) -> None:
+    """Make the folder of the sessions and write to it."""
+    try:
+        make_folder(folder, private=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise CannotStart(
+            f"The data folder {folder} cannot be written: {error.strerror}. "
+            "Name another one by --data-dir or MOCHI_DATA_DIR."
+        ) from error
+
+
+def sessions_problem(settings: MochiServerSettings, processes: int) -> str | None:
+    """Return why so many processes cannot serve these sessions, or None."""
+    if processes < 2 or settings.session_storage != "memory":  # noqa: PLR2004
+        return None
+    testing = settings.environment == "test"
+    cause = "Test mode" if testing else "MOCHI_SESSION_STORAGE=memory"
+    instead = "." if testing else ", or MOCHI_SESSION_STORAGE=json."
+    return (
+        f"{cause} is for one process, and {processes} were asked for: each would have sessions of "
+        f"its own. Take one worker{instead}"
+    )
+
+
+def redis_package_problem(settings: MochiServerSettings) -> str | None:
+    """Return why the Redis of the settings cannot be used, or None."""
+    if settings.redis_url is None or find_spec("channels_redis") is not None:
+        return None
+    return (
+        "MOCHI_REDIS_URL is set, and the package channels-redis is missing: "
+        f"{install_command('redis')}"
+    )
 
 
 def redis_client(url: str, seconds: float) -> Redis:
@@ -127,12 +156,7 @@ def place_of_redis(url: str) -> str:
 
 
 def data_folder_choice(problem: str, *words: str) -> str:
-    """Return the problem and two commands to choose from.
-
-    Args:
-        problem: The settings' ``data_folder_problem``.
-        words: The command line behind the options.
-    """
+    """Return the problem and two commands to choose from; ``words`` stand behind their options."""
     options = ("--data-dir data", "--data-dir .")
     new, here = (
         " ".join([own_command(), option, shlex.join(words)]).rstrip() for option in options
@@ -151,26 +175,6 @@ def accepts_data_folder(problem: str) -> bool:
     sys.stderr.write(f"{problem}\nUse it as the data folder? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
-
-
-def prepare_folder(settings: MochiServerSettings) -> None:
-    """Make the folder of the sessions and write to it.
-
-    Raises:
-        CannotStart: That is not possible.
-    """
-    if settings.session_storage != "json":
-        return
-    folder = settings.sessions_path
-    try:
-        make_folder(folder, private=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise CannotStart(
-            f"The data folder {folder} cannot be written: {error.strerror}. "
-            "Name another one by --data-dir or MOCHI_DATA_DIR."
-        ) from error
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -222,20 +226,20 @@ def address_of(sock: socket.socket) -> tuple[str, int]:
 
 
 def url_of(host: str, port: int) -> str:
-    """Return the address of a server on this machine."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class Announcement:
-    """The lines that a person sees once the server answers.
-
-    It asks the server itself, over HTTP: one process and many are the same to it, and it says what
-    a client would see.
-    """
+    """The lines that a person sees once the server answers, which is asked over HTTP."""
 
     def __init__(
-        self, settings: MochiServerSettings, sock: socket.socket, write: Callable[[str], object]
+        self,
+        program: str,
+        settings: MochiServerSettings,
+        sock: socket.socket,
+        write: Callable[[str], object],
     ) -> None:
+        self.program = program
         self.settings = settings
         self.host, self.port = address_of(sock)
         self.url = url_of(self.host, self.port)
@@ -247,7 +251,7 @@ class Announcement:
         health = self._wait()
         if health is None:
             return
-        self._say(f"mochi-server {__version__} listens on {self.url}")
+        self._say(f"{self.program} listens on {self.url}")
         if self.everywhere:
             host = self.settings.host
             self._say(f"  and on every other address of this machine, as MOCHI_HOST is {host}")
@@ -277,7 +281,6 @@ class Announcement:
         return None
 
     def _models(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the models, and the problems of providers that have none."""
         try:
             answer = self._get("/api/v1/models", MODELS_SECONDS)
         except (OSError, http.client.HTTPException, ValueError):
@@ -336,3 +339,39 @@ def provider_lines(
             yield f"{alias}{where}: {counted(count[alias], 'model')}"
         else:
             yield f"{alias}{where}: does not answer"
+
+
+def forbid_inspection() -> None:
+    """Let no other process of this user read this one's memory and environment.
+
+    Tools run as the same user, and would find keys in ``/proc``. Root is not kept out. There is no
+    core file of such a process, and no debugger of the same user can attach to it.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE of linux/prctl.h
+
+
+def start_resource_tracker() -> None:
+    """Start the helper process of `multiprocessing` without secrets.
+
+    Otherwise it would start with the workers, with the whole environment, which tools can read.
+    """
+    with with_tool_environment():
+        resource_tracker.ensure_running()
+
+
+def stop_with_supervisor() -> None:
+    """Stop this process in order when the one that started it as a worker is gone.
+
+    A supervisor that is killed can tell its workers nothing, and they would keep the port. The
+    kernel closes its end of a pipe, whose other end `multiprocessing` has given to the worker.
+    """
+    supervisor = multiprocessing.parent_process()
+    if supervisor is None:
+        return
+
+    def wait_and_stop() -> None:
+        supervisor.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait_and_stop, name="watch the supervisor", daemon=True).start()

