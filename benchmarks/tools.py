@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mochi_server.tools.base import FolderSpec, LoadedFolder, ToolContext, ToolLoader
 from mochi_server.tools.folder.package import load_package
-from mochi_server.tools.function_tool import FunctionTool
+from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.functions.registered import RegisteredFunctions
 from mochi_server.tools.process.loader import ProcessLoader
 

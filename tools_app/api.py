@@ -13,8 +13,8 @@ from mochi_project.schemas import ToolName
 from mochi_server.errors import ToolNotFound
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.catalogue import Inventory
-from mochi_server.tools.function_tool import FunctionTool
-from mochi_server.tools.policy import needs_confirmation
+from mochi_server.tools.config import needs_confirmation
+from mochi_server.tools.folder.source import FunctionTool
 
 from .schemas import ToolDetail, ToolList, ToolStats
 

@@ -17,7 +17,7 @@ from mochi_project.schemas import (
     ToolText,
 )
 from mochi_server.tools.base import Tool
-from mochi_server.tools.function_tool import FunctionTool
+from mochi_server.tools.folder.source import FunctionTool
 
 
 class ShortParameter(ResponseModel):

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ..tools.base import LoadedFolder, Problem, Tool
-from ..tools.function_tool import FunctionTool
+from ..tools.folder.source import FunctionTool
 from .file_tools import make_file_tools
 from .folder import AgentFolder
 from .skill_file import SkillFile, SkillFileError

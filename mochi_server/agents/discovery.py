@@ -11,8 +11,8 @@ from ..core.aio import in_thread
 from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, ToolLoader
-from ..tools.folder.keeper import FolderKeeper
 from ..tools.folder.snapshot import FolderSnapshot
+from ..tools.folder.source import FolderKeeper
 from .definition import AgentDefinition, define_agent
 from .file_tools import find_scripts
 from .folder import RESERVED_NAMES, AgentFolder, AgentsSnapshot, FileVersion, take_snapshot

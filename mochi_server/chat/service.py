@@ -253,7 +253,7 @@ class ChatService:
         """
         tool = await self._agents.tool_of(request.tool_source, request.tool_name)
         if tool is None:
-            tool = (await self._tools.all()).get(request.tool_name)
+            tool = (await self._tools.inventory()).tools.get(request.tool_name)
         if tool is None or tool.source != request.tool_source:
             return  # gone meanwhile; the waiting turn still has it, and validates
         try:

@@ -80,7 +80,7 @@ class StatusService:
     def _missing(self, names: Sequence[str]) -> JSONObject:
         return {
             problem.tool: problem.reason
-            for problem in self._tools.problems()
+            for problem in self._tools.problems
             if problem.tool is not None and problem.tool in names
         }
 

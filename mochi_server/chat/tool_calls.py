@@ -21,8 +21,8 @@ from ..protocol.events import AgentStart, Event, ToolCallStarted, ToolResultRead
 from ..protocol.messages import ToolCall, ToolMessage
 from ..sessions.types import AgentSettings, ToolSettings
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed
+from ..tools.config import needs_confirmation
 from ..tools.execution import ToolExecutionResult, ToolExecutionService
-from ..tools.policy import needs_confirmation
 from .confirmations import ConfirmationDecision, Confirmations
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from ..errors import ToolNotFound
 from ..sessions.types import ToolSettings
 from .base import Problem, Tool, ToolSource
 
@@ -31,11 +30,10 @@ class Inventory:
     """What all sources had at one moment."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    """By name."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Names of tools by group."""
     problems: Sequence[Problem] = ()
-    """What could not be used, names that are taken among it."""
+    """What could not be used, tools whose name is taken among it."""
 
 
 class ToolCatalogue:
@@ -43,39 +41,28 @@ class ToolCatalogue:
 
     def __init__(self, sources: Sequence[ToolSource] = ()) -> None:
         self.sources = list(sources)
-        self._problems: list[Problem] = []
-        """As they were found last; without the tools, for who holds one keeps its folder open."""
+        self.problems: Sequence[Problem] = ()
+        """What could not be used at the last inventory."""
 
     async def inventory(self) -> Inventory:
-        """Tools, groups and problems, as they are now and fitting each other."""
+        """Return tools, groups and problems, as they are now and fitting each other."""
         tools: dict[str, Tool] = {}
         groups: dict[str, dict[str, None]] = {}
         problems: list[Problem] = []
         for source in self.sources:
-            clashes = _add(tools, await source.tools())
+            clashes = [
+                _clash(tool, tools[tool.name])
+                for tool in await source.tools()
+                if tools.setdefault(tool.name, tool) is not tool
+            ]
             for group, names in source.groups().items():
                 groups.setdefault(group, {}).update(dict.fromkeys(names))
             problems += [*source.problems(), *clashes]
-        self._problems = problems
+        self.problems = problems  # without the tools: who holds one keeps its folder open
         return Inventory(tools, {group: list(names) for group, names in groups.items()}, problems)
 
-    async def all(self) -> dict[str, Tool]:
-        """Every tool by name, as it is now."""
-        return dict((await self.inventory()).tools)
-
-    async def get(self, name: str) -> Tool:
-        """One tool.
-
-        Raises:
-            ToolNotFound: there is none of this name.
-        """
-        tool = (await self.inventory()).tools.get(name)
-        if tool is None:
-            raise ToolNotFound(tool=name)
-        return tool
-
     async def select(self, settings: ToolSettings | None) -> Selection:
-        """What the settings enable: the named tools, and those of the group."""
+        """Return what the settings enable: the named tools, and those of the group."""
         if settings is None or not (settings.tools or settings.tool_group):
             return Selection()
         found = await self.inventory()
@@ -89,7 +76,7 @@ class ToolCatalogue:
         )
 
     async def warnings(self, settings: ToolSettings, *, agents: bool) -> list[str]:
-        """What the settings name and nothing has, most likely misspelt; one sentence for each.
+        """Return a sentence for each name in the settings that nothing has, probably misspelt.
 
         Args:
             settings: Of a session.
@@ -107,17 +94,11 @@ class ToolCatalogue:
             warnings.append(f"There is no group of tools {group!r}{_meant(group, found.groups)}")
         return warnings
 
-    def problems(self) -> list[Problem]:
-        """What could not be used, as it was found last."""
-        return list(self._problems)
-
     async def reload(self) -> None:
-        """Load everything again; running turns keep what they have."""
         for source in self.sources:
             await source.reload()
 
     async def aclose(self) -> None:
-        """Close the sources; may be called again."""
         for source in self.sources:
             await source.aclose()
 
@@ -132,16 +113,6 @@ def _missing(name: str, found: Inventory) -> str:
 def _meant(name: str, names: Iterable[str]) -> str:
     close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else "."
-
-
-def _add(tools: dict[str, Tool], found: Iterable[Tool]) -> list[Problem]:
-    """Add what has a new name; a problem for each tool that has not."""
-    clashes: list[Problem] = []
-    for tool in found:
-        first = tools.setdefault(tool.name, tool)
-        if first is not tool:
-            clashes.append(_clash(tool, first))
-    return clashes
 
 
 def _clash(tool: Tool, first: Tool) -> Problem:

@@ -50,5 +50,5 @@ class ToolDiscoveryService:
 
     def _package(self) -> LoadedPackage:
         if self._loaded is None:
-            self._loaded = load_package(self._spec, generation="discovery")
+            self._loaded = load_package(self._spec)
         return self._loaded

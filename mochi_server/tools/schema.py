@@ -52,10 +52,7 @@ class Docstring:
 
 
 class ToolSchemaService:
-    """Describes functions as tools; the same function under the same name once."""
-
-    def __init__(self) -> None:
-        self._tools: dict[tuple[str, int], PythonTool] = {}
+    """Describes functions as tools."""
 
     def describe(self, function: Function, name: str, *, file: Path = NO_FILE) -> PythonTool:
         """Describe what the function does and takes.
@@ -68,35 +65,28 @@ class ToolSchemaService:
         Raises:
             Unsupported: it lacks a docstring or a hint, or no schema can say what it takes.
         """
-        key = (name, id(function))
-        if key not in self._tools:  # the function is kept, so no other gets its id
-            self._tools[key] = _describe(function, name, file)
-        return self._tools[key]
-
-
-def _describe(function: Function, name: str, file: Path) -> PythonTool:
-    check_callable(function)
-    text = _docstring(function)
-    signature = read_signature(function)
-    check_result(signature.result)
-    arguments = FunctionArguments(signature.parameters)
-    docstring = read_docstring(text)
-    parameters = _json_schema(arguments, signature, docstring)
-    path, line, source = source_of(function, file)
-    return PythonTool(
-        name=name,
-        description=clean(docstring.text),
-        parameters=parameters,
-        short_parameters=_short_form(signature, parameters),
-        file=path,
-        line=line or 1,
-        source=source,
-        is_async=is_async(function),
-        function=runnable(function),
-        arguments=arguments,
-        unchecked=arguments.unchecked(),
-        exported=function,
-    )
+        check_callable(function)
+        text = _docstring(function)
+        signature = read_signature(function)
+        check_result(signature.result)
+        arguments = FunctionArguments(signature.parameters)
+        docstring = read_docstring(text)
+        parameters = _json_schema(arguments, signature, docstring)
+        path, line, source = source_of(function, file)
+        return PythonTool(
+            name=name,
+            description=clean(docstring.text),
+            parameters=parameters,
+            short_parameters=_short_form(signature, parameters),
+            file=path,
+            line=line or 1,
+            source=source,
+            is_async=is_async(function),
+            function=runnable(function),
+            arguments=arguments,
+            unchecked=arguments.unchecked(),
+            exported=function,
+        )
 
 
 def read_docstring(doc: str) -> Docstring:

@@ -18,7 +18,7 @@ from mochi_server.tools.base import (
     ToolLoader,
 )
 from mochi_server.tools.folder.package import load_package
-from mochi_server.tools.function_tool import FunctionTool
+from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.functions.registered import RegisteredFunctions
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.tool_folders import tool_folder, until

@@ -145,7 +145,7 @@ async def test_a_reload_imports_what_has_not_changed(api, mochi, tmp_path):
 async def test_executions_are_counted_and_remembered(api, folder):
     assert (await api.get("/tools/stats")).json() == {"statistics": {}, "history": []}
     runtime = get_runtime()
-    tool = await runtime.tools.get("add_numbers")
+    tool = (await runtime.tools.inventory()).tools["add_numbers"]
     context = ToolContext(session_id="a1b2c3d4e5", tool_call_id="call_1")
     for arguments in ({"a": 2}, {"a": "two"}):
         async for _ in runtime.tool_execution.execute(tool, arguments, context):

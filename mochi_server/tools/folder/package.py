@@ -18,8 +18,16 @@ from ..functions.results import clean, reason_of
 from ..functions.signature import Unsupported
 from ..schema import ToolSchemaService
 from .importing import ImportedFolder, ImportFailed
-from .metadata import ALL, DESTRUCTIVE, names_of, read_metadata
-from .scan import candidates, line_of, modules, public_functions
+from .metadata import (
+    ALL,
+    DESTRUCTIVE,
+    candidates,
+    line_of,
+    modules,
+    names_of,
+    public_functions,
+    read_metadata,
+)
 
 
 class LoadedPackage:
@@ -41,10 +49,14 @@ class LoadedPackage:
             self._folder.forget()
 
 
-def load_package(spec: FolderSpec, *, generation: str) -> LoadedPackage:
+def load_package(spec: FolderSpec, *, generation: str = "") -> LoadedPackage:
     """Import a folder under a fresh name and describe its tools.
 
     A folder that does not exist is empty. Never raises because of what is in the folder.
+
+    Args:
+        spec: The folder.
+        generation: A part of the names of its modules.
     """
     path = spec.path.absolute()
     if not path.exists():
@@ -70,7 +82,6 @@ class _Contents:
     """Tools of a package that says in a wrong way which of them are destructive."""
     groups: dict[str, list[str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    schemas: ToolSchemaService = field(default_factory=ToolSchemaService)
 
     def description(self, path: Path) -> FolderDescription:
         """Describe all of it; names of files may hold what UTF-8 cannot say."""
@@ -321,7 +332,7 @@ class _Package:
 
     def _described(self, thing: object, name: str) -> PythonTool:
         function = function_of(thing)
-        tool = self.contents.schemas.describe(function, name, file=self.file)
+        tool = ToolSchemaService().describe(function, name, file=self.file)
         check_name(name, self.contents.reserved)
         return replace(
             tool,

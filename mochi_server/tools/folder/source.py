@@ -2,18 +2,141 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
 from pathlib import Path
 
+from ...core.aio import BackgroundTasks
 from ...core.single_flight import LATE, ReloadOnChange
-from ..base import FolderDescription, FolderSpec, Problem, ToolLoader, ToolSource
-from ..function_tool import FunctionTool
-from .keeper import FolderKeeper
+from ...errors import JSONObject
+from ...protocol.events import Event, ToolCallWaiting
+from ..base import (
+    FolderDescription,
+    FolderSpec,
+    LoadedFolder,
+    Problem,
+    Tool,
+    ToolBegun,
+    ToolContext,
+    ToolDescription,
+    ToolLoader,
+    ToolOutput,
+    ToolSource,
+)
+from ..functions.arguments import SchemaArguments
 from .snapshot import FolderSnapshot, check_folder
 
 logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0
+"""Longest wait at the end for folders that are being closed already."""
+
+
+class FunctionTool(Tool):
+    """A function of a loaded folder."""
+
+    details: ToolDescription
+
+    def __init__(
+        self,
+        details: ToolDescription,
+        folder: LoadedFolder,
+        *,
+        source: str,
+        default_timeout: float | None,
+    ) -> None:
+        self.details = details
+        self.name = details.name
+        self.description = details.description
+        self.parameters = details.parameters
+        self.source = source
+        self.destructive = details.destructive
+        self.sequential = details.sequential
+        self.timeout = details.timeout if details.timeout is not None else default_timeout
+        self._folder = folder
+
+    @cached_property
+    def _arguments(self) -> SchemaArguments:
+        return SchemaArguments(self.parameters, self.details.unchecked)
+
+    async def validate(self, arguments: JSONObject) -> JSONObject:
+        """Check the arguments against the schema, here; the folder's code is not asked.
+
+        What only that code can check, such as a parameter with a validator, is let through.
+        """
+        return self._arguments.validate(arguments)
+
+    async def run(
+        self, arguments: JSONObject, context: ToolContext
+    ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
+        """Call the function; the one event says that the call waits for others."""
+        if self._folder.must_wait(context.session_id):
+            yield ToolCallWaiting(tool_name=self.name, tool_call_id=context.tool_call_id)
+        async with self._folder.slot(self.name, context):
+            yield ToolBegun()
+            yield ToolOutput(await self._folder.call(self.name, arguments))
+
+
+class FolderKeeper:
+    """Closes each folder that it was given when the last reference to it is gone.
+
+    So a reload cuts no call: a turn that holds a tool of the old state holds its folder.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, LoadedFolder] = {}
+        self._numbers = count()
+        self._tasks = BackgroundTasks()
+
+    def keep(self, folder: LoadedFolder) -> LoadedFolder:
+        """Return the folder for its users to hold; the argument itself must not be held."""
+        number = next(self._numbers)
+        self._open[number] = folder
+        held = _HeldFolder(folder)
+        loop = asyncio.get_running_loop()
+        weakref.finalize(held, self._forgotten, loop, number).atexit = False
+        return held
+
+    def _forgotten(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
+        """Called in whichever thread dropped the last reference."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and we with it
+            loop.call_soon_threadsafe(self._close, number)
+
+    def _close(self, number: int) -> None:
+        folder = self._open.pop(number, None)
+        if folder is not None:
+            self._tasks.spawn(folder.aclose(), name="close a folder of tools")
+
+    async def aclose(self) -> None:
+        """Close all of them, held or not; may be called again."""
+        folders, self._open = list(self._open.values()), {}
+        await asyncio.gather(*(folder.aclose() for folder in folders))
+        await self._tasks.drain(CLOSE_SECONDS)
+
+
+class _HeldFolder(LoadedFolder):
+    def __init__(self, folder: LoadedFolder) -> None:
+        self._folder = folder
+        self.description = folder.description
+
+    def must_wait(self, session_id: str) -> bool:
+        return self._folder.must_wait(session_id)
+
+    def slot(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:
+        return self._folder.slot(name, context)
+
+    async def call(self, name: str, arguments: JSONObject) -> str:
+        return await self._folder.call(name, arguments)
+
+    async def aclose(self) -> None:
+        await self._folder.aclose()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,36 @@
-"""Arguments as a model wrote them, fitted to what a tool takes."""
+"""Arguments as a model wrote them, fitted to what a tool takes.
+
+The server has no function at hand, so it compiles the tool's JSON Schema for pydantic's core:
+leniency and words are those of the function's own model (:mod:`.model`). What the core cannot
+express is let through: the function decides.
+https://docs.pydantic.dev/latest/api/pydantic_core_schema/
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
+from pydantic_core import SchemaError, SchemaValidator, to_jsonable_python
+from pydantic_core import core_schema as core
 
 from ...core.limits import REQUEST_LEVELS, is_too_deep
 from ...errors import JSONObject
 from ..base import InvalidArguments
-from .results import LARGEST, clean, reason_of
+from .results import LARGEST, clean, object_or_empty, reason_of
 
 ROUNDS = 4
 """How often JSON is taken out of text: a list in text in a list in text … ends somewhere."""
 SHOWN_ERRORS = 5
 SHOWN_CHARACTERS = 60
 
-T = TypeVar("T")
 
-
-class Arguments(ABC, Generic[T]):
+class Arguments(ABC):
     """Fits arguments to parameters, with pydantic's leniency and its words.
 
     Models write numbers and whole lists as text; that is read as what it stands for.
@@ -32,16 +39,8 @@ class Arguments(ABC, Generic[T]):
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
 
-    def validate(self, arguments: JSONObject) -> JSONObject:
-        """Return the arguments, coerced, in JSON form; what has a default may be absent.
-
-        Raises:
-            InvalidArguments: they do not fit.
-        """
-        return self._fit(arguments)[1]
-
     @abstractmethod
-    def _parse(self, arguments: JSONObject) -> T:
+    def _parse(self, arguments: JSONObject) -> Any:  # noqa: ANN401 - a model's values
         """Return the parsed arguments.
 
         Raises:
@@ -49,30 +48,31 @@ class Arguments(ABC, Generic[T]):
         """
 
     @abstractmethod
-    def _dump(self, parsed: T) -> JSONObject:
+    def _dump(self, parsed: Any) -> JSONObject:  # noqa: ANN401
         """Return the parsed arguments in JSON form."""
 
-    def _settle(self, parsed: T, dumped: JSONObject, given: JSONObject) -> JSONObject:  # noqa: ARG002
-        """Return the JSON form that stands for the parsed arguments."""
-        return dumped
+    def _fit(self, arguments: JSONObject) -> tuple[Any, JSONObject]:
+        """Return the parsed arguments, and their JSON form.
 
-    def _fit(self, arguments: JSONObject) -> tuple[T, JSONObject]:
+        Raises:
+            InvalidArguments: they do not fit.
+        """
         if not isinstance(arguments, dict):
             raise InvalidArguments("The arguments must be an object with a value for each name.")
         try:
             given, parsed = self._parse_with_text(arguments)
             dumped = self._dump(parsed)
-            check_encodable(dumped)
+            _check_encodable(dumped)
             _check_flags(given, dumped)
-            return parsed, self._settle(parsed, dumped, given)
         except InvalidArguments:
             raise
         except ValidationError as error:
             raise InvalidArguments(self._message(error)) from error
         except BaseException as error:  # validators of the user's own types raise anything
             raise InvalidArguments(f"The arguments were refused: {reason_of(error)}") from error
+        return parsed, dumped
 
-    def _parse_with_text(self, arguments: JSONObject) -> tuple[JSONObject, T]:
+    def _parse_with_text(self, arguments: JSONObject) -> tuple[JSONObject, Any]:
         """Parse, and take JSON out of text where that helps."""
         _check_depth(arguments)
         rounds = 0
@@ -177,12 +177,8 @@ def _leaves(value: object) -> Iterator[object]:
             yield each
 
 
-def check_encodable(value: JSONObject) -> None:
-    """Refuse what our JSON cannot carry.
-
-    Raises:
-        InvalidArguments: it holds lone surrogates, huge or infinite numbers.
-    """
+def _check_encodable(value: JSONObject) -> None:
+    """Refuse what our JSON cannot carry."""
     for leaf in _leaves(value):
         if isinstance(leaf, str) and clean(leaf) != leaf:
             raise InvalidArguments("A text has letters that are no Unicode (lone surrogates).")
@@ -203,3 +199,184 @@ def _check_flags(given: object, dumped: object, path: str = "") -> None:
     elif isinstance(given, list) and isinstance(dumped, list) and len(given) == len(dumped):
         for at, (one, other) in enumerate(zip(given, dumped, strict=True)):
             _check_flags(one, other, f"{path}.{at}")
+
+
+DEFINITIONS = "#/$defs/"
+
+_FORMATS: Mapping[str, Callable[[], core.CoreSchema]] = {
+    "date": core.date_schema,
+    "date-time": core.datetime_schema,
+    "duration": core.timedelta_schema,
+    "time": core.time_schema,
+    "uuid": core.uuid_schema,
+}
+_NUMBER_BOUNDS = {
+    "minimum": "ge",
+    "maximum": "le",
+    "exclusiveMinimum": "gt",
+    "exclusiveMaximum": "lt",
+    "multipleOf": "multiple_of",
+}
+_TEXT_BOUNDS = {"minLength": "min_length", "maxLength": "max_length"}
+_LIST_BOUNDS = {"minItems": "min_length", "maxItems": "max_length"}
+
+
+class SchemaArguments(Arguments):
+    """Fits arguments to a JSON Schema of an object.
+
+    Args:
+        parameters: The schema.
+        unchecked: Names in it that take any value here.
+    """
+
+    def __init__(self, parameters: JSONObject, unchecked: Collection[str] = ()) -> None:
+        properties = object_or_empty(parameters.get("properties"))
+        if unchecked:
+            properties = {**properties, **dict.fromkeys(unchecked, True)}
+            parameters = {**parameters, "properties": properties}
+        super().__init__(list(properties))
+        try:
+            self._validator = _compile(parameters)
+        except (SchemaError, RecursionError, TypeError, ValueError):  # a schema of the user's own
+            loose: JSONObject = dict.fromkeys(properties, True)
+            self._validator = _compile(
+                {"properties": loose, "required": parameters.get("required", [])}
+            )
+
+    def validate(self, arguments: JSONObject) -> JSONObject:
+        """Return the arguments, coerced, in JSON form; what has a default may be absent.
+
+        Raises:
+            InvalidArguments: they do not fit.
+        """
+        return self._fit(arguments)[1]
+
+    def _parse(self, arguments: JSONObject) -> Any:  # noqa: ANN401
+        return self._validator.validate_python(arguments)
+
+    def _dump(self, parsed: Any) -> JSONObject:  # noqa: ANN401
+        dumped: JSONObject = to_jsonable_python(parsed)
+        return dumped
+
+
+def _compile(schema: JSONObject) -> SchemaValidator:
+    compiler = _Compiler(object_or_empty(schema.get("$defs")))
+    closed: JSONObject = {"type": "object", "additionalProperties": False}
+    return SchemaValidator(compiler.whole({"properties": {}, **schema, **closed}))
+
+
+class _Compiler:
+    """Makes the core's schemas of those in JSON."""
+
+    def __init__(self, definitions: JSONObject) -> None:
+        self._definitions = definitions
+
+    def whole(self, schema: JSONObject) -> core.CoreSchema:
+        made = self.schema(schema)
+        if not self._definitions:
+            return made
+        named: list[Any] = [
+            {**self.schema(each if "$ref" not in object_or_empty(each) else None), "ref": name}
+            for name, each in self._definitions.items()
+        ]
+        return core.definitions_schema(made, named)
+
+    def schema(self, schema: Any) -> core.CoreSchema:  # noqa: ANN401 - any JSON
+        """Compile any schema; one that says nothing, or too much, takes any value."""
+        made: core.CoreSchema = core.any_schema()
+        match schema:
+            case {"$ref": str(path)}:
+                name = path.removeprefix(DEFINITIONS)
+                if name in self._definitions:
+                    made = core.definition_reference_schema(name)
+            case {"const": value}:
+                made = core.literal_schema([value])
+            case {"enum": [*values]} if values:
+                made = core.literal_schema(values)
+            case {"anyOf": [*choices]} | {"oneOf": [*choices]}:
+                made = self._union(choices)
+            case {"type": [*kinds]}:
+                made = self._union([{**schema, "type": kind} for kind in kinds])
+            case {"type": str(kind)} if kind in self._TYPES:
+                made = self._TYPES[kind](self, schema)
+        return made
+
+    def _union(self, choices: list[Any]) -> core.CoreSchema:
+        others = [each for each in choices if each != {"type": "null"}]
+        made: core.CoreSchema
+        if len(others) == 1:
+            made = self.schema(others[0])
+        elif others:
+            made = core.union_schema([self._choice(each) for each in others])
+        else:
+            return core.none_schema()
+        return made if len(others) == len(choices) else core.nullable_schema(made)
+
+    def _choice(self, schema: Any) -> Any:  # noqa: ANN401 - any JSON
+        """Compile one choice of a union, with the name that errors in it have."""
+        made = self.schema(schema)
+        if isinstance(schema, dict) and "$ref" in schema:
+            return made, str(schema["$ref"]).removeprefix(DEFINITIONS)
+        return made
+
+    def _list(self, schema: JSONObject) -> core.CoreSchema:
+        items = self.schema(schema.get("items"))
+        first = schema.get("prefixItems")
+        if not isinstance(first, list):
+            return core.list_schema(items, **_bounds(schema, _LIST_BOUNDS))
+        places = [self.schema(each) for each in first]
+        if schema.get("maxItems") == len(places):
+            return core.tuple_schema(places)
+        return core.tuple_schema([*places, items], variadic_item_index=len(places))
+
+    def _object(self, schema: JSONObject) -> core.CoreSchema:
+        properties = schema.get("properties")
+        others = schema.get("additionalProperties", True)
+        if not isinstance(properties, dict):
+            return core.dict_schema(values_schema=self.schema(others))
+        required = schema.get("required")
+        names = required if isinstance(required, list) else ()
+        fields = {
+            name: core.typed_dict_field(self.schema(each), required=name in names)
+            for name, each in properties.items()
+        }
+        if others is False:
+            return core.typed_dict_schema(fields, extra_behavior="forbid")
+        return core.typed_dict_schema(
+            fields, extra_behavior="allow", extras_schema=self.schema(others)
+        )
+
+    _TYPES: ClassVar[Mapping[str, Callable[[_Compiler, JSONObject], core.CoreSchema]]] = {
+        "null": lambda _, __: core.none_schema(),
+        "boolean": lambda _, __: core.bool_schema(),
+        "integer": lambda _, schema: core.int_schema(**_bounds(schema, _NUMBER_BOUNDS)),
+        "number": lambda _, schema: _number(schema),
+        "string": lambda _, schema: _text(schema),
+        "array": _list,
+        "object": _object,
+    }
+
+
+def _number(schema: JSONObject) -> core.CoreSchema:
+    return core.float_schema(allow_inf_nan=False, **_bounds(schema, _NUMBER_BOUNDS))
+
+
+def _text(schema: JSONObject) -> core.CoreSchema:
+    kind = str(schema.get("format", ""))
+    if kind in _FORMATS:
+        return _FORMATS[kind]()
+    if kind:  # bytes, for which lengths mean something else, and paths, addresses, …
+        return core.str_schema(coerce_numbers_to_str=True)
+    pattern = schema.get("pattern")
+    made = core.str_schema(coerce_numbers_to_str=True, **_bounds(schema, _TEXT_BOUNDS))
+    if isinstance(pattern, str):
+        with_pattern: core.CoreSchema = {**made, "pattern": pattern}
+        # Without one that the core cannot read, such as a look-ahead.
+        with contextlib.suppress(SchemaError):
+            SchemaValidator(with_pattern)
+            return with_pattern
+    return made
+
+
+def _bounds(schema: JSONObject, names: Mapping[str, str]) -> dict[str, Any]:
+    return {ours: schema[word] for word, ours in names.items() if word in schema}

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...errors import JSONObject
 from ..base import InvalidArguments, ToolDescription, ToolFailed
+from .arguments import SchemaArguments
 from .model import FunctionArguments
 from .results import as_text, clean, reason_of
 from .signature import Function, Unsupported, unwrapped
@@ -37,12 +38,16 @@ class PythonTool(ToolDescription):
     """The object that the package has under the name: the function, most often."""
 
     def validate(self, arguments: JSONObject) -> JSONObject:
-        """Return the arguments, coerced, in JSON form.
+        """Check the arguments as a call does, in the server and then in the function's process.
+
+        Returns them coerced, in JSON form.
 
         Raises:
             InvalidArguments: they do not fit.
         """
-        return self.arguments.validate(arguments)
+        fitted = SchemaArguments(self.parameters, self.unchecked).validate(arguments)
+        self.bind(fitted)
+        return fitted
 
     def bind(self, arguments: JSONObject) -> dict[str, object]:
         """Return the arguments, coerced, as Python values.

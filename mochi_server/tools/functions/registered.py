@@ -20,7 +20,7 @@ from ..base import (
     ToolFailed,
     ToolSource,
 )
-from ..function_tool import FunctionTool
+from ..folder.source import FunctionTool
 from ..schema import NO_FILE, ToolSchemaService
 from .python_tool import PythonTool, call, call_async, check_name, function_of
 from .results import log_failure

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.aio import BackgroundTasks, in_thread
-from ..base import (
-    FolderDescription,
-    FolderSpec,
-    LoadedFolder,
-    Problem,
-    ToolFailed,
-    ToolLoader,
-)
-from .child import Child, ChildLimits
+from ..base import FolderDescription, FolderSpec, LoadedFolder, Problem, ToolFailed, ToolLoader
 from .output import LineAllowance
-from .pool import CLOSED, PoolOptions, ProcessPool, load_into, sentence
+from .pool import CLOSED, PoolOptions, ProcessPool, sentence
 from .protocol import BadFrame, decode_description
+from .worker_process import WorkerLimits, WorkerProcess
 
 END_SECONDS = 1.0
 MOST_DESCRIBERS = 4
@@ -50,7 +42,7 @@ class ProcessLoader(ToolLoader):
         working_dir: Path | None = None,
         variables: Sequence[str] = (),
     ) -> None:
-        self._limits = ChildLimits(
+        self._limits = WorkerLimits(
             memory=int(memory_mb * 1_000_000),
             start_seconds=start_seconds,
             working_dir=(working_dir or Path()).absolute(),
@@ -58,7 +50,6 @@ class ProcessLoader(ToolLoader):
         )
         self._options = PoolOptions(workers=workers, idle_seconds=idle_seconds, limits=self._limits)
         self._tasks = BackgroundTasks()
-        self._generations = itertools.count(1)
         self._pools: set[ProcessPool] = set()
         self._describers: set[_Describer] = set()
         self._closed = False
@@ -80,13 +71,11 @@ class ProcessLoader(ToolLoader):
         pools: list[ProcessPool] = []
         try:
             for spec in folders:
-                generation = f"p{next(self._generations)}"
-                description = await describer.describe(spec, generation, closed=self._closed)
+                description = await describer.describe(spec, closed=self._closed)
                 pools.append(
                     ProcessPool(
                         spec,
                         description,
-                        generation=generation,
                         options=self._options,
                         tasks=self._tasks,
                         on_close=self._pools.discard,
@@ -120,45 +109,42 @@ def _parts(folders: Sequence[FolderSpec]) -> list[Sequence[FolderSpec]]:
 class _Describer:
     """A process that describes folders."""
 
-    def __init__(self, limits: ChildLimits, tasks: BackgroundTasks) -> None:
+    def __init__(self, limits: WorkerLimits, tasks: BackgroundTasks) -> None:
         self._limits = limits
         self._tasks = tasks
         self._lines = LineAllowance()
-        self._child: Child | None = None
+        self._worker: WorkerProcess | None = None
 
-    async def describe(
-        self, spec: FolderSpec, generation: str, *, closed: bool
-    ) -> FolderDescription:
+    async def describe(self, spec: FolderSpec, *, closed: bool) -> FolderDescription:
         """Describe the folder; what is wrong in it raises nothing."""
         if closed:
             return _broken(spec, sentence(CLOSED))
         try:
             if not await in_thread(spec.path.exists):
                 return FolderDescription(folder=str(spec.path))
-            loaded = await load_into(self._ready(spec), spec, generation, self._limits)
-            return decode_description(loaded)
+            return decode_description(await self._ready(spec).load(spec))
         except (ToolFailed, BadFrame) as error:
-            never_began = self._child is not None and self._child.pid is None
+            never_began = self._worker is not None and self._worker.pid is None
             return _broken(spec, str(error), is_transient=never_began)
         except OSError as error:  # a folder above it may not be entered
             return _broken(spec, f"cannot be read: {error.strerror}")
 
-    def _ready(self, spec: FolderSpec) -> Child:
-        if self._child is None or not self._child.alive:
-            self._child = Child(spec.path.name, self._limits, self._tasks, self._lines)
-        self._child.name = spec.path.name
-        return self._child
+    def _ready(self, spec: FolderSpec) -> WorkerProcess:
+        if self._worker is None or not self._worker.alive:
+            self._worker = WorkerProcess(spec.path.name, self._limits, self._tasks, self._lines)
+        self._worker.name = spec.path.name
+        return self._worker
 
     def hand_over(self, pool: ProcessPool) -> None:
         """Let the process serve the folder that it described last."""
-        if self._child is not None:
-            pool.adopt(self._child)
-            self._child = None
+        if self._worker is not None:
+            pool.release(self._worker)
+            self._worker = None
 
     def close(self) -> None:
         """End the process; a description that is under way fails."""
-        if self._child is not None and self._child.alive:
-            self._child.kill(CLOSED)
+        if self._worker is not None and self._worker.alive:
+            self._worker.kill(CLOSED)
 
 
 def _broken(spec: FolderSpec, reason: str, *, is_transient: bool = False) -> FolderDescription:

@@ -4,10 +4,10 @@ A frame is four bytes, the length of the rest, and a JSON object in UTF-8. A req
 ``{"id", "op", …}`` and an answer ``{"id", "kind", …}``; one request is open at a time. Strings may
 hold lone surrogates and numbers may be of any size or NaN, as Python's own ``json`` allows.
 
-Requests: ``load`` (``path``, ``subfolders``, ``reserved``, ``generation``, ``working_dir``) and
-``call`` (``name``, ``arguments``). Answers: ``done`` (``value``: the description, or the result as
-text), ``invalid`` (``text``), ``failed`` (``text``, ``traceback``). Every answer has ``size``: the
-bytes of memory that the process has taken since it started.
+Requests: ``load`` (``path``, ``subfolders``, ``reserved``, ``working_dir``) and ``call`` (``name``,
+``arguments``). Answers: ``done`` (``value``: the description, or the result as text), ``invalid``
+(``text``), ``failed`` (``text``, ``traceback``). Every answer has ``size``: the bytes of memory
+that the process has taken since it started.
 """
 
 from __future__ import annotations

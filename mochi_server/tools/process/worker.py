@@ -74,7 +74,7 @@ class Worker:
         )
         gc.disable()  # looking for garbage among what is imported takes an eighth of the time
         try:
-            self._package = load_package(spec, generation=request["generation"])
+            self._package = load_package(spec)
         finally:
             gc.enable()
         return encode_description(self._package.description)

@@ -15,7 +15,7 @@ from mochi_server.chat.tool_calls import CallContext, SessionAgents
 from mochi_server.protocol.events import AgentPlanning, Event
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
-from mochi_server.tools.policy import needs_confirmation
+from mochi_server.tools.config import needs_confirmation
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent, write_skill
 

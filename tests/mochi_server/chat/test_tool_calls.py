@@ -634,7 +634,7 @@ async def test_a_reply_of_thousands_of_calls_leaves_time_for_others(
     ollama.reply(tool_calls=[call("add", a=number) for number in range(3000)])
     ollama.reply(["Done."])
     session = await engine.session(**offer())
-    await engine.runtime.tools.all()
+    await engine.runtime.tools.inventory()
     holds: list[float] = []
     began = time.thread_time()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mochi_server.errors import ToolNotFound
 from mochi_server.sessions.types import ToolSettings
 from mochi_server.tools.base import Problem
 from mochi_server.tools.catalogue import Selection, ToolCatalogue
@@ -20,16 +19,14 @@ def two_sources():
 
 
 async def test_tools_of_all_sources_are_found_by_name():
-    catalogue = two_sources()
-    assert list(await catalogue.all()) == ["add", "roll", "read"]
-    assert (await catalogue.get("read")).source == "mcp:files"
-    with pytest.raises(ToolNotFound, match="'write'"):
-        await catalogue.get("write")
+    tools = (await two_sources().inventory()).tools
+    assert list(tools) == ["add", "roll", "read"]
+    assert tools["read"].source == "mcp:files"
 
 
 async def test_the_earlier_source_wins_and_the_other_is_a_problem():
     catalogue = two_sources()
-    assert catalogue.problems() == []
+    assert catalogue.problems == ()
     found = await catalogue.inventory()
     assert found.tools["add"].source == "directory"
     clash = Problem(
@@ -39,13 +36,13 @@ async def test_the_earlier_source_wins_and_the_other_is_a_problem():
         tool="add",
     )
     assert list(found.problems) == [BROKEN, clash]
-    assert catalogue.problems() == [BROKEN, clash]
+    assert catalogue.problems == [BROKEN, clash]
 
 
 async def test_a_name_that_one_source_has_twice_is_a_problem():
     catalogue = ToolCatalogue([PlainSource("plain", ["add", "add"])])
-    assert list(await catalogue.all()) == ["add"]
-    assert [problem.tool for problem in catalogue.problems()] == ["add"]
+    assert list((await catalogue.inventory()).tools) == ["add"]
+    assert [problem.tool for problem in catalogue.problems] == ["add"]
 
 
 async def test_groups_of_one_name_are_put_together():

@@ -11,7 +11,7 @@ from mochi_server.core.aio import merge
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import ToolContext, ToolOutput
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
-from mochi_server.tools.function_tool import FunctionTool
+from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.tool_folders import tool_folder
 from tests.support.tools import PlainTool

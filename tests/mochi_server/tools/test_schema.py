@@ -251,15 +251,6 @@ def test_what_a_field_brings_is_filled_in() -> None:
     assert schema.arguments.bind({"b": 3, "c": None}) == {"a": 5, "b": 3, "c": None}
 
 
-def test_a_function_is_looked_at_once() -> None:
-    def tool() -> str:
-        """Do it."""
-
-    service = ToolSchemaService()
-    assert service.describe(tool, "tool") is service.describe(tool, "tool")
-    assert service.describe(tool, "other").name == "other"
-
-
 class Hostile:
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: Any) -> Any:

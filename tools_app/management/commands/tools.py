@@ -18,8 +18,7 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import InvalidArguments, ToolContext, ToolFailed
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
-from mochi_server.tools.folder.source import DirectorySource
-from mochi_server.tools.function_tool import FunctionTool
+from mochi_server.tools.folder.source import DirectorySource, FunctionTool
 
 NOBODY = ToolContext(session_id="-", tool_call_id="-")
 """Who calls: no session and no model."""

@@ -337,7 +337,7 @@ return "old"
         assert await call(await found(source)) == "new"
         (tmp_path / "go").touch()
         assert await running == "old"
-        await until(lambda: len(source._keeper) == 1)
+        await until(lambda: len(source._keeper._open) == 1)
 
 
 async def test_an_old_state_is_closed_when_nobody_holds_its_tools(tmp_path, loader):
@@ -346,10 +346,10 @@ async def test_an_old_state_is_closed_when_nobody_holds_its_tools(tmp_path, load
         held = await source.tools()
         await source.reload()
         await source.reload()
-        await until(lambda: len(source._keeper) == 2)
+        await until(lambda: len(source._keeper._open) == 2)
         assert await call(held[0]) == "add"
         del held
-        await until(lambda: len(source._keeper) == 1)
+        await until(lambda: len(source._keeper._open) == 1)
         assert await call(await found(source)) == "add"
 
 
@@ -369,7 +369,7 @@ async def test_a_turn_that_has_ended_holds_no_old_state(tmp_path, ollama):
                 await one.ended()
             # Frames of Python 3.10 hold each other after a cancellation in them.
             old = sys.version_info < (3, 11)
-            await until(lambda: len(source._keeper) == 1, collect=old)
+            await until(lambda: len(source._keeper._open) == 1, collect=old)
     finally:
         gc.enable()
 
@@ -379,9 +379,9 @@ async def test_a_state_may_be_dropped_in_any_thread(tmp_path):
     async with source_of(folder) as source:
         held = [await source.tools()]
         await source.reload()
-        assert len(source._keeper) == 2
+        assert len(source._keeper._open) == 2
         await anyio.to_thread.run_sync(held.clear)
-        await until(lambda: len(source._keeper) == 1)
+        await until(lambda: len(source._keeper._open) == 1)
 
 
 async def test_after_the_end_nothing_is_loaded_and_held_tools_fail(tmp_path, loader):

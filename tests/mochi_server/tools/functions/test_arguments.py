@@ -75,7 +75,7 @@ def arguments_of(hint: Any) -> Any:
 
     tool.__doc__ = "Do it."
     tool.__annotations__ = {"value": hint, "return": str}
-    return ToolSchemaService().describe(tool, "tool").arguments
+    return ToolSchemaService().describe(tool, "tool")
 
 
 @pytest.mark.parametrize(
@@ -169,15 +169,22 @@ def test_names_are_told_when_some_are_missing_or_unknown() -> None:
     def tool(a: int, b: int, c: int = 1) -> str:
         """Do it."""
 
-    with pytest.raises(InvalidArguments) as caught:
-        ToolSchemaService().describe(tool, "tool").arguments.validate({"a": 1, "d": 1})
-    assert str(caught.value) == "Missing: b. Unknown: d; the names are: a, b, c."
+    described = ToolSchemaService().describe(tool, "tool")
+    for method in (described.validate, described.bind):
+        with pytest.raises(InvalidArguments) as caught:
+            method({"a": 1, "d": 1})
+        assert str(caught.value) == "Missing: b. Unknown: d; the names are: a, b, c."
 
 
 def test_a_secret_is_not_lost_on_its_way() -> None:
     arguments = arguments_of(SecretStr)
     shown = arguments.validate({"value": "word"})
     assert arguments.bind(shown)["value"].get_secret_value() == "word"
+
+
+def test_a_secret_that_json_cannot_carry_is_refused() -> None:
+    with pytest.raises(InvalidArguments):
+        arguments_of(SecretStr).validate({"value": "\ud800"})
 
 
 def test_what_was_given_is_not_changed() -> None:

@@ -181,13 +181,13 @@ def outcome(run: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> 
 
 
 def check(schema: PythonTool, arguments: dict[str, Any]) -> None:
-    shown = outcome(schema.arguments.validate, arguments)
-    bound = outcome(schema.arguments.bind, arguments)
+    shown = outcome(schema.validate, arguments)
+    bound = outcome(schema.bind, arguments)
     assert (shown is None) == (bound is None)
     if shown is not None:
         assert orjson.dumps(shown)
         assert set(schema.parameters["required"]) <= set(bound)  # type: ignore[arg-type]
-        assert set(outcome(schema.arguments.bind, shown)) == set(bound)
+        assert set(outcome(schema.bind, shown)) == set(bound)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

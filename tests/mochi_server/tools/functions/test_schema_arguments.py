@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from mochi_server.tools.base import InvalidArguments
-from mochi_server.tools.functions.schema_arguments import SchemaArguments
+from mochi_server.tools.functions.arguments import SchemaArguments
 from mochi_server.tools.schema import ToolSchemaService
 
 from .test_arguments_properties import HINTS, KEYS, VALUES, Box, Keys, Level, Node, make
@@ -59,9 +59,9 @@ def tool(  # noqa: PLR0917
 def test_a_refusal_has_the_words_of_the_function(arguments: Any) -> None:
     described = ToolSchemaService().describe(tool, "tool")
     messages = []
-    for checker in (described.arguments, SchemaArguments(described.parameters)):
+    for check in (described.bind, SchemaArguments(described.parameters).validate):
         with pytest.raises(InvalidArguments) as caught:
-            checker.validate(arguments)
+            check(arguments)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
 
@@ -227,7 +227,7 @@ def test_the_server_refuses_nothing_that_the_function_takes(
     at: int, arguments: dict[str, Any]
 ) -> None:
     try:
-        FUNCTIONS[at].validate(arguments)
+        FUNCTIONS[at].bind(arguments)
     except InvalidArguments:
         return
     fitted = CHECKERS[at].validate(arguments)
@@ -238,7 +238,7 @@ def test_the_server_refuses_nothing_that_the_function_takes(
 @given(at=st.integers(0, len(HINTS) - 1), value=VALUES)
 def test_nor_for_its_one_parameter(at: int, value: Any) -> None:
     try:
-        FUNCTIONS[at].validate({"a": value})
+        FUNCTIONS[at].bind({"a": value})
     except InvalidArguments:
         return
     if HINTS[at] == set[int] and not {True, False}.isdisjoint(value):

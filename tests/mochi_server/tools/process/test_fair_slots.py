@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
-from mochi_server.tools.process.fair_slots import FairSlots
+from mochi_server.tools.process.pool import FairSlots
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import write_tools
 from tests.support.turns import Bench, bench, read_all, read_until

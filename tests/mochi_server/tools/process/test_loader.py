@@ -66,5 +66,5 @@ def test_a_refusal_is_short_however_long_the_names_in_it_are() -> None:
         return str(a)
 
     with pytest.raises(InvalidArguments) as refused:
-        FunctionArguments(read_signature(take).parameters).validate({"a": {"9" * 5000: False}})
+        FunctionArguments(read_signature(take).parameters).bind({"a": {"9" * 5000: False}})
     assert len(str(refused.value)) < 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
-from mochi_server.tools.policy import needs_confirmation
+from mochi_server.tools.config import needs_confirmation
 from tests.support.tools import PlainTool
 
 CASES = [

@@ -1,4 +1,7 @@
-"""One process of a folder of tools, as the server sees it: one request at a time."""
+"""The server's side of one worker process: its start, its requests and its end.
+
+The other side is :mod:`.worker_main` and :mod:`.worker`.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,24 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 
 from ...config import tool_environment
 from ...core.aio import BackgroundTasks
-from .connection import ChildConnection
+from ...errors import JSONObject
+from ..base import FolderSpec, ToolFailed
 from .output import LineAllowance, OutputLog
-from .protocol import NONSENSE, BadFrame, decode_result
+from .protocol import LENGTH_BYTES, NONSENSE, BadFrame, decode_result, length_of, pack, unpack
 
 _RUN_WORKER: Final = (
     "import sys; sys.path[:] = filter(None, sys.path); "
     "import json; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from mochi_server.tools.process.entry import main; main(sys.argv[1:])"
+    "from mochi_server.tools.process.worker_main import main; main(sys.argv[1:])"
 )
 """``-m`` would look for modules in the working directory first; tools import what we could.
 
@@ -42,35 +46,32 @@ SETTLE_SECONDS: Final = 0.25
 """How far apart the end of a process and the end of its socket may be."""
 
 
-class ChildGone(Exception):
+class WorkerGone(Exception):
     """The process ended, or had to be ended; the text says how, for the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildLimits:
-    """What a process may use, and where it works."""
+class WorkerLimits:
+    """What a process may use, and where it works; see :class:`.loader.ProcessLoader`."""
 
     memory: int
     """Bytes on top of what an idle one needs."""
     start_seconds: float
-    """Longest start, with the imports of the tools."""
     working_dir: Path
-    """Where imports and calls run."""
     variables: tuple[str, ...] = ()
-    """Names of environment variables that it gets beside the usual few."""
 
 
-class Child:
+class WorkerProcess:
     """A process from its start to its end; it is sent one request at a time."""
 
     def __init__(
-        self, name: str, limits: ChildLimits, tasks: BackgroundTasks, lines: LineAllowance
+        self, name: str, limits: WorkerLimits, tasks: BackgroundTasks, lines: LineAllowance
     ) -> None:
         self.name = name
         """In front of what it prints, in the log."""
         self._limits = limits
         self._process: asyncio.subprocess.Process | None = None
-        self._connection = ChildConnection(on_trouble=self.kill, on_end=self._settle)
+        self._connection = WorkerConnection(on_trouble=self.kill, on_end=self._settle)
         self._reason: str | None = None
         self._lines = lines
         self._output: OutputLog | None = None
@@ -78,10 +79,13 @@ class Child:
         self._life = tasks.spawn(self._live(), name=f"process of tools {name}")
         self.size = 0
         """Bytes of memory taken since its start, as it said last."""
+        self.loaded_size = 0
+        """Bytes that it had taken when it had loaded its folder."""
+        self.idle_since = 0.0
+        """When its last call ended, by the loop's clock."""
 
     @property
     def alive(self) -> bool:
-        """Whether it takes requests."""
         return self._reason is None and not (
             self._started.is_set() and self._connection.has_ended()
         )
@@ -96,23 +100,49 @@ class Child:
 
         Raises:
             InvalidArguments, ToolFailed: the answer is that there is no value.
-            ChildGone: there will be no answer.
+            WorkerGone: there will be no answer.
             BadFrame: the request cannot be sent.
         """
         try:
             await self._started.wait()
             if self._reason is not None:
-                raise ChildGone(self._reason)
+                raise WorkerGone(self._reason)
             answer = self._connection.send({"op": op, **fields})
             while not (await asyncio.wait({answer}, timeout=MEMORY_CHECK_SECONDS))[0]:
                 self._check_memory()
             if answer.result() is None:  # how it ended is known a moment later
                 await asyncio.wait({self._life}, timeout=GRACE_SECONDS)
-                raise ChildGone(self._reason or "the tool's process ended")
+                raise WorkerGone(self._reason or "the tool's process ended")
         except asyncio.CancelledError:
             self.kill("the call was given up")
             raise
         return self._value_of(answer.result())
+
+    async def load(self, spec: FolderSpec) -> JSONObject:
+        """Load a folder and return its description as JSON; kill the process when it cannot.
+
+        Raises:
+            ToolFailed: the process ended, took too long, or could not load.
+        """
+        try:
+            with anyio.fail_after(self._limits.start_seconds):
+                description: JSONObject = await self.request(
+                    "load",
+                    path=str(spec.path),
+                    subfolders=spec.subfolders,
+                    reserved=sorted(spec.reserved),
+                    working_dir=str(self._limits.working_dir),
+                )
+        except TimeoutError as error:
+            seconds = f"{self._limits.start_seconds:g}"
+            raise ToolFailed(f"The tools did not load within {seconds} seconds.") from error
+        except WorkerGone as error:
+            raise ToolFailed(f"The tools cannot be loaded: {error}.") from error
+        except ToolFailed as error:
+            self.kill("it could not load the tools")
+            raise ToolFailed(f"The tools cannot be loaded: {error}") from error
+        self.loaded_size = self.size
+        return description
 
     def _value_of(self, answer: Any) -> Any:  # noqa: ANN401 - JSON
         match answer:
@@ -121,7 +151,7 @@ class Child:
                 with contextlib.suppress(BadFrame):
                     return decode_result(answer)
         self.kill(NONSENSE)
-        raise ChildGone(NONSENSE)
+        raise WorkerGone(NONSENSE)
 
     def _check_memory(self) -> None:
         """Kill it when it is too big; it cannot be trusted to say so itself."""
@@ -161,14 +191,13 @@ class Child:
             await asyncio.wait({self._life}, timeout=GRACE_SECONDS)
 
     def _settle(self) -> None:
-        """The socket was closed: the process is ending, or has to."""
+        """Kill the process, whose socket is closed, unless it ends by itself."""
         if self._reason is None:
             asyncio.get_running_loop().call_later(
                 SETTLE_SECONDS, self.kill, "the tool's process closed its connection"
             )
 
     async def _live(self) -> None:
-        """Start the process, wait for its end and leave nothing of it."""
         try:
             with contextlib.ExitStack() as stack:
                 self._process = await self._start(stack)
@@ -180,7 +209,7 @@ class Child:
             self._started.set()
 
     async def _start(self, stack: contextlib.ExitStack) -> asyncio.subprocess.Process:
-        """Return the connected process; the stack closes what stays open as long as it runs."""
+        """Start and connect it; the stack closes what stays open as long as it runs."""
         lifeline, held = os.pipe()
         stack.callback(os.close, held)
         with contextlib.ExitStack() as theirs:
@@ -248,3 +277,108 @@ def _ending(code: int) -> str:
     except ValueError:
         name = str(-code)
     return f"the tool's process was killed by signal {name}"
+
+
+class WorkerConnection(asyncio.Protocol):
+    """The server's end of the socket: sends a request, finds its answer.
+
+    Anything else that comes is trouble.
+    """
+
+    def __init__(self, *, on_trouble: Callable[[str], None], on_end: Callable[[], None]) -> None:
+        self._on_trouble = on_trouble
+        self._on_end = on_end
+        self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
+        self._received = bytearray()
+        self._broken = False
+        self._number = 0
+        """Id of the last request."""
+        self._answer: asyncio.Future[dict[str, Any] | None] | None = None
+        self.ended = asyncio.Event()
+        """Set when nothing more will come."""
+
+    async def connect(self, sock: socket.socket) -> None:
+        self._socket = sock
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
+
+    def send(self, request: JSONObject) -> asyncio.Future[dict[str, Any] | None]:
+        """Send a request; the future holds the answer, or None when the socket ends before.
+
+        Raises:
+            BadFrame: it cannot be sent.
+        """
+        self._number += 1
+        frame = pack(request | {"id": self._number})
+        self._answer = asyncio.get_running_loop().create_future()
+        if self._transport is None or self.ended.is_set():
+            self._answer.set_result(None)
+        else:
+            self._transport.write(frame)
+        return self._answer
+
+    def has_ended(self) -> bool:
+        """Tell whether the other end is closed, also when the loop has not noticed it yet."""
+        if self._socket is None or self.ended.is_set():
+            return True
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Close it; the process takes that as its end."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclass of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._broken:
+            return
+        if self._waiting() is None:
+            self._break("the tool's process wrote to the server without being asked")
+            return
+        self._received += data
+        try:
+            while (body := self._next()) is not None:
+                self._on_message(unpack(body))
+        except BadFrame:
+            self._break(NONSENSE)
+
+    def _break(self, reason: str) -> None:
+        """Believe nothing that comes from now on."""
+        self._broken = True
+        self._on_trouble(reason)
+
+    def _next(self) -> bytes | None:
+        """Return the body of the first frame, once all of it is here."""
+        if len(self._received) < LENGTH_BYTES:
+            return None
+        end = LENGTH_BYTES + length_of(self._received[:LENGTH_BYTES])
+        if len(self._received) < end:
+            return None
+        body = bytes(self._received[LENGTH_BYTES:end])
+        del self._received[:end]
+        return body
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        answer = self._waiting()
+        if answer is None:
+            self._break("the tool's process answered twice")
+        elif message.get("id") == self._number:
+            answer.set_result(message)
+        # Else it is a second answer to an earlier request, and this one's is still to come.
+
+    def _waiting(self) -> asyncio.Future[dict[str, Any] | None] | None:
+        return self._answer if self._answer is not None and not self._answer.done() else None
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
+        self.ended.set()
+        if (answer := self._waiting()) is not None:
+            answer.set_result(None)
+        self._on_end()

@@ -1,9 +1,8 @@
 """The start of a tool's process, which serves one folder, one call at a time.
 
-:mod:`.child` starts it: :func:`main` with two open file descriptors (a socket, and a pipe that ends
-with the server) and a number of bytes. What the two say is in :mod:`.protocol`. The process ends
-when the server closes the socket, and is killed with all that it started when the server dies,
-whatever it is doing.
+:mod:`.worker_process` starts it: :func:`main` with two open file descriptors (a socket, and a pipe
+that ends with the server) and a number of bytes. The process ends when the server closes the
+socket, and is killed with all that it started when the server dies, whatever it is doing.
 """
 
 from __future__ import annotations
