@@ -41,12 +41,10 @@ class AgentLine(Schema):
 
     @staticmethod
     def resolve_tool_count(agent: AgentDefinition) -> int:
-        """Count the agent's own tools."""
         return len(agent.tools)
 
     @staticmethod
     def resolve_tools(agent: AgentDefinition) -> list[str]:
-        """Name the agent's own tools."""
         return list(agent.tools)
 
 
@@ -76,12 +74,10 @@ class AgentDetail(AgentLine):
 
     @staticmethod
     def resolve_path(agent: AgentDefinition) -> str:
-        """Write the path as text."""
         return str(agent.path)
 
     @staticmethod
     def resolve_tool_details(agent: AgentDefinition) -> Mapping[str, Tool]:
-        """Return the tools themselves."""
         return agent.tools
 
 

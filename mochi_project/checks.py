@@ -1,9 +1,11 @@
 """System checks, run by ``manage.py check`` and ``runserver``; docs/reference/checks.md.
 
-They read settings and folders, and never use the network.
+They read settings and folders, and never use the network. ``mochi-server`` runs none of them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from django.conf import settings
 from django.core import checks
@@ -12,8 +14,10 @@ from django.core.checks import CheckMessage, Error, register
 from mochi_server.config import MochiServerSettings
 from mochi_server.server.startup import folder_problem, is_public
 from mochi_server.sessions.catalogue.database import has_full_text
+from mochi_server.tools.base import Problem
 
 from .backends import HANDLERS, InvalidBackend, shared_problems
+from .management.folders import load_agents, load_tools
 
 
 @register
@@ -89,3 +93,21 @@ def check_prompts(**_: object) -> list[CheckMessage]:
         for problem in problems
         if problem is not None
     ]
+
+
+@register
+def check_tools(**_: object) -> list[CheckMessage]:
+    """``tools.W001``: everything in the folder of tools can be used. Imports the user's code."""
+    hint = "Correct it; the other tools work meanwhile."
+    return _warnings(load_tools(settings.MOCHI).problems, hint, "tools.W001")
+
+
+@register
+def check_agents(**_: object) -> list[CheckMessage]:
+    """``agents.W001``: every agent can be used, and has what it names. Imports their tools."""
+    hint = "Correct it; the other agents work meanwhile."
+    return _warnings(load_agents(settings.MOCHI)[1], hint, "agents.W001")
+
+
+def _warnings(problems: Sequence[Problem], hint: str, check: str) -> list[CheckMessage]:
+    return [checks.Warning(str(each), hint=hint, id=check) for each in problems if not each.is_hint]

@@ -1,7 +1,6 @@
 """Agents: specialists with a prompt, tools and a memory of their own, which models can call."""
 
-from .definition import AgentDefinition
-from .discovery import AgentDiscoveryService
+from .discovery import AgentDefinition, AgentDiscoveryService
 from .prompt_loader import PromptLoader
 from .tool_factory import AgentSource, AgentTool
 

@@ -1,52 +1,87 @@
-"""Finds the agents in a folder, and loads again what has changed there."""
+"""Finds and defines the agents in a folder, and loads again what has changed there."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from ..core.aio import in_thread
 from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import AgentInvalid, AgentNotFound
-from ..tools.base import LoadedFolder, Problem, ToolLoader
-from ..tools.folder.snapshot import FolderSnapshot
-from ..tools.folder.source import FolderKeeper
-from .definition import AgentDefinition, define_agent
-from .file_tools import find_scripts
-from .folder import RESERVED_NAMES, AgentFolder, AgentsSnapshot, FileVersion, take_snapshot
+from ..tools.base import LoadedFolder, Problem, Tool, ToolLoader
+from ..tools.folder.source import FolderKeeper, FunctionTool
+from .file_tools import find_scripts, make_file_tools
+from .folder import RESERVED_NAMES, AgentFolder, AgentsSnapshot, take_snapshot
 from .skill_file import SkillFile, SkillFileError, read_skill_file
 
 logger = logging.getLogger(__name__)
 
+AGENT_TOOL = "agent"
+"""The name of the tool that calls agents."""
+
+SOURCE_PREFIX = "agent:"
+"""Before the name of an agent: the ``Tool.source`` of its own tools."""
+
+MAX_REASONS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDefinition:
+    """An agent, usable or not."""
+
+    name: str
+    path: Path
+    """Its folder."""
+    description: str = ""
+    """One line; empty if ``SKILL.md`` cannot be read."""
+    system_prompt: str = ""
+    model: str | None = None
+    """None for the model of the calling conversation."""
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """Its own tools by name; they stay as they are after a reload, for calls that run."""
+    agents: Sequence[str] = ()
+    """Names of agents that it may call."""
+    license: str | None = None
+    compatibility: str | None = None
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    allowed_tools: Sequence[str] | None = None
+    """Names of tools in ``SKILL.md``; None without the key."""
+    error_message: str | None = None
+    """Why it cannot be used: ``coder/SKILL.md:3: …``."""
+    problems: Sequence[Problem] = ()
+    """All problems, also those with which it can be used."""
+
+    @property
+    def valid(self) -> bool:
+        return self.error_message is None
+
 
 @dataclass(frozen=True, slots=True)
-class _Agent:
-    """One agent, as far as its files were read."""
+class _AgentFiles:
+    """The files of an agent, as far as they were read."""
 
     folder: AgentFolder
     skill: SkillFile | SkillFileError | None
     loaded: LoadedFolder | None
+    """Its tools, if it has Python files that could be loaded."""
     scripts: Sequence[str]
     """Programs in its folder that none of its tools can run."""
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether its tools could not be loaded for a reason that may pass."""
+        return self.loaded is not None and self.loaded.description.is_transient
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadedAgents:
-    """The result of one load."""
-
     snapshot: AgentsSnapshot | None = None
-    agents: Mapping[str, _Agent] = field(default_factory=dict)
+    files: Mapping[str, _AgentFiles] = field(default_factory=dict)
     definitions: Mapping[str, AgentDefinition] = field(default_factory=dict)
-
-    @property
-    def is_transient(self) -> bool:
-        """Whether tools could not be loaded for a reason that may pass."""
-        return any(
-            agent.loaded is not None and agent.loaded.description.is_transient
-            for agent in self.agents.values()
-        )
 
 
 class AgentDiscoveryService:
@@ -85,7 +120,7 @@ class AgentDiscoveryService:
         self._keeper = FolderKeeper()
         self._loads = ReloadOnChange(
             str(agents_path),
-            snapshot=self._take_snapshot,
+            snapshot=lambda: take_snapshot(self.path, agent_chats=self._chats, stamp=self._stamp),
             load=self._load,
             is_current=self._is_current,
         )
@@ -118,17 +153,13 @@ class AgentDiscoveryService:
 
     def problems(self) -> Sequence[Problem]:
         """Return all that was wrong with agents in the last call of ``agents()``."""
-        problems = [
-            problem for each in self._loaded.definitions.values() for problem in each.problems
+        loaded = self._loaded
+        reasons = [loaded.snapshot.error if loaded.snapshot else None]
+        reasons.append(LATE if self._loads.late else None)
+        return [
+            *(Problem(file=str(self.path), line=None, reason=each) for each in reasons if each),
+            *(problem for each in loaded.definitions.values() for problem in each.problems),
         ]
-        if self._loads.late:
-            problems.insert(0, self._problem(LATE))
-        if self._loaded.snapshot is not None and self._loaded.snapshot.error is not None:
-            problems.insert(0, self._problem(self._loaded.snapshot.error))
-        return problems
-
-    def _problem(self, reason: str) -> Problem:
-        return Problem(file=str(self.path), line=None, reason=reason)
 
     async def reload(self) -> None:
         """Load everything again, changed or not; running calls keep the tools that they have."""
@@ -139,101 +170,87 @@ class AgentDiscoveryService:
         await self._loads.aclose()
         await self._keeper.aclose()
 
-    def _take_snapshot(self) -> AgentsSnapshot:
-        return take_snapshot(self.path, agent_chats=self._chats, stamp=self._stamp)
-
     def _is_current(self, snapshot: AgentsSnapshot) -> bool:
-        return self._loaded.snapshot == snapshot and not self._loaded.is_transient
+        return self._loaded.snapshot == snapshot and not any(
+            each.is_transient for each in self._loaded.files.values()
+        )
 
     async def _load(self, snapshot: AgentsSnapshot, anew: bool) -> bool:  # noqa: FBT001 - a callback
         before = self._loaded
         anew = anew or before.snapshot is None or before.snapshot.stamp != snapshot.stamp
-        known = {} if anew else before.agents
-        skills = await in_thread(_skills, snapshot.agents, known)
-        scripts = await in_thread(_scripts, snapshot.agents)
-        loaded = await self._code(snapshot.agents, known)
-        agents = {
-            each.name: _Agent(each, skills[each.name], loaded.get(each.name), scripts[each.name])
-            for each in snapshot.agents
+        known = {} if anew else before.files
+        read = await in_thread(_read_files, snapshot.agents, known)
+        loaded = await self._load_tools(snapshot.agents, known)
+        files = {name: replace(each, loaded=loaded.get(name)) for name, each in read.items()}
+        definitions = {
+            name: _AgentBuilder(each, files.keys(), self._default_timeout).build()
+            for name, each in files.items()
         }
-        definitions = self._define(agents)
-        self._loaded = _LoadedAgents(snapshot, agents, definitions)
+        self._loaded = _LoadedAgents(snapshot, files, definitions)
         if not self._quiet:
             _log_changes(definitions, before.definitions)
         return anew
 
-    async def _code(
-        self, folders: Sequence[AgentFolder], known: Mapping[str, _Agent]
+    async def _load_tools(
+        self, folders: Sequence[AgentFolder], known: Mapping[str, _AgentFiles]
     ) -> dict[str, LoadedFolder]:
         """Return the tools of each agent with Python files; keep those that have not changed."""
-        kept: dict[str, LoadedFolder] = {}
+        loaded: dict[str, LoadedFolder] = {}
         changed: list[AgentFolder] = []
         for folder in folders:
-            loaded = _unchanged_code(folder, known.get(folder.name))
-            if loaded is not None:
-                kept[folder.name] = loaded
+            kept = _unchanged_tools(folder, known.get(folder.name))
+            if kept is not None:
+                loaded[folder.name] = kept
             elif folder.code is not None and folder.missing_file() is None:
                 changed.append(folder)
         if changed:
             reloaded = await self._loader.load([folder.spec for folder in changed])
-            for folder, loaded in zip(changed, reloaded, strict=True):
-                kept[folder.name] = self._keeper.keep(loaded)
-        return kept
-
-    def _define(self, agents: Mapping[str, _Agent]) -> dict[str, AgentDefinition]:
-        return {
-            name: define_agent(
-                agent.folder,
-                agent.skill,
-                agent.loaded,
-                scripts=agent.scripts,
-                names=agents.keys(),
-                default_timeout=self._default_timeout,
-            )
-            for name, agent in agents.items()
-        }
+            for folder, each in zip(changed, reloaded, strict=True):
+                loaded[folder.name] = self._keeper.keep(each)
+        return loaded
 
 
-def _skills(
-    folders: Sequence[AgentFolder], known: Mapping[str, _Agent]
-) -> dict[str, SkillFile | SkillFileError | None]:
-    """Read each ``SKILL.md`` that has changed, or why it cannot be read; blocks."""
-    return {folder.name: _skill(folder, known.get(folder.name)) for folder in folders}
+def _read_files(
+    folders: Sequence[AgentFolder], known: Mapping[str, _AgentFiles]
+) -> dict[str, _AgentFiles]:
+    """Read each ``SKILL.md`` that has changed, and look for scripts; blocks."""
+    return {
+        folder.name: _AgentFiles(
+            folder,
+            skill=_read_skill(folder, known.get(folder.name)),
+            loaded=None,
+            scripts=find_scripts(folder.path) if folder.code is None else (),
+        )
+        for folder in folders
+    }
 
 
-def _skill(folder: AgentFolder, known: _Agent | None) -> SkillFile | SkillFileError | None:
-    if folder.skill_file is None:
+def _read_skill(
+    folder: AgentFolder, known: _AgentFiles | None
+) -> SkillFile | SkillFileError | None:
+    """Return the ``SKILL.md``, or why it cannot be read; None if there is none."""
+    file, version = folder.skill_file, folder.skill_version
+    if file is None:
         return None
     if folder.name in RESERVED_NAMES:
         reason = f"{folder.name!r} is a name that the server uses itself; rename the folder"
         return SkillFileError(reason, 1)
-    if known is not None and _skill_key(known.folder) == _skill_key(folder):
+    if known is not None and (known.folder.skill_file, known.folder.skill_version) == (
+        file,
+        version,
+    ):
         return known.skill
     try:
-        return read_skill_file(folder.skill_file, folder.name)
+        return read_skill_file(file, folder.name)
     except SkillFileError as error:
         return error
 
 
-def _scripts(folders: Sequence[AgentFolder]) -> dict[str, tuple[str, ...]]:
-    return {
-        folder.name: find_scripts(folder.path) if folder.code is None else () for folder in folders
-    }
-
-
-def _skill_key(folder: AgentFolder) -> tuple[Path | None, FileVersion | None]:
-    return folder.skill_file, folder.skill_version
-
-
-def _unchanged_code(folder: AgentFolder, known: _Agent | None) -> LoadedFolder | None:
-    if known is None or _code_key(known.folder) != _code_key(folder):
+def _unchanged_tools(folder: AgentFolder, known: _AgentFiles | None) -> LoadedFolder | None:
+    if known is None or known.is_transient:
         return None
-    loaded = known.loaded
-    return None if loaded is not None and loaded.description.is_transient else loaded
-
-
-def _code_key(folder: AgentFolder) -> tuple[Path, bool, FolderSnapshot | None]:
-    return folder.path, folder.has_tools, folder.code
+    is_same = known.folder.spec == folder.spec and known.folder.code == folder.code
+    return known.loaded if is_same else None
 
 
 def _log_changes(new: Mapping[str, AgentDefinition], old: Mapping[str, AgentDefinition]) -> None:
@@ -243,3 +260,137 @@ def _log_changes(new: Mapping[str, AgentDefinition], old: Mapping[str, AgentDefi
             logger.log(logging.INFO if problem.is_hint else logging.WARNING, "%s", problem)
     usable = sum(each.valid for each in new.values())
     logger.info("Found %d agents, %d of them usable", len(new), usable)
+
+
+class _AgentBuilder:
+    """Makes the definition of an agent, with all its problems.
+
+    Args:
+        files: What its folder has.
+        names: Names of all agents.
+        default_timeout: Seconds for a tool that names no time of its own.
+    """
+
+    def __init__(
+        self, files: _AgentFiles, names: Collection[str], default_timeout: float | None
+    ) -> None:
+        self.files = files
+        self.folder = files.folder
+        self.names = names
+        self.default_timeout = default_timeout
+        self.source = SOURCE_PREFIX + files.folder.name
+        self.fatal: list[Problem] = []
+        """Problems with which the agent cannot be used."""
+        self.others: list[Problem] = []
+
+    def build(self) -> AgentDefinition:
+        skill = self.files.skill
+        if skill is None:
+            reason = "SKILL.md is missing, which says what the agent is for"
+            self._fatal_problem(self.folder.path, reason)
+        elif isinstance(skill, SkillFileError):
+            self._fatal_problem(self.folder.skill_file, skill.reason, skill.line)
+        if not isinstance(skill, SkillFile):
+            return self._definition()
+        for line, reason in skill.warnings:  # the public format forbids it, this server does not
+            self._problem(reason, line)
+        tools = self._tools(skill)
+        self._check_scripts()
+        for name in skill.agents:
+            if name not in self.names:
+                reason = f"agents names {name!r}, and there is no agent of this name"
+                self._problem(reason, skill.agents_line)
+        return replace(
+            self._definition(),
+            description=skill.description,
+            system_prompt=skill.system_prompt,
+            model=skill.model,
+            tools=tools,
+            agents=[name for name in skill.agents if name in self.names],
+            license=skill.license,
+            compatibility=skill.compatibility,
+            metadata=skill.metadata,
+            allowed_tools=skill.allowed_tools,
+        )
+
+    def _definition(self) -> AgentDefinition:
+        return AgentDefinition(
+            name=self.folder.name,
+            path=self.folder.path,
+            error_message=self._message(),
+            problems=[*self.fatal, *self.others],
+        )
+
+    def _check_scripts(self) -> None:
+        if scripts := self.files.scripts:
+            names = ", ".join(scripts[:MAX_REASONS])
+            if len(scripts) > MAX_REASONS:
+                names += f" and {len(scripts) - MAX_REASONS} more"
+            reason = f"nothing here can run its scripts ({names}); the agent can only read them"
+            self.others.append(Problem(file=str(self.folder.path), line=None, reason=reason))
+
+    def _tools(self, skill: SkillFile) -> dict[str, Tool]:
+        own: dict[str, Tool] = {}
+        if self.folder.code is not None:
+            own = self._allowed(self._functions(), skill)
+        if self.folder.code is None or self.folder.has_files:
+            for tool in make_file_tools(self.folder.path, source=self.source):
+                own.setdefault(tool.name, tool)
+        return own
+
+    def _functions(self) -> dict[str, Tool]:
+        loaded = self.files.loaded
+        if loaded is None:
+            reason = self.folder.missing_file() or "its tools were not loaded"
+            self._fatal_problem(self.folder.path, reason)
+            return {}
+        description = loaded.description
+        if not description.tools:
+            self.fatal += [replace(each, severity="warning") for each in description.problems]
+            if not description.problems:
+                self._fatal_problem(description.folder, "no tool is exported in __all__")
+            return {}
+        self.others += description.problems
+        return {
+            each.name: FunctionTool(
+                each, loaded, source=self.source, default_timeout=self.default_timeout
+            )
+            for each in description.tools
+        }
+
+    def _allowed(self, tools: dict[str, Tool], skill: SkillFile) -> dict[str, Tool]:
+        allowed, line = skill.allowed_tools, skill.allowed_tools_line
+        if allowed is None or not tools:
+            return tools
+        kept = {name: tool for name, tool in tools.items() if name in allowed}
+        if not kept:
+            reason = "allowed-tools names none of the agent's tools"
+            self._fatal_problem(self.folder.skill_file, reason, line)
+        for name in allowed:
+            if name not in tools:
+                self._problem(f"allowed-tools names {name!r}, which is no tool of it", line)
+        return kept
+
+    def _problem(self, reason: str, line: int | None) -> None:
+        self.others.append(Problem(file=str(self.folder.skill_file), line=line, reason=reason))
+
+    def _fatal_problem(self, file: Path | str | None, reason: str, line: int | None = None) -> None:
+        self.fatal.append(Problem(file=str(file), line=line, reason=reason))
+
+    def _message(self) -> str | None:
+        """Return ``coder/coder.py:3: …; …``; None if nothing is fatal."""
+        if not self.fatal:
+            return None
+        reasons = list(map(self._reason, self.fatal[:MAX_REASONS]))
+        if len(self.fatal) > MAX_REASONS:
+            reasons.append(f"and {len(self.fatal) - MAX_REASONS} more")
+        return "; ".join(reasons)
+
+    def _reason(self, problem: Problem) -> str:
+        """Return the reason, with a path relative to the folder of all agents."""
+        file = problem.file
+        for root in (self.folder.path, self.folder.path.resolve()):
+            if problem.file.startswith(f"{root}"):
+                file = self.folder.name + problem.file.removeprefix(f"{root}")
+        line = f":{problem.line}" if problem.line is not None else ""
+        return f"{file}{line}: {problem.reason}"

@@ -31,7 +31,7 @@ from ..services.requests import ChatModel, RequestExtras
 from ..sessions import ChatSession, SessionManager
 from ..tools.base import Tool, ToolFailed, ToolOutput
 from ..tools.execution import ToolExecutionService, cut
-from .definition import AGENT_TOOL, AgentDefinition
+from .discovery import AGENT_TOOL, AgentDefinition
 from .prompt_loader import PromptLoader
 
 AGENT_KEY = "agent_name"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -12,7 +14,8 @@ from pathlib import Path, PurePosixPath
 from ..core.aio import in_thread
 from ..core.files import NOT_PLAIN, read_plain
 from ..errors import JSONObject
-from ..tools.base import Tool, ToolBegun, ToolContext, ToolFailed, ToolOutput
+from ..tools.base import FolderDescription, LoadedFolder, ToolFailed
+from ..tools.folder.source import FunctionTool
 from ..tools.functions.python_tool import PythonTool
 from ..tools.schema import ToolSchemaService
 
@@ -29,76 +32,40 @@ MAX_FILE_BYTES = 2_000_000
 
 SCRIPTS = "scripts"
 """Folder of programs in the public format."""
-PROGRAMS = frozenset(
-    {
-        ".bash",
-        ".bat",
-        ".cjs",
-        ".js",
-        ".mjs",
-        ".php",
-        ".pl",
-        ".ps1",
-        ".py",
-        ".r",
-        ".rb",
-        ".sh",
-        ".ts",
-    }
-)
+PROGRAM = re.compile(r"\.(bash|bat|cjs|js|mjs|php|pl|ps1|py|r|rb|sh|ts)")
 
 _SECONDS = 30.0
 
 
-class SkillFileTool(Tool):
-    """A built-in tool that reads an agent's folder; it runs no code of the user."""
-
-    destructive = False
-    sequential = False
-    timeout = _SECONDS
-
-    def __init__(self, name: str, work: Callable[..., str], *, source: str) -> None:
-        schema = _schemas()[name]
-        self.name = name
-        self.description = schema.description
-        self.parameters = schema.parameters
-        self.source = source
-        self._arguments = schema.arguments
-        self._work = work
-
-    async def validate(self, arguments: JSONObject) -> JSONObject:
-        return self._arguments.validate(arguments)
-
-    async def run(
-        self,
-        arguments: JSONObject,
-        context: ToolContext,  # noqa: ARG002 - everybody may read
-    ) -> AsyncGenerator[ToolBegun | ToolOutput, None]:
-        keywords = self._arguments.bind(arguments)
-        yield ToolBegun()
-        yield ToolOutput(await in_thread(self._work, **keywords))
-
-
-def make_file_tools(folder: Path, *, source: str) -> list[Tool]:
+def make_file_tools(folder: Path, *, source: str) -> list[FunctionTool]:
     files = _SkillFolder(folder)
     return [
-        SkillFileTool(LIST, files.list, source=source),
-        SkillFileTool(READ, files.read, source=source),
+        FunctionTool(tool, files, source=source, default_timeout=_SECONDS)
+        for tool in _functions().values()
     ]
 
 
 @cache
-def _schemas() -> dict[str, PythonTool]:
+def _functions() -> dict[str, PythonTool]:
+    """Describe the functions, which belong to no folder."""
     service, files = ToolSchemaService(), _SkillFolder(Path())
-    return {
-        LIST: service.describe(files.list, LIST),
-        READ: service.describe(files.read, READ),
-    }
+    described = (service.describe(files.list, LIST), service.describe(files.read, READ))
+    return {tool.name: replace(tool, destructive=False) for tool in described}
 
 
-class _SkillFolder:
+class _SkillFolder(LoadedFolder):
+    """The files of an agent; reading them runs no code of the user."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.description = FolderDescription(folder=str(folder))
+
+    async def call(self, name: str, arguments: JSONObject) -> str:
+        work = self.list if name == LIST else self.read
+        return await in_thread(work, **_functions()[name].bind(arguments))
+
+    async def aclose(self) -> None:
+        """Do nothing: a call ends soon."""
 
     def list(self) -> str:
         """List the files that came with your instructions, one path and its size on each line."""
@@ -144,8 +111,7 @@ def _text(folder: Path, path: str) -> str:
 def _inside(folder: Path, path: str) -> Path:
     """Return the absolute path of one that is relative to the folder.
 
-    Raises:
-        ToolFailed: it would lead out of the folder, to what is hidden, or through a link.
+    Raises ToolFailed if it leads out of the folder, to what is hidden, or through a link.
     """
     relative = PurePosixPath(path.strip())
     if relative.is_absolute() or any(part.startswith(".") for part in relative.parts):
@@ -186,12 +152,12 @@ def find_scripts(folder: Path) -> tuple[str, ...]:
 
 
 def _is_script(path: PurePosixPath) -> bool:
-    folders, suffix = path.parts[:-1], path.suffix.lower()
+    folders, is_program = path.parts[:-1], PROGRAM.fullmatch(path.suffix.lower()) is not None
     if path.name == "__init__.py":
         return False
     if SCRIPTS in folders:
-        return suffix in PROGRAMS or not suffix
-    return not folders and suffix in PROGRAMS
+        return is_program or not path.suffix
+    return not folders and is_program
 
 
 def is_hidden(name: str) -> bool:

@@ -11,8 +11,7 @@ from ..protocol.events import Event
 from ..sessions.storage.base import SESSION_ID
 from ..sessions.types import AgentSettings
 from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
-from .definition import AGENT_TOOL, SOURCE_PREFIX, AgentDefinition
-from .discovery import AgentDiscoveryService
+from .discovery import AGENT_TOOL, SOURCE_PREFIX, AgentDefinition, AgentDiscoveryService
 from .execution import AgentExecutionService
 
 AGENT_TOOL_SOURCE = "agents"

@@ -31,7 +31,6 @@ class Problem:
     """Why something in a folder of tools cannot be used, or is left out."""
 
     file: str
-    """Absolute path."""
     line: int | None
     """From 1; None when the whole file is meant."""
     reason: str
@@ -49,7 +48,6 @@ class Problem:
         return f"{self.file}:{self.line or 1}: {self.reason}"
 
     def as_json(self) -> JSONObject:
-        """Return ``{"file", "line", "reason", "tool", "severity"}``."""
         return asdict(self)
 
 
@@ -64,10 +62,8 @@ class ToolDescription:
     short_parameters: JSONObject
     """``{"a": {"type": "float", "description": "…"}}``, as ``GET /tools`` lists them."""
     file: str
-    """Absolute path of the source."""
     line: int
     source: str
-    """Text of the function."""
     is_async: bool = False
     destructive: bool | None = None
     """None: the package does not say."""
@@ -149,7 +145,7 @@ class ToolLoader(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """Who calls. The chat hands its tools more than this (``chat.tool_calls.CallContext``)."""
+    """The caller; the chat hands its tools more (``chat.tool_calls.CallContext``)."""
 
     session_id: str
     tool_call_id: str
@@ -157,7 +153,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a call returned, as text for the model."""
+    """The result of a call, as text for the model."""
 
     content: str
 
@@ -173,7 +169,6 @@ class Tool(ABC):
     name: str
     description: str
     parameters: JSONObject
-    """JSON Schema of the arguments."""
     source: str
     """Name of its :class:`ToolSource`: ``directory``, ``agents``, ``mcp:{server}``."""
     destructive: bool | None
@@ -225,7 +220,6 @@ class ToolSource(ABC):
         """Return all tools as they are now; notices changes by itself."""
 
     def groups(self) -> Mapping[str, Sequence[str]]:
-        """Return names of tools by group, as the last ``tools()`` had them."""
         return {}
 
     def problems(self) -> Sequence[Problem]:

@@ -10,7 +10,7 @@ from ..sessions.types import ToolSettings
 from .base import Problem, Tool, ToolSource
 
 MOST_WARNINGS = 20
-"""Names of one session's settings that are looked for among similar ones."""
+"""Names in the settings of one session that are looked for among similar ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,17 @@ class Selection:
     tools: Mapping[str, Tool] = field(default_factory=dict)
     """By name, in the order of the session's settings, then of its group."""
     unknown: Sequence[str] = ()
-    """Names that the settings have and no source does."""
+    """Names in the settings that no source has."""
     unknown_group: str | None = None
-    """The settings' group, where no source has it."""
+    """The group of the settings, if no source has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What all sources had at one moment."""
+    """The tools of all sources at one moment."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict)
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Names of tools by group."""
     problems: Sequence[Problem] = ()
     """What could not be used, tools whose name is taken among it."""
 

@@ -23,7 +23,7 @@ class ToolDiscoveryService:
         self._loaded: LoadedPackage | None = None
 
     def discover(self) -> FolderDescription:
-        """Everything about the folder; loads it if that has not been done."""
+        """Describe the folder; load it if that has not been done."""
         return self._package().description
 
     def reload_tools(self) -> FolderDescription:
@@ -35,17 +35,15 @@ class ToolDiscoveryService:
 
     @property
     def tools(self) -> dict[str, Callable[..., Any]]:
-        """The functions by name, as they are written; coroutine functions among them."""
+        """Return the functions by name, as they are written; coroutine functions among them."""
         return {name: tool.function for name, tool in self._package().functions.items()}
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """Names of tools by group."""
         return {group: list(names) for group, names in self.discover().groups.items()}
 
     @property
     def problems(self) -> list[Problem]:
-        """What could not be used, and why."""
         return list(self.discover().problems)
 
     def _package(self) -> LoadedPackage:

@@ -37,15 +37,12 @@ class ToolExecutionResult:
     """What the tool returned, perhaps cut; null when it failed."""
     error_message: str | None = None
     execution_time: float = 0.0
-    """Seconds."""
     code: str | None = None
-    """The name of the failure."""
 
     @classmethod
     def failure(
         cls, tool_name: str, reason: str, *, code: str | None = None, execution_time: float = 0.0
     ) -> ToolExecutionResult:
-        """Make the result of a call that failed."""
         return cls(
             tool_name=tool_name,
             success=False,
@@ -196,7 +193,6 @@ class ToolExecutionService:
         return {name: self._counts[name].as_json() for name in sorted(self._counts)}
 
     def _turn(self, tool: Tool) -> AbstractAsyncContextManager[object]:
-        """Wait until no other call of a sequential tool runs."""
         if not tool.sequential:
             return nullcontext()
         return self._alone.setdefault((tool.source, tool.name), asyncio.Lock())
@@ -216,7 +212,6 @@ class ToolExecutionService:
 
 
 def cut(text: str, most: int) -> str:
-    """Return the first characters of a text, and how many more there were."""
     if len(text) <= most:
         return text
     return f"{text[:most]}\n… (cut here; {len(text) - most:,} more characters)"
@@ -233,11 +228,6 @@ class _DeadlinePassed(Exception):
 async def _next(
     steps: AsyncGenerator[Event | ToolBegun | ToolOutput, None], deadline: float | None
 ) -> Event | ToolBegun | ToolOutput:
-    """Return the next step.
-
-    Raises:
-        _DeadlinePassed: it does not come in time.
-    """
     if deadline is None:
         return await steps.__anext__()
     with anyio.move_on_after(max(deadline - time.perf_counter(), 0)):

@@ -48,7 +48,6 @@ class Docstring:
     text: str
     """Summary and explanation, without the sections on parameters, results and errors."""
     parameters: dict[str, str] = field(default_factory=dict)
-    """Descriptions by name."""
 
 
 class ToolSchemaService:
@@ -145,11 +144,10 @@ def _described(schema: JSONObject, text: str | None) -> JSONObject:
 NAMED = {"properties", "$defs", "patternProperties"}
 """Keys below which names stand, not words of JSON Schema."""
 PLAIN = {"default", "enum", "const", "examples", "example"}
-"""Keys below which values stand."""
 
 
 def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - any JSON
-    """The schema without the titles that pydantic makes of names."""
+    """Remove the titles that pydantic makes of names."""
     if isinstance(schema, list):
         return [_without_titles(each) for each in schema]
     if not isinstance(schema, dict):
@@ -166,7 +164,7 @@ def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _short_form(signature: Signature, parameters: JSONObject) -> JSONObject:
-    """``{"a": {"type": "float", "description": "…"}}``; see docs/reference/tools.md."""
+    """Return ``{"a": {"type": "float", "description": "…"}}``; see docs/reference/tools.md."""
     properties = object_or_empty(parameters["properties"])
     required = parameters["required"]
     short: JSONObject = {}
@@ -187,7 +185,7 @@ def _short_form(signature: Signature, parameters: JSONObject) -> JSONObject:
 
 
 def _choices(hint: Any) -> list[Any]:  # noqa: ANN401 - hints are anything
-    """The values that a ``Literal`` or an enum allows, in a union of such or with None too."""
+    """Return the values that a ``Literal`` or an enum allows, also in a union."""
     hint = bare(hint)
     if get_origin(hint) is Literal:
         return list(get_args(hint))
@@ -201,7 +199,7 @@ def _choices(hint: Any) -> list[Any]:  # noqa: ANN401 - hints are anything
 
 
 def type_name(hint: Any) -> str:  # noqa: ANN401
-    """The hint as people write it: ``float``, ``list[int]``, ``int | str``, a model's name."""
+    """Write the hint as people do: ``float``, ``list[int]``, ``int | str``, a model's name."""
     hint = bare(hint)
     if choices := _choices(hint):
         return " | ".join(dict.fromkeys(type(each).__name__ for each in choices))

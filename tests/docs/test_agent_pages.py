@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.agents import file_tools, prompt_loader, skill_file
-from mochi_server.agents.definition import AgentDefinition
+from mochi_server.agents.discovery import AgentDefinition
 from mochi_server.agents.folder import MAX_AGENTS
 from mochi_server.agents.tool_factory import describe
 from tests.docs.pages import REFERENCE, ROOT, blocks, code, rows, section

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agents_app.loading import find_agents
 from mochi_project.management.base import FolderContents, ReloadCommand
+from mochi_project.management.folders import load_agents
 from mochi_server.agents import AgentDefinition
 from mochi_server.agents.folder import RELOAD_STAMP
 from mochi_server.config import MochiServerSettings
@@ -22,7 +22,7 @@ class Command(ReloadCommand):
     stamp = RELOAD_STAMP
 
     def find(self, mochi: MochiServerSettings) -> FolderContents:
-        agents, problems = find_agents(mochi)
+        agents, problems = load_agents(mochi)
         return FolderContents(
             folder=str(mochi.agents_path),
             items=[item(agent) for agent in agents.values()],
@@ -32,7 +32,6 @@ class Command(ReloadCommand):
 
 
 def item(agent: AgentDefinition) -> JSONObject:
-    """One agent in JSON form."""
     return {
         "name": agent.name,
         "description": agent.description,
@@ -45,6 +44,5 @@ def item(agent: AgentDefinition) -> JSONObject:
 
 
 def row(agent: AgentDefinition) -> list[object]:
-    """The cells of one agent."""
     tools, agents = ", ".join(agent.tools), ", ".join(agent.agents)
     return [agent.name, agent.valid, agent.model, tools or None, agents or None]

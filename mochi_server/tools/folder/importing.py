@@ -36,11 +36,7 @@ class FreshLoader(SourceFileLoader):
     """
 
     def get_code(self, fullname: str) -> CodeType:
-        """The code of the module.
-
-        Raises:
-            SyntaxError: the file is not Python; names the file in every case.
-        """
+        """Compile the file; a SyntaxError names it in every case."""
         path = self.get_filename(fullname)
         try:
             code: CodeType = self.source_to_code(self.get_data(path), path)
@@ -58,7 +54,7 @@ class FreshFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What Python would find, to be loaded by :class:`FreshLoader`."""
+        """Find what Python would, to be loaded by :class:`FreshLoader`."""
         if not fullname.startswith(PREFIX) or path is None:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -88,7 +84,7 @@ class ImportedFolder:
         sys.modules[self.name] = self.root
 
     def _blank(self) -> ModuleType:
-        """A package without code, through which sub-folders are found."""
+        """Make a package without code, through which sub-folders are found."""
         module = ModuleType(self.name)
         module.__path__ = [str(self.path)]
         module.__package__ = self.name
@@ -118,18 +114,13 @@ class ImportedFolder:
         return module
 
     def import_file(self, file: Path) -> ModuleType:
-        """Import a module of the folder, or a package by its ``__init__.py``.
-
-        Raises:
-            ImportFailed: why and where.
-        """
         try:
             return importlib.import_module(self._dotted(file))
         except BaseException as error:
             raise ImportFailed(self.cause(error, file)) from error
 
     def loaded(self, file: Path) -> ModuleType | None:
-        """A module of the folder, if it has been imported by now."""
+        """Return a module of the folder, if it has been imported by now."""
         return sys.modules.get(self._dotted(file))
 
     def _dotted(self, file: Path) -> str:
@@ -143,7 +134,7 @@ class ImportedFolder:
                 del sys.modules[name]
 
     def cause(self, error: BaseException, file: Path) -> Problem:
-        """Where in the folder an error comes from, and what it says."""
+        """Say where in the folder an error comes from, and why."""
         where, line = self._place(error, file)
         reason = reason_of(error).replace(self.name, self.path.name)
         if isinstance(error, ModuleNotFoundError) and error.name:
@@ -151,7 +142,7 @@ class ImportedFolder:
         return Problem(file=where, line=line, reason=reason)
 
     def _place(self, error: BaseException, file: Path) -> tuple[str, int | None]:
-        """The line of a syntax error, else the innermost line of the folder."""
+        """Return the line of a syntax error, else the innermost line of the folder."""
         if isinstance(error, SyntaxError) and self._is_inside(error.filename):
             return str(error.filename), error.lineno
         where, line = str(file), None

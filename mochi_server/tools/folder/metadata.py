@@ -29,28 +29,21 @@ class PackageMetadata:
 
     exported: tuple[str, ...] = ()
     group: str | None = None
-    """Of all its tools."""
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names of tools by the variable of the group."""
     destructive: tuple[str, ...] | None = None
-    """None: it does not say."""
     sequential: tuple[str, ...] = ()
     timeouts: dict[str, float] = field(default_factory=dict)
-    """Seconds by name."""
 
     def is_destructive(self, name: str) -> bool | None:
-        """Tell whether a tool of the package is; None when it does not say."""
         return None if self.destructive is None else name in self.destructive
 
     def lists(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield every variable that names tools, with the names."""
         yield from self.groups.items()
         yield DESTRUCTIVE, self.destructive or ()
         yield SEQUENTIAL, self.sequential
         yield TIMEOUTS, tuple(self.timeouts)
 
     def groups_of(self, tools: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yield each group that has some of these tools, with those."""
         if self.group and tools:
             yield self.group, list(tools)
         for variable, names in self.groups.items():
@@ -91,7 +84,6 @@ def read_metadata(
 
 
 def names_of(value: object) -> tuple[str, ...] | None:
-    """Return the names in a list of them; None for anything else."""
     if isinstance(value, list | tuple | set | frozenset):
         items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
         if all(isinstance(each, str) for each in items):
@@ -126,7 +118,7 @@ NOT_TOOLS = {"venv", "env", "node_modules", "site-packages", "build", "dist"}
 
 
 def candidates(folder: Path) -> tuple[list[Path], list[Problem]]:
-    """Sub-folders that may be packages of tools, by name, and those that must be renamed."""
+    """Return sub-folders that may be packages of tools, and those that must be renamed."""
     found: list[Path] = []
     problems: list[Problem] = []
     try:
@@ -155,17 +147,13 @@ def _why_not(folder: Path) -> str | None:
 
 
 def modules(folder: Path) -> list[Path]:
-    """The Python files of a folder that may have tools, by name, beside its ``__init__.py``."""
+    """Return the Python files of a folder that may have tools, beside its ``__init__.py``."""
     skipped = ("_", ".", "test_", "conftest")
     return [file for file in sorted(folder.glob("*.py")) if not file.name.startswith(skipped)]
 
 
 def public_functions(file: Path) -> dict[str, str | None]:
-    """The public functions of a file, each with what it lacks to be a tool, or None.
-
-    Raises:
-        SyntaxError: the file is not Python.
-    """
+    """Return the public functions of a file, each with what it lacks to be a tool, or None."""
     return {
         node.name: _lack(node)
         for node in _parse(file)
@@ -174,7 +162,7 @@ def public_functions(file: Path) -> dict[str, str | None]:
 
 
 def _lack(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
-    """What a function lacks, as far as its text shows."""
+    """Say what a function lacks, as far as its text shows."""
     if not ast.get_docstring(function):
         return "has no docstring"
     arguments = function.args
@@ -185,7 +173,7 @@ def _lack(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
 
 
 def line_of(file: Path, variable: str) -> int | None:
-    """The line of a file that assigns or imports a variable of the module last."""
+    """Return the line that assigns or imports a variable of the module last."""
     line = None
     for node in _body(file):
         targets = node.targets if isinstance(node, ast.Assign) else []
@@ -207,11 +195,7 @@ def _body(file: Path) -> list[ast.stmt]:
 
 
 def _parse(file: Path) -> list[ast.stmt]:
-    """The statements of a file; none where it cannot be read.
-
-    Raises:
-        SyntaxError: it is not Python.
-    """
+    """Return the statements of a file; none if it cannot be read. Raises SyntaxError."""
     try:
         return ast.parse(file.read_bytes()).body
     except (OSError, ValueError, RecursionError, MemoryError):

@@ -73,10 +73,7 @@ def load_package(spec: FolderSpec, *, generation: str = "") -> LoadedPackage:
 
 @dataclass
 class _Contents:
-    """What has been found in the folder so far."""
-
     reserved: frozenset[str]
-    """Names that no tool may have."""
     tools: dict[str, PythonTool] = field(default_factory=dict)
     not_harmless: set[str] = field(default_factory=set)
     """Tools of a package that says in a wrong way which of them are destructive."""
@@ -128,7 +125,6 @@ def _load_one(
     folder: ImportedFolder,
     contents: _Contents,
 ) -> None:
-    """Import one package and add its tools to the contents."""
     try:
         _Package(run(), path, group, folder, contents).collect()
     except ImportFailed as failed:
@@ -223,7 +219,6 @@ class _Package:
         )
 
     def _add_exported(self, name: str) -> bool:
-        """Make a tool of one exported name; tell whether there is one now."""
         if not hasattr(self.module, name):
             self._problem(
                 f"__all__ names {name!r}, which does not exist here; import it first",

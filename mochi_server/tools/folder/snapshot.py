@@ -17,7 +17,6 @@ MOST_ENTRIES = 10_000
 """Files and folders that are looked at; a change beyond them needs a reload."""
 
 DEEPEST = 8
-"""Levels of sub-folders that are looked into."""
 
 RELOAD_STAMP = "reload-tools"
 """Name of the stamp below ``MochiServerSettings.state_path``."""

@@ -143,7 +143,6 @@ class _HeldFolder(LoadedFolder):
 class _LoadedTools:
     description: FolderDescription
     snapshot: FolderSnapshot | None = None
-    """The folder when it was loaded; None before the first load."""
     tools: tuple[FunctionTool, ...] = ()
 
 

@@ -41,22 +41,14 @@ class Arguments(ABC):
 
     @abstractmethod
     def _parse(self, arguments: JSONObject) -> Any:  # noqa: ANN401 - a model's values
-        """Return the parsed arguments.
-
-        Raises:
-            ValidationError: they do not fit.
-        """
+        """Return the parsed arguments, or raise a ValidationError."""
 
     @abstractmethod
     def _dump(self, parsed: Any) -> JSONObject:  # noqa: ANN401
         """Return the parsed arguments in JSON form."""
 
     def _fit(self, arguments: JSONObject) -> tuple[Any, JSONObject]:
-        """Return the parsed arguments, and their JSON form.
-
-        Raises:
-            InvalidArguments: they do not fit.
-        """
+        """Return the parsed arguments and their JSON form, or raise InvalidArguments."""
         if not isinstance(arguments, dict):
             raise InvalidArguments("The arguments must be an object with a value for each name.")
         try:
@@ -165,7 +157,6 @@ def _check_depth(arguments: JSONObject) -> None:
 
 
 def _leaves(value: object) -> Iterator[object]:
-    """Yield every key, and every value that is no container."""
     todo = [value]
     while todo:
         each = todo.pop()
@@ -178,7 +169,6 @@ def _leaves(value: object) -> Iterator[object]:
 
 
 def _check_encodable(value: JSONObject) -> None:
-    """Refuse what our JSON cannot carry."""
     for leaf in _leaves(value):
         if isinstance(leaf, str) and clean(leaf) != leaf:
             raise InvalidArguments("A text has letters that are no Unicode (lone surrogates).")
@@ -266,8 +256,6 @@ def _compile(schema: JSONObject) -> SchemaValidator:
 
 
 class _Compiler:
-    """Makes the core's schemas of those in JSON."""
-
     def __init__(self, definitions: JSONObject) -> None:
         self._definitions = definitions
 

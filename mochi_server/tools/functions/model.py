@@ -118,7 +118,6 @@ _INEXACT_SETTINGS = re.compile(
     "|val_temporal_unit"
 )
 _VALUES = frozenset({"metadata", "serialization", "cls", "default", "expected", "members"})
-"""Keys below which no schemas stand."""
 _REMARKS = frozenset({"title", "description", "examples", "example", "deprecated"})
 """Words of JSON Schema that refuse nothing."""
 

@@ -50,11 +50,6 @@ class PythonTool(ToolDescription):
         return fitted
 
     def bind(self, arguments: JSONObject) -> dict[str, object]:
-        """Return the arguments, coerced, as Python values.
-
-        Raises:
-            InvalidArguments: they do not fit.
-        """
         return self.arguments.bind(arguments)
 
 
@@ -88,7 +83,6 @@ def _result(value: object) -> str:
 
 
 def failure(error: BaseException) -> InvalidArguments | ToolFailed:
-    """Make an error of whatever the user's code raised, short enough for a model."""
     if type(error) is InvalidArguments:
         return InvalidArguments(str(error)[:LONGEST_REASON])
     if type(error) is ToolFailed:
@@ -131,11 +125,7 @@ def function_of(thing: Any) -> Any:  # noqa: ANN401 - any object
 
 
 def check_name(name: str, reserved: Collection[str]) -> None:
-    """Check that models can call a tool of this name.
-
-    Raises:
-        Unsupported: they cannot.
-    """
+    """Raise Unsupported if models cannot call a tool of this name."""
     if not NAME.fullmatch(name):
         raise Unsupported("is no name that models can call: letters of ASCII, digits, _ and -")
     if name in reserved:
@@ -143,11 +133,7 @@ def check_name(name: str, reserved: Collection[str]) -> None:
 
 
 def check_callable(thing: object) -> None:
-    """Check that calling it gives a result.
-
-    Raises:
-        Unsupported: it does not.
-    """
+    """Raise Unsupported if calling it gives no result."""
     if isinstance(thing, type):
         raise Unsupported("is a class; export a function that makes use of it")
     if inspect.ismodule(thing):

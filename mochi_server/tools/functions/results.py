@@ -27,12 +27,12 @@ LARGEST = 2**63
 
 
 def clean(text: str) -> str:
-    """The text with what UTF-8 cannot carry (lone surrogates) replaced by ``?``."""
+    """Replace what UTF-8 cannot carry (lone surrogates) by ``?``."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def reason_of(error: BaseException) -> str:
-    """``TypeName: message`` on one line, also of an error that cannot be printed."""
+    """Return ``TypeName: message`` on one line, also of an error that cannot be printed."""
     name = type(error).__name__
     try:
         text = " ".join(str(error).split())
@@ -42,7 +42,6 @@ def reason_of(error: BaseException) -> str:
 
 
 def log_failure(tool: str, error: Exception) -> None:
-    """Log what the tool's own code raised."""
     if isinstance(error, ToolFailed) and error.traceback:
         logger.warning("The tool %s failed: %s\n%s", tool, error, error.traceback.rstrip())
 
@@ -91,7 +90,7 @@ def _jsonable(value: object) -> object:
 
 
 def _cleaned(value: object) -> object:
-    """Plain containers without what pydantic refuses to carry: surrogates, bytes of no text."""
+    """Replace in plain containers what pydantic refuses to carry: surrogates, bytes of no text."""
     if isinstance(value, str):
         return clean(str.__str__(value))
     if isinstance(value, bytes | bytearray):
@@ -104,7 +103,7 @@ def _cleaned(value: object) -> object:
 
 
 def encodable(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """JSON without what encoders refuse: lone surrogates, numbers without end, huge ones."""
+    """Replace in JSON what encoders refuse: lone surrogates, infinite and huge numbers."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
@@ -117,5 +116,4 @@ def encodable(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def object_or_empty(value: object) -> JSONObject:
-    """Return a JSON object as it is; for any other value an empty one."""
     return value if isinstance(value, dict) else {}

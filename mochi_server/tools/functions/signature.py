@@ -18,7 +18,7 @@ from .results import reason_of
 
 Function = abc.Callable[..., Any]
 WRAPPERS = 100
-"""Looked below; an object that answers to every name seems to be wrapped for ever."""
+"""Most layers below a function; an object with every attribute seems wrapped for ever."""
 EMPTY = inspect.Parameter.empty
 
 
@@ -45,11 +45,7 @@ class Signature:
 
 
 def unwrapped(function: Function) -> Function:
-    """The function that was written, below decorators, partials and callable objects.
-
-    Raises:
-        Unsupported: it never ends.
-    """
+    """Return the function that was written, below decorators, partials and callable objects."""
     for _ in range(WRAPPERS):
         if isinstance(function, partial):
             function = function.func
@@ -87,10 +83,7 @@ def read_signature(function: Function) -> Signature:
 
 
 def is_filled_elsewhere(name: str) -> bool:
-    """Whether other programs fill a parameter of this name themselves, not the model.
-
-    Those that Open WebUI hands to its tools are such: ``__user__``, ``__event_emitter__``.
-    """
+    """Tell whether other programs fill such a parameter, as Open WebUI does with ``__user__``."""
     return len(name) > 4 and name.startswith("__") and name.endswith("__")  # noqa: PLR2004
 
 
@@ -134,11 +127,7 @@ STREAMS = (
 
 
 def check_result(hint: Any) -> None:  # noqa: ANN401
-    """Hold that a result of this type is text, or can be made JSON.
-
-    Raises:
-        Unsupported: it cannot.
-    """
+    """Raise Unsupported if a result of this type is no text, and can be made no JSON."""
     hint = bare(portable(hint))
     if hint in TEXT:
         return
@@ -153,19 +142,17 @@ def check_result(hint: Any) -> None:  # noqa: ANN401
 
 
 def bare(hint: Any) -> Any:  # noqa: ANN401 - hints are anything
-    """The hint without ``Annotated``."""
+    """Return the hint without ``Annotated``."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     return hint
 
 
 def is_union(hint: Any) -> bool:  # noqa: ANN401
-    """Whether it is ``Union[…]`` or ``… | …``."""
     return get_origin(hint) in (Union, types.UnionType)
 
 
 def accepts_none(hint: Any) -> bool:  # noqa: ANN401
-    """Whether None is one of the choices of the hint."""
     hint = bare(hint)
     return hint in (None, type(None)) or (
         is_union(hint) and any(accepts_none(each) for each in get_args(hint))
@@ -173,7 +160,7 @@ def accepts_none(hint: Any) -> bool:  # noqa: ANN401
 
 
 def shown(hint: Any) -> str:  # noqa: ANN401
-    """The hint as its author knows it."""
+    """Write the hint as its author knows it."""
     try:
         return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
     except BaseException:  # noqa: BLE001 - the user's own __repr__

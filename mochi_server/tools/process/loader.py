@@ -65,7 +65,6 @@ class ProcessLoader(ToolLoader):
         return [folder for part in found for folder in part]
 
     async def _load(self, folders: Sequence[FolderSpec]) -> list[LoadedFolder]:
-        """Load each, one after the other."""
         describer = _Describer(self._limits, self._tasks)
         self._describers.add(describer)
         pools: list[ProcessPool] = []
@@ -107,8 +106,6 @@ def _parts(folders: Sequence[FolderSpec]) -> list[Sequence[FolderSpec]]:
 
 
 class _Describer:
-    """A process that describes folders."""
-
     def __init__(self, limits: WorkerLimits, tasks: BackgroundTasks) -> None:
         self._limits = limits
         self._tasks = tasks

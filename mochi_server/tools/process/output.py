@@ -36,7 +36,7 @@ class LineAllowance:
         self.refused = 0
 
     def take(self) -> bool:
-        """Whether one more line may be logged."""
+        """Tell whether one more line may be logged."""
         now = self._clock()
         self._left = min(LINES_AT_ONCE, self._left + (now - self._filled) * LINES_PER_SECOND)
         self._filled = now
@@ -63,7 +63,7 @@ class OutputLog:
         outside_request(self._loop.add_reader, self._source, self._on_readable)
 
     def _on_readable(self) -> None:
-        """Take one piece, then rest: who prints without end waits for us, not we for him."""
+        """Take one piece, then pause: endless output must not hold up the server."""
         self._loop.remove_reader(self._source)
         if self._take():
             self._pause = self._loop.call_later(PAUSE_SECONDS, self._resume)
@@ -73,7 +73,7 @@ class OutputLog:
         self._loop.add_reader(self._source, self._on_readable)
 
     def _take(self) -> bool:
-        """Log one piece; False at the end."""
+        """Log one piece; return False at the end."""
         try:
             piece = os.read(self._source, READ_BYTES)
         except BlockingIOError:

@@ -39,12 +39,11 @@ class FairSlots:
     def __init__(self, count: int) -> None:
         self._free = count
         self._held: Counter[str] = Counter()
-        """Slots by session."""
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
-        """Each until it goes on: a granted or cancelled one is done, and still here."""
+        """Kept until the task goes on: a granted or cancelled one is done, and still here."""
 
     def must_wait(self, session_id: str) -> bool:
-        """Whether the next slot of this session is not there yet."""
+        """Tell whether the session's next slot is not free yet."""
         return self._held[session_id] >= self._free
 
     @asynccontextmanager
@@ -93,14 +92,12 @@ class PoolOptions:
     """What holds for every pool of a loader."""
 
     workers: int
-    """Most calls at a time."""
     idle_seconds: float
     """After that long without a call all processes but one end."""
     limits: WorkerLimits
 
 
 def sentence(reason: str) -> str:
-    """Return a reason as a sentence."""
     return f"{reason[:1].upper()}{reason[1:]}."
 
 

@@ -20,7 +20,7 @@ from ...errors import JSONObject
 from ..base import FolderDescription, InvalidArguments, Problem, ToolDescription, ToolFailed
 
 NONSENSE = "the tool's process wrote nonsense to the server"
-"""Why a process is killed whose answers are none."""
+"""Why a process is killed that answers something else."""
 LENGTH_BYTES = 4
 LONGEST_FRAME = 40 * 1024 * 1024
 _TOOL = [each.name for each in fields(ToolDescription)]
@@ -31,11 +31,7 @@ class BadFrame(ValueError):
 
 
 def pack(message: JSONObject) -> bytes:
-    """Return the frame of a message.
-
-    Raises:
-        BadFrame: it is too long, too deep, or not JSON.
-    """
+    """Return the frame of a message, or raise BadFrame."""
     try:
         body = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
@@ -46,11 +42,7 @@ def pack(message: JSONObject) -> bytes:
 
 
 def unpack(body: bytes) -> dict[str, Any]:
-    """Return the message of a frame's body.
-
-    Raises:
-        BadFrame: it is not a JSON object.
-    """
+    """Return the message in a frame's body, or raise BadFrame."""
     try:
         message = json.loads(body.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
@@ -61,11 +53,7 @@ def unpack(body: bytes) -> dict[str, Any]:
 
 
 def length_of(head: bytes | bytearray) -> int:
-    """Return the length of the body, from the first bytes of a frame.
-
-    Raises:
-        BadFrame: no frame is that long.
-    """
+    """Return the length of the body from the head of a frame, or raise BadFrame."""
     length = int.from_bytes(head, "big")
     if length > LONGEST_FRAME:
         raise BadFrame("it is too long")
@@ -100,7 +88,6 @@ def decode_result(answer: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def encode_description(description: FolderDescription) -> JSONObject:
-    """Return the description in JSON form, without the functions."""
     return {
         "folder": description.folder,
         "tools": [{name: getattr(tool, name) for name in _TOOL} for tool in description.tools],
@@ -110,11 +97,7 @@ def encode_description(description: FolderDescription) -> JSONObject:
 
 
 def decode_description(value: Any) -> FolderDescription:  # noqa: ANN401 - as the child sent it
-    """Return the description that :func:`encode_description` put into JSON.
-
-    Raises:
-        BadFrame: it is something else.
-    """
+    """Return the description that the process sent, or raise BadFrame."""
     try:
         return FolderDescription(
             folder=value["folder"],

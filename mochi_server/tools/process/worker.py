@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def memory_in_use() -> int:
-    """Bytes of memory of this process: what it may write to, or holds, whichever is more."""
+    """Return the bytes that this process may write to, or holds, whichever is more."""
     if sys.platform != "linux":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     pages = Path("/proc/self/statm").read_bytes().split()
@@ -95,7 +95,7 @@ class Worker:
         return self._own_loop().run_until_complete(call_async(tool, arguments))
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
-        """The same for all calls: clients that the user's modules keep are bound to it."""
+        """Return the loop of all calls, to which clients in the user's modules are bound."""
         if self._loop is None or self._loop.is_closed():
             import asyncio  # noqa: PLC0415 - most folders have no async tool
 

@@ -76,7 +76,7 @@ def _die_with_the_server(lifeline: int) -> None:
 
 
 def _limit(memory: int) -> None:
-    """Bound the bytes that this process may have; leave no core files in the user's folder."""
+    """Limit the memory of this process; leave no core files in the user's folder."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform != "linux":
         return
@@ -89,7 +89,7 @@ def _limit(memory: int) -> None:
 
 
 def _prepare_output() -> None:
-    """Lines go out when they are complete, and no text is refused."""
+    """Send lines when they are complete, and refuse no text."""
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -97,7 +97,7 @@ def _prepare_output() -> None:
 
 
 def _read(link: socket.socket, requests: SimpleQueue[dict[str, Any] | None]) -> None:
-    """Hand requests to the main thread, then its end; make sure that it comes."""
+    """Hand requests to the main thread, then its end; kill the process if that does not come."""
     with contextlib.suppress(OSError, EOFError, BadFrame):
         while True:
             requests.put(unpack(_exactly(link, length_of(_exactly(link, LENGTH_BYTES)))))
@@ -107,11 +107,7 @@ def _read(link: socket.socket, requests: SimpleQueue[dict[str, Any] | None]) -> 
 
 
 def _exactly(link: socket.socket, count: int) -> bytes:
-    """That many bytes.
-
-    Raises:
-        EOFError: the socket was closed before.
-    """
+    """Receive that many bytes; EOFError if the socket was closed before."""
     parts = bytearray()
     while len(parts) < count:
         if not (part := link.recv(min(count - len(parts), 1 << 20))):

@@ -269,7 +269,6 @@ def _kill_group(pid: int) -> None:
 
 
 def _ending(code: int) -> str:
-    """Say how a process ended, from its return code."""
     if code >= 0:
         return f"the tool's process ended with exit code {code}"
     try:
@@ -293,10 +292,8 @@ class WorkerConnection(asyncio.Protocol):
         self._received = bytearray()
         self._broken = False
         self._number = 0
-        """Id of the last request."""
         self._answer: asyncio.Future[dict[str, Any] | None] | None = None
         self.ended = asyncio.Event()
-        """Set when nothing more will come."""
 
     async def connect(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -356,7 +353,6 @@ class WorkerConnection(asyncio.Protocol):
         self._on_trouble(reason)
 
     def _next(self) -> bytes | None:
-        """Return the body of the first frame, once all of it is here."""
         if len(self._received) < LENGTH_BYTES:
             return None
         end = LENGTH_BYTES + length_of(self._received[:LENGTH_BYTES])

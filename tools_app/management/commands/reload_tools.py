@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from mochi_project.management.base import FolderContents, ReloadCommand
+from mochi_project.management.folders import load_tools
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
 from mochi_server.tools.base import FolderDescription, ToolDescription
 from mochi_server.tools.folder.snapshot import RELOAD_STAMP
-from tools_app.loading import describe_tools
 
 SAID = {True: "yes", False: "no", None: "unknown"}
 
@@ -26,7 +26,7 @@ class Command(ReloadCommand):
     stamp = RELOAD_STAMP
 
     def find(self, mochi: MochiServerSettings) -> FolderContents:
-        found = describe_tools(mochi)
+        found = load_tools(mochi)
         return FolderContents(
             folder=found.folder,
             items=[item(tool, found, mochi) for tool in found.tools],
@@ -36,7 +36,6 @@ class Command(ReloadCommand):
 
 
 def item(tool: ToolDescription, found: FolderDescription, mochi: MochiServerSettings) -> JSONObject:
-    """One tool in JSON form."""
     return {
         "name": tool.name,
         "groups": [*groups_of(tool, found)],
@@ -50,7 +49,6 @@ def item(tool: ToolDescription, found: FolderDescription, mochi: MochiServerSett
 
 
 def row(tool: ToolDescription, found: FolderDescription, mochi: MochiServerSettings) -> list[str]:
-    """The cells of one tool; its file relative to the folder."""
     place = Path(tool.file)
     if place.is_relative_to(found.folder):
         place = place.relative_to(found.folder)
@@ -64,10 +62,8 @@ def row(tool: ToolDescription, found: FolderDescription, mochi: MochiServerSetti
 
 
 def groups_of(tool: ToolDescription, found: FolderDescription) -> list[str]:
-    """The groups that a tool is in."""
     return [group for group, names in found.groups.items() if tool.name in names]
 
 
 def timeout_of(tool: ToolDescription, mochi: MochiServerSettings) -> float:
-    """Seconds: its own, or the server's."""
     return mochi.tool_timeout_seconds if tool.timeout is None else tool.timeout

@@ -5,20 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from contextlib import aclosing
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from mochi_project.management.base import without_log_of_problems
 from mochi_project.management.console import plain_lines
-from mochi_server.backends import build_tool_loader
+from mochi_project.management.folders import tool_loader
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import JSONObject
-from mochi_server.tools.base import InvalidArguments, ToolContext, ToolFailed
+from mochi_server.tools.base import InvalidArguments, ToolContext
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
-from mochi_server.tools.folder.source import DirectorySource, FunctionTool
+from mochi_server.tools.folder.source import DirectorySource
 
 NOBODY = ToolContext(session_id="-", tool_call_id="-")
 """Who calls: no session and no model."""
@@ -31,7 +29,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """``run NAME [ARGUMENTS]``."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         text = "Call a tool; nobody is asked before."
         run = actions.add_parser("run", help=text, description=text)
@@ -42,10 +39,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
         """Run it; what it prints is in the log."""
-        with without_log_of_problems():
-            result = asyncio.run(
-                run_tool(settings.MOCHI, options["name"], arguments_of(options["arguments"]))
-            )
+        arguments = arguments_of(options["arguments"])
+        result = asyncio.run(run_tool(settings.MOCHI, options["name"], arguments))
         if not result.success:
             raise CommandError(plain_lines(f"{options['name']}: {result.error_message}"))
         text = result.for_model()
@@ -53,11 +48,7 @@ class Command(BaseCommand):
 
 
 def arguments_of(text: str) -> JSONObject:
-    """Read the arguments.
-
-    Raises:
-        CommandError: they are no JSON object.
-    """
+    """Read the arguments, or raise CommandError."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -75,34 +66,18 @@ async def run_tool(
     Raises:
         CommandError: there is no such tool, or the arguments do not fit it.
     """
-    loader = build_tool_loader(mochi)
-    source = DirectorySource(
-        mochi.tools_path, loader=loader, default_timeout=mochi.tool_timeout_seconds
-    )
-    try:
-        tool = find(name, {tool.name: tool for tool in await source.tools()})
+    async with tool_loader(mochi) as loader:
+        source = DirectorySource(
+            mochi.tools_path, loader=loader, default_timeout=mochi.tool_timeout_seconds
+        )
+        tools = {tool.name: tool for tool in await source.tools()}
+        if name not in tools:
+            known = ", ".join(sorted(tools)) or "none; see reload_tools --check"
+            raise CommandError(f"There is no tool {name!r}. There are: {known}.")
         try:
-            fitted = await tool.validate(arguments)
-        except (InvalidArguments, ToolFailed) as error:
+            fitted = await tools[name].validate(arguments)
+        except InvalidArguments as error:
             raise CommandError(f"{name}: {error}") from error
         execution = ToolExecutionService(result_characters=mochi.tool_result_characters)
-        async with aclosing(execution.execute(tool, fitted, NOBODY)) as steps:
-            async for step in steps:
-                if isinstance(step, ToolExecutionResult):
-                    return step
-        raise AssertionError("a call has a result")
-    finally:
-        await source.aclose()
-        await loader.aclose()
-
-
-def find(name: str, tools: dict[str, FunctionTool]) -> FunctionTool:
-    """Return the tool of this name.
-
-    Raises:
-        CommandError: there is none.
-    """
-    if name not in tools:
-        known = ", ".join(sorted(tools)) or "none; see reload_tools --check"
-        raise CommandError(f"There is no tool {name!r}. There are: {known}.")
-    return tools[name]
+        steps = [step async for step in execution.execute(tools[name], fitted, NOBODY)]
+        return next(step for step in steps if isinstance(step, ToolExecutionResult))

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mochi_server.agents.definition import AGENT_TOOL
+from mochi_server.agents.discovery import AGENT_TOOL
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import ToolBegun, ToolContext, ToolFailed, ToolLoader, ToolOutput
 from mochi_server.tools.folder.snapshot import write_stamp

@@ -1,0 +1,61 @@
+"""Loads the folders of tools and agents once, without a server, for checks and commands.
+
+The functions start an event loop, so they cannot be called within one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from mochi_server.agents import AgentDefinition, AgentDiscoveryService
+from mochi_server.backends import build_tool_loader
+from mochi_server.config import MochiServerSettings
+from mochi_server.tools.base import FolderDescription, FolderSpec, Problem, ToolLoader
+from mochi_server.tools.folder.snapshot import check_folder
+
+AgentsAndProblems = tuple[Mapping[str, AgentDefinition], Sequence[Problem]]
+
+
+@asynccontextmanager
+async def tool_loader(mochi: MochiServerSettings) -> AsyncIterator[ToolLoader]:
+    """Build what loads folders of tools, and close it."""
+    loader = build_tool_loader(mochi)
+    try:
+        yield loader
+    finally:
+        await loader.aclose()
+
+
+def load_tools(mochi: MochiServerSettings) -> FolderDescription:
+    """Describe the folder of tools, as a server does."""
+    if check_folder(mochi.tools_path).is_empty:
+        return FolderDescription(folder=str(mochi.tools_path))
+    return asyncio.run(_load_tools(mochi))
+
+
+async def _load_tools(mochi: MochiServerSettings) -> FolderDescription:
+    async with tool_loader(mochi) as loader:
+        [folder] = await loader.load([FolderSpec(path=mochi.tools_path)])
+        return folder.description
+
+
+def load_agents(mochi: MochiServerSettings) -> AgentsAndProblems:
+    """Return all agents, whose tools are closed already, and their problems."""
+    return asyncio.run(_load_agents(mochi))
+
+
+async def _load_agents(mochi: MochiServerSettings) -> AgentsAndProblems:
+    async with tool_loader(mochi) as loader:
+        discovery = AgentDiscoveryService(
+            mochi.agents_path,
+            loader=loader,
+            default_timeout=mochi.tool_timeout_seconds,
+            agent_chats_path=mochi.agent_chats_path,
+            quiet=True,
+        )
+        try:
+            return await discovery.agents(), discovery.problems()
+        finally:
+            await discovery.aclose()
