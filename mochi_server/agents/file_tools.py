@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -61,7 +61,7 @@ class _SkillFolder(LoadedFolder):
         self.description = FolderDescription(folder=str(folder))
 
     async def call(self, name: str, arguments: JSONObject) -> str:
-        work = self.list if name == LIST else self.read
+        work: Callable[..., str] = self.list if name == LIST else self.read
         return await in_thread(work, **_functions()[name].bind(arguments))
 
     async def aclose(self) -> None:
