@@ -5,8 +5,6 @@ They read settings and folders, and never use the network. ``mochi-server`` runs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
@@ -14,7 +12,6 @@ from django.core.checks import CheckMessage, Error, register
 from mochi_server.config import MochiServerSettings
 from mochi_server.server.startup import folder_problem, is_public
 from mochi_server.sessions.catalogue.database import has_full_text
-from mochi_server.tools.base import Problem
 
 from .backends import HANDLERS, InvalidBackend, shared_problems
 from .management.folders import load_agents, load_tools
@@ -99,15 +96,13 @@ def check_prompts(**_: object) -> list[CheckMessage]:
 def check_tools(**_: object) -> list[CheckMessage]:
     """``tools.W001``: everything in the folder of tools can be used. Imports the user's code."""
     hint = "Correct it; the other tools work meanwhile."
-    return _warnings(load_tools(settings.MOCHI).problems, hint, "tools.W001")
+    problems = [each for each in load_tools(settings.MOCHI).problems if not each.is_hint]
+    return [checks.Warning(str(each), hint=hint, id="tools.W001") for each in problems]
 
 
 @register
 def check_agents(**_: object) -> list[CheckMessage]:
     """``agents.W001``: every agent can be used, and has what it names. Imports their tools."""
     hint = "Correct it; the other agents work meanwhile."
-    return _warnings(load_agents(settings.MOCHI)[1], hint, "agents.W001")
-
-
-def _warnings(problems: Sequence[Problem], hint: str, check: str) -> list[CheckMessage]:
-    return [checks.Warning(str(each), hint=hint, id=check) for each in problems if not each.is_hint]
+    problems = [each for each in load_agents(settings.MOCHI)[1] if not each.is_hint]
+    return [checks.Warning(str(each), hint=hint, id="agents.W001") for each in problems]
