@@ -27,8 +27,7 @@ from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .providers.status import ProviderChecks
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
-from .services.summaries.last_read import LastReadConversations
-from .services.summaries.schedule import SummaryScheduler
+from .services.summaries.schedule import LastReadConversations, SummaryScheduler
 from .services.summaries.writer import SummaryWriter
 from .services.summarization import SummarizationService
 from .services.summary_model import SummaryModelManager

@@ -25,8 +25,7 @@ from ..sessions import SessionManager
 from ..sessions.catalogue.refresh import PREFIX_BYTES
 from ..sessions.codec import NotASession, disassemble, open_prefix
 from ..sessions.storage.base import Entry
-from ..sessions.storage.file_operations import LEFTOVER, LEFTOVER_SECONDS, scan
-from ..sessions.storage.json_files import JSONFileStorage
+from ..sessions.storage.json_files import LEFTOVER, LEFTOVER_SECONDS, JSONFileStorage, scan
 from ..sessions.types import OLD_VERSIONS, NotMetadata, read_metadata, version_of
 from .findings import Finding, error, note, ok, shortened, warning
 

@@ -57,7 +57,6 @@ class Window:
 
 
 def budget_of(size: int) -> int:
-    """Return the tokens that a window holds of a prompt, beside a reserve for the reply."""
     return size - min(size // 4, LONGEST_RESERVE)
 
 
@@ -96,7 +95,6 @@ class DynamicContextWindowService:
         self._states: dict[str, _ModelState] = {}
         """By the key of the weights, which is the model's name until it is known."""
         self._weights: dict[str, Weights] = {}
-        """By the model's name."""
 
     def weights_key(self, model: str) -> str:
         """Return the key of the model's weights; its name until they are known."""
@@ -111,7 +109,6 @@ class DynamicContextWindowService:
         return self._clock() - self._state(model).looked_at < self._look_seconds
 
     def identify(self, model: str, weights: Weights) -> None:
-        """Note which weights a model has."""
         self._weights[model] = weights
 
     def loaded(self, model: str, window: int | None) -> None:
@@ -123,7 +120,6 @@ class DynamicContextWindowService:
         state.last_used = state.looked_at = self._clock()
 
     def ratio(self, model: str) -> float:
-        """Return the measured characters a token of the model."""
         return self._state(model).ratio
 
     def calibrate(self, model: str, characters: int, tokens: int) -> None:
@@ -179,7 +175,6 @@ class DynamicContextWindowService:
         return weights.window if weights else None
 
     def _bounds(self, model: str, info: ModelInfo) -> tuple[int, int]:
-        """Return the window of a new conversation, and the largest that it may grow to."""
         safe = safe_limit(info)
         preset = self._set_by_modelfile(model)
         if preset is None:
@@ -206,14 +201,12 @@ class DynamicContextWindowService:
 
 
 def _need(size: int, limit: int, usage: int) -> int:
-    """Return the window for a prompt of ``usage`` in a session whose window is ``size``."""
     if usage <= budget_of(size):
         return size
     return max(size, ladder(math.ceil(usage * HEADROOM), limit))
 
 
 def _reason(current: int | None, size: int | None, *, model_changed: bool) -> str:
-    """Return why a session has a window of ``size`` after one of ``current``."""
     if size is None:
         return "no_adjustment"
     if current is None:

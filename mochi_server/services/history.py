@@ -123,7 +123,6 @@ def _shorten(
 
 
 def _steps(messages: Sequence[JSONObject]) -> list[list[JSONObject]]:
-    """Group each assistant message with the results of its calls."""
     steps: list[list[JSONObject]] = []
     for message in messages:
         if message.get("role") != "tool" or not steps:

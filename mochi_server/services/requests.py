@@ -88,7 +88,6 @@ class RequestLimits:
 
     @property
     def max_reply_bytes(self) -> float:
-        """Longest reply in bytes; infinite for no limit."""
         return math.inf if self.max_reply_mb is None else self.max_reply_mb * 10**6
 
 
@@ -118,7 +117,6 @@ class RequestBuilder:
     limits: RequestLimits
     windows: DynamicContextWindowService
     window: Window | None = field(default=None, init=False)
-    """Window of the last request."""
     dropped: int = field(default=0, init=False)
     """Messages that the last request left out."""
     sent: int = field(default=0, init=False)
@@ -199,7 +197,6 @@ class RequestBuilder:
         return min(left, most) if left is not None and most is not None else left or most
 
     def note_window(self, session: ChatSession) -> None:
-        """Write the window of the last request into the session's settings."""
         if self.window is not None:
             metadata = session.metadata
             metadata.context_window_config = record(metadata.context_window_config, self.window)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from functools import partial
 
 import anyio
 
 from ..core.aio import BackgroundTasks, in_thread
+from ..core.progress import Advance
 from ..errors import (
     MochiError,
     ProviderBusy,
@@ -25,10 +28,9 @@ from ..errors import (
 )
 from ..providers.registry import ProviderRegistry
 from ..sessions import ChatSession, SessionManager
-from ..sessions.types import ConversationSummary
+from ..sessions.types import ConversationSummary, is_before
 from .context_window import DynamicContextWindowService
-from .summaries.last_read import LastReadConversations
-from .summaries.schedule import SummaryScheduler
+from .summaries.schedule import LastReadConversations, SummaryScheduler
 from .summaries.text import count_covered, is_finished, is_long_enough, utterances
 from .summaries.writer import Loading, ModelNotLoaded, SummaryWriter
 from .summary_model import SummaryModelManager
@@ -77,19 +79,6 @@ class SummarizationService:
         enabled: bool = True,
         interval: float = 3.0,
     ) -> None:
-        """Keep the parts.
-
-        Args:
-            sessions: The sessions to summarise.
-            writer: Asks the models.
-            providers: The providers of the models.
-            models: Chooses the model for a session.
-            scheduler: Queues sessions and lets chats go first.
-            last_read: Remembers which conversation each model has read last.
-            windows: Tells which models have the same weights.
-            enabled: Whether summaries are written in the background.
-            interval: Seconds of quiet before a summary.
-        """
         self.models = models
         self._sessions = sessions
         self._writer = writer
@@ -99,6 +88,7 @@ class SummarizationService:
         self._windows = windows
         self._enabled = enabled
         self._interval = interval
+        """Seconds of quiet before a summary."""
         self._tasks = BackgroundTasks()
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._not_loaded: dict[str, str] = {}
@@ -153,7 +143,6 @@ class SummarizationService:
             job.add_done_callback(lambda job: self._forget(session_id, job))
 
     def _drop(self, session_id: str) -> bool:
-        """Cancel the session's job; return whether there was one."""
         self._not_loaded.pop(session_id, None)
         job = self._jobs.pop(session_id, None)
         if job is not None:
@@ -292,7 +281,6 @@ class SummarizationService:
     # Start and end
 
     def catch_up(self) -> None:
-        """Write interrupted summaries in the background, one after the other."""
         if self._enabled and not self._closed:
             self._catching_up = self._tasks.spawn(self._catch_up(), name="interrupted summaries")
 
@@ -317,8 +305,97 @@ class SummarizationService:
 
 
 def has_news(session: ChatSession) -> bool:
-    """Return whether the conversation is long enough, and goes beyond its present summary."""
     entries = utterances(session)
     return is_long_enough(entries) and count_covered(session.metadata.summary, entries) < len(
         entries
     )
+
+
+def is_behind(session: ChatSession) -> bool:
+    """Return whether there is no summary, or one of this server that is behind.
+
+    It is not known how far a summary of another program went: it is kept until the session goes on.
+    """
+    summary = session.metadata.summary
+    if summary is not None and "covers" not in (summary.model_extra or {}):
+        return False
+    return has_news(session)
+
+
+# Many sessions, for the operator's command
+
+
+@dataclass(slots=True, kw_only=True)
+class SummaryTask:
+    """A session to summarise, and what came of it."""
+
+    session_id: str
+    model: str | None = None
+    """Full name of the model that would write; None when no model of the session can."""
+    outcome: SummaryOutcome | None = None
+    reason: str | None = None
+    """Why the session cannot be read or summarised."""
+
+
+async def find_tasks(
+    sessions: SessionManager,
+    summaries: SummarizationService,
+    *,
+    session_ids: Sequence[str] | None = None,
+    before: datetime | None = None,
+    anew: bool = False,
+    advance: Advance,
+) -> list[SummaryTask]:
+    """Return the sessions that have something to summarise, the one changed last first.
+
+    Args:
+        sessions: where to look.
+        summaries: chooses the models.
+        session_ids: only these.
+        before: only those changed last before this moment; not those whose time nobody can read.
+        anew: include sessions whose summary is up to date.
+        advance: is told the number of sessions that were checked, and of all.
+
+    Raises:
+        StorageError: the folder cannot be listed.
+    """
+    if session_ids is None:
+        lines = (await sessions.list()).entries
+        ids = [
+            str(line["session_id"])
+            for line in lines
+            if before is None or is_before(line["updated_at"], before)
+        ]
+    else:
+        ids = [*dict.fromkeys(session_ids)]
+    tasks = []
+    for number, session_id in enumerate(ids, start=1):
+        task = SummaryTask(session_id=session_id)
+        try:
+            session = await sessions.get(session_id)
+            if is_finished(session) and (anew or await in_thread(is_behind, session)):
+                task.model = await summaries.models.choose(session.metadata)
+                tasks.append(task)
+        except MochiError as error:
+            if session_ids is not None or not isinstance(error, SessionNotFound):  # gone meanwhile
+                task.reason = error.message
+                tasks.append(task)
+        advance(number, len(ids))
+    return tasks
+
+
+async def summarise_all(
+    summaries: SummarizationService,
+    tasks: Sequence[SummaryTask],
+    *,
+    anew: bool,
+    advance: Advance,
+) -> None:
+    """Summarise sessions one by one; chats go first, and a failure stops no other session."""
+    for number, task in enumerate(tasks, start=1):
+        if task.reason is None:
+            try:
+                task.outcome = await summaries.bring_up_to_date(task.session_id, anew=anew)
+            except MochiError as error:
+                task.reason = error.message
+        advance(number, len(tasks))

@@ -52,15 +52,12 @@ class Document:
     """The parts of one file. Shared between sessions, so never changed."""
 
     head: bytes
-    """The ``metadata`` object, encoded."""
     lines: list[bytes]
-    """The messages, each encoded."""
     rest: bytes = b"{}"
     """An object of the other top-level keys, encoded."""
 
     @property
     def size(self) -> int:
-        """Approximate size in bytes of memory."""
         return sum(map(len, self.lines)) + 40 * len(self.lines) + len(self.head) + len(self.rest)
 
 
@@ -75,7 +72,6 @@ def encode(value: object) -> bytes:
 
 
 def assemble(document: Document) -> Iterator[bytes]:
-    """Yield the content of the file in pieces."""
     head = orjson.dumps(orjson.loads(document.head), option=orjson.OPT_INDENT_2)
     yield b'{\n  "metadata": ' + head.replace(b"\n", b"\n  ")
     yield b',\n  "messages": ['
@@ -192,7 +188,6 @@ def open_prefix(data: bytes) -> Opening | None:
 
 
 def _first_user(head: JSONObject, data: bytes, start: int) -> Opening | None:
-    """Find the first user message that is completely inside the prefix."""
     while data.startswith(_INDENT, start):
         start += len(_INDENT)
         end = data.find(b"\n", start)
@@ -206,7 +201,6 @@ def _first_user(head: JSONObject, data: bytes, start: int) -> Opening | None:
 
 
 def is_user(message: object) -> TypeGuard[JSONObject]:
-    """Return whether a stored message is a user message."""
     return isinstance(message, dict) and message.get("role") == "user"
 
 
@@ -243,7 +237,6 @@ class DocumentCache:
         return session_id in self._cached
 
     def put(self, session_id: str, version: Version, document: Document) -> None:
-        """Store the document, unless it is larger than the limit."""
         self.drop(session_id)
         size = document.size
         if size > self.limit:
@@ -255,6 +248,5 @@ class DocumentCache:
             self.size -= freed
 
     def drop(self, session_id: str) -> None:
-        """Remove the document, if it is there."""
         if cached := self._cached.pop(session_id, None):
             self.size -= cached[2]

@@ -264,12 +264,7 @@ class SessionManager:
         cursor: str | None = None,
         session_filter: SessionFilter = ALL,
     ) -> bytes:
-        """Return the same as JSON: ``{"sessions", "problems"}``, and in pages ``next_cursor``.
-
-        Raises:
-            InvalidRequest: the limit is below one, or the cursor is none of this list.
-            StorageError: the folder cannot be listed.
-        """
+        """Return what ``list`` returns, and fails with, as the JSON of ``GET /sessions``."""
         return await self.catalogue.read(ListQuery(limit, cursor, session_filter).json)
 
     async def _document(self, session_id: str, version: tuple[int, ...] | None) -> Document:

@@ -24,12 +24,10 @@ class MigrationOutcome(str, Enum):
     """The result of a migration."""
 
     OLD = "old"
-    """It would be migrated; nothing was written."""
     MIGRATED = "migrated"
     BUSY = "busy"
     """A turn is running in it: try again later."""
     FAILED = "failed"
-    """It cannot be read, or not be written; it is as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +36,10 @@ class FileMigration:
 
     session_id: str
     version: str | None
-    """Of its format as it was; None where it cannot be read."""
     outcome: MigrationOutcome
     backup: str | None = None
     """The name of the old file in the same folder."""
     reason: str | None = None
-    """Why it failed."""
 
 
 async def migrate_files(

@@ -26,7 +26,6 @@ class PruneRule:
     empty: bool = False
     """It has no message but a system prompt."""
     archived: bool = False
-    """Put away."""
 
     def __post_init__(self) -> None:
         if not (self.before or self.empty or self.archived):
@@ -41,7 +40,6 @@ class PruneRule:
         return self._is_old(line["updated_at"])
 
     def matches(self, session: ChatSession) -> bool:
-        """Return whether the rule selects the session."""
         metadata = session.metadata
         if metadata.pinned or (self.archived and not metadata.archived):
             return False
@@ -55,7 +53,7 @@ class PruneRule:
 
 @dataclass(slots=True)
 class Pruned:
-    """The result for the sessions that a rule selected."""
+    """What became of the sessions that a rule selected."""
 
     deleted: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)

@@ -60,7 +60,6 @@ class Messages(Sequence[Message]):
 
 
 def _parse(line: bytes) -> Message:
-    """Parse a message; one that does not fit its role becomes an ``UnknownMessage``."""
     try:
         message = MESSAGE.validate_json(line)
     except ValidationError:
@@ -99,7 +98,6 @@ class ChatSession:
 
     @property
     def session_id(self) -> str:
-        """The id, which is also the name of the file."""
         return self.metadata.session_id
 
     @property
@@ -109,11 +107,9 @@ class ChatSession:
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to save."""
         return self._messages_changed or self._essence() != self._before
 
     def _essence(self) -> dict[str, Any]:
-        """Return the metadata without the keys that every save sets."""
         data = self.metadata.model_dump(mode="json")
         for key in _BOOKKEEPING:
             data.pop(key, None)
@@ -126,7 +122,6 @@ class ChatSession:
     # What the file has, as it stands there
 
     def stored(self, index: int) -> JsonValue:
-        """Return one message as the JSON value in the file."""
         message: JsonValue = orjson.loads(self._lines[index])
         return message
 
@@ -135,7 +130,6 @@ class ChatSession:
         return [orjson.loads(line) for line in self._lines]
 
     def messages_json(self) -> bytes:
-        """Return all messages as an encoded JSON list."""
         return b"[" + b",".join(self._lines) + b"]"
 
     def tail(self) -> Iterator[JsonValue]:
@@ -154,7 +148,6 @@ class ChatSession:
     # Changes
 
     def append(self, *messages: Message) -> None:
-        """Add messages at the end."""
         self.extend(encode_messages(messages))
 
     def extend(self, lines: Iterable[bytes]) -> None:
@@ -187,11 +180,7 @@ class ChatSession:
         self._changed_messages()
 
     def truncate_after_last_user(self) -> int:
-        """Remove what follows the last user message, and return the index of that message.
-
-        Raises:
-            EmptyHistory: there is no user message.
-        """
+        """Remove what follows the last user message, and return the index of that message."""
         for back, message in enumerate(self.tail(), start=1):
             if is_user(message):
                 index = len(self._lines) - back
@@ -238,18 +227,15 @@ class ChatSession:
         self.metadata.message_count = len(self._lines)
 
     def document(self) -> Document:
-        """Return the parts of the file as the session is now."""
         return Document(
             encode(self.metadata.model_dump(mode="json")), list(self._lines), self._rest
         )
 
     def saved(self) -> None:
-        """Note that the session is saved: ``changed`` is False until the next change."""
         self._before = self._essence()
         self._messages_changed = False
 
     def to_json(self) -> bytes:
-        """Return the whole content of the file."""
         return b"".join(assemble(self.document()))
 
     @classmethod

@@ -41,7 +41,6 @@ from .types import (
 
 ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM.value
 SENT = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
-"""The keys of a chat message; ids, times and counts are the business of the session file."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
@@ -52,13 +51,11 @@ class ExportFormat(str, Enum):
     JSON = "json"
     """The session file itself, byte for byte."""
     MARKDOWN = "markdown"
-    """To read."""
     JSONL = "jsonl"
     """A line ``{"role", "content"}`` for each message that a model would get."""
 
     @property
     def suffix(self) -> str:
-        """The suffix of the file's name."""
         return ".md" if self is ExportFormat.MARKDOWN else f".{self.value}"
 
 
@@ -82,7 +79,6 @@ async def export_session(
 
 
 def as_lines(session: ChatSession) -> Iterator[bytes]:
-    """Yield the messages of the four roles, each as one line of JSON without its newline."""
     for message in session.messages:
         if isinstance(message, UserMessage | SystemMessage | AssistantMessage | ToolMessage):
             yield encode(_sent(message))

@@ -101,7 +101,6 @@ class ConversationSummary(BaseModel):
     model_config = _METADATA
 
     summary: str
-    """Two to five sentences."""
     topics: list[str] = Field(default_factory=list)
 
     @property
@@ -122,7 +121,6 @@ class ContextWindowConfig(BaseModel):
 
     dynamic_enabled: bool = True
     current_window: int | None = None
-    """Tokens; null before the first turn."""
     last_adjustment: str | None = None
     """``initial_setup``, ``usage_threshold``, ``model_change``, ``no_adjustment``, …"""
     adjustment_history: list[dict[str, Any]] = Field(default_factory=list)
@@ -161,7 +159,6 @@ class SessionMetadata(BaseModel):
 
     @property
     def tags(self) -> list[str]:
-        """Keywords that a person set."""
         match self._label("tags"):
             case [*tags]:
                 return [tag for tag in tags if isinstance(tag, str)]
@@ -174,7 +171,6 @@ class SessionMetadata(BaseModel):
 
     @property
     def archived(self) -> bool:
-        """Whether it is archived."""
         return self._label("archived") is True
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -18,11 +19,14 @@ from pathlib import Path
 
 import anyio
 
+from ...core.files import PRIVATE_FILE, hand_over, make_folder
 from ...core.leases import Lease, leases_in
 from ...errors import SessionBusy, StorageError
 
 POLL_SECONDS = 0.005
 """Seconds between two looks at whether another process requests a lease."""
+
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(slots=True)
@@ -33,7 +37,6 @@ class _Memory:
     """Held by the summary that waits for the memory, or has it."""
     turns: int = 0
     idle: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while no turn runs."""
     last_turn_ended: float = -math.inf
     """Seconds of the monotonic clock."""
     summary: anyio.CancelScope | None = None
@@ -42,7 +45,6 @@ class _Memory:
         self.idle.set()
 
     async def wait_for_quiet(self, seconds: float) -> None:
-        """Wait until no turn has run for so many seconds."""
         while self.turns or (rest := self.last_turn_ended + seconds - time.monotonic()) > 0:
             if self.turns:
                 await self.idle.wait()
@@ -78,13 +80,11 @@ class SummaryScheduler:
         self._session_leases.add(session_id)
 
     def dequeue(self, session_id: str) -> None:
-        """Take the session out of the queue, unless it is being summarised."""
         with suppress(StorageError):  # nothing is queued in a folder that cannot be written
             if (lease := self._session_leases.acquire(session_id)) is not None:
                 lease.release(done=True)
 
     def queued(self) -> list[str]:
-        """Return the sessions in the queue, the latest first."""
         return self._session_leases.pending()
 
     # Chats
@@ -201,5 +201,52 @@ async def _cancel_on_request(leases: tuple[Lease, ...], scope: anyio.CancelScope
 
 
 def digest_of(name: str) -> str:
-    """Return a file name for a name of any characters."""
     return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class LastReadConversations:
+    """The session that each model has read last, by the key of its weights.
+
+    Args:
+        folder: Folder shared by processes that use the same models, made when needed; None for one
+            process alone.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._sessions: dict[str, str] = {}
+
+    def note(self, weights: str, session_id: str) -> None:
+        if self._folder is None:
+            self._sessions[weights] = session_id
+            return
+        path = self._path(self._folder, weights)
+        with suppress(OSError):
+            try:
+                handle = os.open(path, _WRITE, PRIVATE_FILE)
+            except FileNotFoundError:
+                make_folder(path.parent, private=True)
+                handle = os.open(path, _WRITE, PRIVATE_FILE)
+            with open(handle, "w") as file:  # noqa: PTH123 - a descriptor
+                hand_over(path, file.fileno())
+                file.write(session_id)
+
+    def forget(self, weights: str) -> None:
+        if self._folder is None:
+            self._sessions.pop(weights, None)
+        else:
+            with suppress(OSError):
+                self._path(self._folder, weights).unlink()
+
+    def session_of(self, weights: str) -> str | None:
+        """Return the session's id; None if it is not known."""
+        if self._folder is None:
+            return self._sessions.get(weights)
+        try:
+            return self._path(self._folder, weights).read_text() or None
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    @staticmethod
+    def _path(folder: Path, weights: str) -> Path:
+        return folder / f"{digest_of(weights)}.last"

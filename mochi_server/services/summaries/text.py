@@ -116,7 +116,6 @@ def utterances(session: ChatSession) -> list[Utterance]:
 
 
 def id_of(message: object) -> str | None:
-    """Return the id of a stored message, which old files may lack."""
     message_id = message.get("message_id") if isinstance(message, dict) else None
     return message_id if isinstance(message_id, str) else None
 
@@ -136,7 +135,6 @@ def count_covered(summary: ConversationSummary | None, entries: Sequence[Utteran
 
 
 def is_long_enough(entries: Sequence[Utterance]) -> bool:
-    """Return whether a summary can be shorter than the conversation."""
     return sum(len(entry.text.strip()) for entry in entries) >= LEAST_CHARACTERS
 
 
@@ -181,7 +179,6 @@ class TokenBudget:
     def of(
         cls, window: int | None, most: int | None, ratio: float, part: int = PART_TOKENS
     ) -> TokenBudget:
-        """Make the budget for a window of so many tokens, and the most history to send."""
         size = window or UNKNOWN_WINDOW
         reply = min(REPLY_TOKENS, size // 3)
         return cls(max(min(size - reply, most or size), SMALLEST_PART), reply, ratio, part)
@@ -192,7 +189,6 @@ class TokenBudget:
         return self.prompt <= SMALLEST_PART
 
     def halved(self) -> TokenBudget:
-        """Return half of it, for another try after a part was too long."""
         return replace(self, prompt=max(self.prompt // 2, SMALLEST_PART))
 
     def tokens(self, text: str) -> int:
@@ -207,7 +203,6 @@ class SummaryPart:
     through: Utterance
     """Last text that the answer covers."""
     is_last: bool
-    """Whether no part follows."""
     is_whole: bool = False
     """Whether it is the conversation as the chat sends it."""
 
@@ -276,7 +271,6 @@ def _extract(
 
 
 def _first_within(costs: Sequence[int], room: int) -> int:
-    """Return where the longest end begins that fits."""
     return len(costs) - max(_count_within(costs[::-1], room), 1)
 
 

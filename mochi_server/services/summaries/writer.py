@@ -13,7 +13,7 @@ from ...providers.registry import ProviderRegistry
 from ...sessions import ChatSession, SessionManager
 from ...sessions.types import ConversationSummary, SessionMetadata
 from ..context_window import DynamicContextWindowService, learn_window
-from .last_read import LastReadConversations
+from .schedule import LastReadConversations
 from .text import PART_TOKENS, SHORT_PART_TOKENS, SummaryPart, SummaryReply, TokenBudget, next_part
 
 logger = logging.getLogger(__name__)
@@ -53,20 +53,12 @@ class SummaryWriter:
         last_read: LastReadConversations,
         most_tokens: int | None = None,
     ) -> None:
-        """Keep the parts.
-
-        Args:
-            sessions: The sessions to summarise.
-            providers: The providers of the models.
-            windows: The windows of the models; summaries use the same as chats.
-            last_read: Tells which conversation each model may have in its cache.
-            most_tokens: Most tokens of history in a request; None for what the window holds.
-        """
         self._sessions = sessions
         self._providers = providers
         self._windows = windows
         self._last_read = last_read
         self._most_tokens = most_tokens
+        """Of history in a request; None for what the window holds."""
 
     async def write(
         self,
@@ -190,7 +182,6 @@ class SummaryWriter:
         return summary
 
     def _has_read(self, provider: Provider, session: ChatSession, model: str) -> bool:
-        """Return whether the model has read this conversation last, as the chat sent it."""
         metadata = session.metadata
         tools, agents = metadata.tool_settings, metadata.agent_settings
         offered = (tools and (tools.tools or tools.tool_group)) or (

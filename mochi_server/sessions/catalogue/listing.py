@@ -87,7 +87,7 @@ class ListQuery:
         return SessionPage(_objects(sessions), read_problems(connection), next_cursor)
 
     def json(self, connection: sqlite3.Connection) -> bytes:
-        """Return ``{"sessions", "problems"}``, and in pages ``next_cursor``."""
+        """Return the page as ``GET /sessions`` answers it; ``next_cursor`` only in pages."""
         sessions, next_cursor = self._read(connection, ",")
         problems = orjson.dumps(read_problems(connection))
         parts = [b'{"sessions":[', sessions, b'],"problems":', problems]

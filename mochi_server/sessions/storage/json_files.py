@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+import re
+import stat
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 from typing_extensions import override
 
 from ...core.aio import KeyedLocks, in_thread, in_thread_to_completion
-from ...core.leases import remove_free_locks
-from ...errors import MochiError, SessionBusy
-from . import file_operations as files
-from .base import Entry, SessionLock, SessionStorage, check_session_id
-from .file_operations import HeldLock, scan
+from ...core.files import NOT_PLAIN, PLAIN, flush_folder, make_folder, read_plain, replace_file
+from ...core.leases import FileLock, remove_free_locks
+from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
+from .base import SESSION_ID, Entry, SessionChanged, SessionLock, SessionStorage, check_session_id
+
+logger = logging.getLogger(__name__)
+
+LEFTOVER = re.compile(rf"\.{SESSION_ID.pattern}\.[0-9a-f]{{16}}\.tmp")
+"""How ``replace_file`` names the temporary file of a session; other files are left alone."""
+
+LEFTOVER_SECONDS = 600
+"""A temporary file this old belongs to a process that crashed."""
 
 _HEADS_AT_ONCE = 500
 
-_SECOND_LOOKS = (0.002, 0.003)
+_CLAIM_RETRIES = (0.002, 0.003)
 """Seconds after which a claim that is held is tried again: who removes idle locks, as each command
 does at its end, holds them for microseconds."""
 
@@ -41,46 +54,49 @@ class JSONFileStorage(SessionStorage):
     def _path(self, session_id: str) -> Path:
         return self.folder / f"{check_session_id(session_id)}.json"
 
+    def _lock_path(self, session_id: str, kind: str) -> Path:
+        return self.folder / ".locks" / f"{check_session_id(session_id)}.{kind}"
+
     @override
     async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
-        return await in_thread(files.read, session_id, self._path(session_id))
+        return await in_thread(_read, session_id, self._path(session_id))
 
     async def version(self, session_id: str) -> tuple[int, ...]:
         """Return ``(mtime_ns, size, inode)``."""
-        return await in_thread(files.version_at, session_id, self._path(session_id))
+        return await in_thread(_version_at, session_id, self._path(session_id))
 
     @override
     async def read_head(self, session_id: str, size: int) -> bytes:
-        return await in_thread(files.read_head, session_id, os.fspath(self._path(session_id)), size)
+        return await in_thread(_read_head, session_id, os.fspath(self._path(session_id)), size)
 
     @override
     async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
         heads: list[bytes | MochiError] = []
         for start in range(0, len(session_ids), _HEADS_AT_ONCE):
             some = session_ids[start : start + _HEADS_AT_ONCE]
-            heads += await in_thread(files.read_heads, self.folder, some, size)
+            heads += await in_thread(_read_heads, self.folder, some, size)
         return heads
 
     async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
         """Write a temporary file, flush and rename it; mode and group of the file stay."""
-        return await in_thread_to_completion(files.write, session_id, self._path(session_id), parts)
+        return await in_thread_to_completion(_write, session_id, self._path(session_id), parts)
 
     async def replace(
         self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
     ) -> tuple[int, ...]:
         """Lock, compare and write in one call of a thread, which saves switches between threads."""
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
-        return await in_thread_to_completion(files.replace, session_id, path, lock, version, parts)
+        return await in_thread_to_completion(_replace, session_id, path, lock, version, parts)
 
+    @override
     async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """Create the file; its lock file stays."""
         path, lock = self._path(session_id), self._lock_path(session_id, "lock")
-        return await in_thread_to_completion(files.create, session_id, path, lock, parts)
+        return await in_thread_to_completion(_create, session_id, path, lock, parts)
 
     @override
     async def delete(self, session_id: str) -> None:
         locks = [self._lock_path(session_id, kind) for kind in ("lock", "claim")]
-        await in_thread_to_completion(files.delete, session_id, self._path(session_id), locks)
+        await in_thread_to_completion(_delete, session_id, self._path(session_id), locks)
 
     async def entries(self) -> list[Entry]:
         """Return every session file; temporary files of crashed processes are removed."""
@@ -88,7 +104,7 @@ class JSONFileStorage(SessionStorage):
 
     async def generation(self) -> object | None:
         """Return the folder's time of change, which every rename sets."""
-        return await in_thread(files.generation, self.folder)
+        return await in_thread(_generation, self.folder)
 
     async def aclose(self) -> None:
         """Remove the lock files that are free."""
@@ -114,7 +130,7 @@ class JSONFileStorage(SessionStorage):
     async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         path = self._lock_path(session_id, "claim")
         held = await self._take(session_id, path)
-        for pause in _SECOND_LOOKS:
+        for pause in _CLAIM_RETRIES:
             if held is not None:
                 break
             await anyio.sleep(pause)
@@ -126,15 +142,12 @@ class JSONFileStorage(SessionStorage):
         finally:
             await _release(held)
 
-    def _lock_path(self, session_id: str, kind: str) -> Path:
-        return self.folder / ".locks" / f"{check_session_id(session_id)}.{kind}"
-
-    async def _take(self, session_id: str, path: Path) -> HeldLock | None:
+    async def _take(self, session_id: str, path: Path) -> _HeldLock | None:
         """Take the lock; a cancellation in between releases it."""
-        held: list[HeldLock] = []
+        held: list[_HeldLock] = []
         try:
             await in_thread_to_completion(
-                files.take_lock, session_id, self._path(session_id), path, held
+                _take_lock, session_id, self._path(session_id), path, held
             )
         except BaseException:
             for each in held:
@@ -143,7 +156,18 @@ class JSONFileStorage(SessionStorage):
         return held[0] if held else None
 
 
-async def _release(held: HeldLock) -> None:
+class _HeldLock(NamedTuple):
+    """A lock that is held, and the session's version when it was taken; None if there is none."""
+
+    lock: FileLock
+    version: tuple[int, ...] | None
+
+    def release(self) -> None:
+        # The file of an existing session's lock stays: removing and creating it takes long.
+        self.lock.release(remove=self.version is None)
+
+
+async def _release(held: _HeldLock) -> None:
     """Release a lock, in a thread only if that removes the file."""
     if held.version is None:
         await in_thread_to_completion(held.release)
@@ -154,17 +178,17 @@ async def _release(held: HeldLock) -> None:
 class _FileSessionLock(SessionLock):
     """Writes and releases the lock in one call of a thread, which saves a switch."""
 
-    def __init__(self, storage: JSONFileStorage, session_id: str, held: HeldLock) -> None:
+    def __init__(self, storage: JSONFileStorage, session_id: str, held: _HeldLock) -> None:
         super().__init__(storage, session_id, held.version)
         self._path = storage.folder / f"{session_id}.json"
-        self._taken: HeldLock | None = held
+        self._taken: _HeldLock | None = held
 
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
         held, self._taken = self._taken, None
         if held is None:
             raise RuntimeError("The hold has ended.")
         return await in_thread_to_completion(
-            files.write_and_release, self.session_id, self._path, parts, held
+            _write_and_release, self.session_id, self._path, parts, held
         )
 
     async def release(self) -> None:
@@ -172,3 +196,214 @@ class _FileSessionLock(SessionLock):
         if self._taken is not None:
             held, self._taken = self._taken, None
             await _release(held)
+
+
+# Blocking operations, for a thread
+
+
+@contextlib.contextmanager
+def _errors_of(session_id: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _error_of(session_id, error) from error
+
+
+def _error_of(session_id: str, error: OSError) -> MochiError:
+    """Return our error for one of the system; a link, folder or socket is no session."""
+    if error.errno in NOT_PLAIN:
+        return SessionNotFound(session_id=session_id)
+    reason = error.strerror or str(error)
+    message = f"The file of session {session_id!r} cannot be used: {reason}"
+    return StorageError(message, details={"session_id": session_id})
+
+
+def _version_at(session_id: str, path: Path) -> tuple[int, ...]:
+    with _errors_of(session_id):
+        status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise SessionNotFound(session_id=session_id)
+    return _version_of(status)
+
+
+def _version_of(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _read(session_id: str, path: Path) -> tuple[bytes, tuple[int, ...]]:
+    with _errors_of(session_id):
+        content, status = read_plain(path)
+    return content, _version_of(status)
+
+
+def _read_head(session_id: str, path: str, size: int) -> bytes:
+    with _errors_of(session_id):
+        handle = os.open(path, PLAIN)
+        try:
+            return os.read(handle, size)
+        finally:
+            os.close(handle)
+
+
+def _read_heads(folder: Path, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+    start = os.fspath(folder)
+    return [_head_or_error(start, check_session_id(each), size) for each in session_ids]
+
+
+def _head_or_error(folder: str, session_id: str, size: int) -> bytes | MochiError:
+    try:
+        return _read_head(session_id, f"{folder}/{session_id}.json", size)
+    except MochiError as error:
+        return error
+
+
+def _write(session_id: str, path: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
+    try:
+        return _version_of(replace_file(path, parts, private=True))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(session_id=session_id, reason=reason) from error
+
+
+def _create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> tuple[int, ...]:
+    """Write a new file while its lock is held; the lock file stays."""
+    held: list[_HeldLock] = []
+    if not os.path.lexists(path):
+        _take_lock(session_id, path, lock, held)
+    if not held:  # or another process is creating it now
+        raise SessionExists(session_id=session_id)
+    if os.path.lexists(path):
+        held[0].release()
+        raise SessionExists(session_id=session_id)
+    try:
+        version = _write(session_id, path, parts)
+    except BaseException:
+        held[0].release()
+        raise
+    held[0].lock.release()
+    return version
+
+
+def _delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
+    """Delete the file, durably, and its lock files."""
+    _version_at(session_id, path)
+    with _errors_of(session_id):
+        path.unlink()
+        flush_folder(path.parent)
+    for lock in locks:  # nobody else holds them: the caller has the claim
+        with contextlib.suppress(OSError):
+            lock.unlink()
+
+
+def _take_lock(session_id: str, path: Path, lock: Path, held: list[_HeldLock]) -> None:
+    """Put the lock file into ``held``, unless another process holds it."""
+    file_lock = FileLock(lock)
+    try:
+        acquired = _acquire(file_lock)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(session_id=session_id, reason=reason) from error
+    if acquired:
+        held.append(_HeldLock(file_lock, _known_version(path)))
+
+
+def _acquire(lock: FileLock) -> bool:
+    try:
+        return lock.acquire()
+    except FileNotFoundError:
+        make_folder(lock.path.parent, private=True)
+        return lock.acquire()
+
+
+def _known_version(path: Path) -> tuple[int, ...] | None:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return _version_of(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def _replace(
+    session_id: str, path: Path, lock: Path, version: tuple[int, ...], parts: Iterable[bytes]
+) -> tuple[int, ...]:
+    """Write the file if it still has this version, while its lock is held."""
+    held: list[_HeldLock] = []
+    _take_lock(session_id, path, lock, held)
+    if not held:
+        raise SessionChanged
+    if held[0].version != version:
+        held[0].release()
+        raise SessionChanged
+    return _write_and_release(session_id, path, parts, held[0])
+
+
+def _write_and_release(
+    session_id: str, path: Path, parts: Iterable[bytes], held: _HeldLock
+) -> tuple[int, ...]:
+    """Write the file and release the lock, also after an error."""
+    try:
+        return _write(session_id, path, parts)
+    finally:
+        held.release()
+
+
+def _generation(folder: Path) -> object | None:
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_ino)
+
+
+def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
+    """Return every session file, and other files with such a name; blocks.
+
+    Args:
+        folder: Where they are.
+        tidy: Whether leftovers of crashed processes are removed.
+
+    Raises:
+        StorageError: The folder cannot be listed.
+    """
+    try:
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return _entries(directory, tidy=tidy)
+        finally:
+            os.close(directory)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be listed: {error.strerror or error}") from error
+
+
+def _entries(directory: int, *, tidy: bool) -> list[Entry]:
+    """Return the entries of an open folder; written for speed, it sees every file."""
+    entries: list[Entry] = []
+    get_status, is_id, is_plain = os.stat, SESSION_ID.fullmatch, stat.S_ISREG
+    for name in os.listdir(directory):
+        if not name.endswith(".json") or name.startswith("."):
+            if tidy and LEFTOVER.fullmatch(name):
+                _remove_leftover(name, directory)
+            continue
+        try:
+            status = get_status(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        session_id, time_ns = name[:-5], status.st_mtime_ns
+        version = (time_ns, status.st_size, status.st_ino)
+        problem = None
+        if not is_plain(status.st_mode):
+            problem = "not a plain file"
+        elif not is_id(session_id):
+            problem = "the file's name is not a session id"
+        entries.append(Entry(session_id, version, time_ns // 1000, problem))
+    return entries
+
+
+def _remove_leftover(name: str, directory: int) -> None:
+    with contextlib.suppress(OSError):
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if time.time() - status.st_mtime > LEFTOVER_SECONDS:
+            logger.info("Removing %s, left by a process that crashed", name)
+            os.unlink(name, dir_fd=directory)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import stat
+from pathlib import Path
 
 import anyio
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from mochi_server.core.leases import FileLeases
 from mochi_server.errors import ShuttingDown
 from mochi_server.services import summarization
+from mochi_server.services.summaries.schedule import LastReadConversations
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from tests.support.agents import write_skill
 from tests.support.fake_ollama import FakeOllama
@@ -278,3 +282,27 @@ async def test_a_summary_makes_way_for_an_agent_of_its_model(engine, ollama, tmp
         await said(engine, HELLO, agent_settings=settings, tool_settings=tools)
     assert ollama.disconnects == 1
     await until(lambda: summary_of(engine, summarised_first))
+
+
+# Which conversation a model has read last, between processes
+
+
+def test_processes_of_one_folder_know_what_the_others_have_read(tmp_path: Path):
+    folder = tmp_path / "summaries"
+    one, other = LastReadConversations(folder), LastReadConversations(folder)
+    one.note("weights", "a1b2c3d4e5")
+    assert other.session_of("weights") == "a1b2c3d4e5"
+    other.forget("weights")
+    assert one.session_of("weights") is None
+
+
+def test_only_the_owner_can_read_the_folders_that_are_made_for_it(tmp_path: Path):
+    folder = tmp_path / ".mochi" / "summaries"
+    before = os.umask(0)
+    try:
+        LastReadConversations(folder).note("weights", "a1b2c3d4e5")
+    finally:
+        os.umask(before)
+    made = (folder.parent, folder, *folder.iterdir())
+    modes = [stat.filemode(path.stat().st_mode) for path in made]
+    assert modes == ["drwx------", "drwx------", "-rw-------"]

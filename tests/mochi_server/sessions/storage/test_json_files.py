@@ -12,7 +12,7 @@ import pytest
 from mochi_server.core.leases import FileLock
 from mochi_server.errors import SessionNotFound, StorageError
 from mochi_server.sessions import JSONFileStorage, SessionManager
-from mochi_server.sessions.storage.file_operations import LEFTOVER_SECONDS
+from mochi_server.sessions.storage.json_files import LEFTOVER_SECONDS
 
 
 async def test_nothing_but_the_session_is_left_behind(tmp_path: Path):
