@@ -12,11 +12,7 @@ if TYPE_CHECKING:
     from .async_client import AsyncInstructorOllamaClient
     from .client import AsyncOllamaClient, OllamaClient
 
-__all__ = [
-    "AsyncInstructorOllamaClient",
-    "AsyncOllamaClient",
-    "OllamaClient",
-]
+__all__ = ["AsyncInstructorOllamaClient", "AsyncOllamaClient", "OllamaClient"]
 
 _HOMES = {
     "AsyncInstructorOllamaClient": ".async_client",

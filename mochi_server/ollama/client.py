@@ -56,16 +56,13 @@ class OllamaClient:
         return [model for model in models if can_chat(model)]
 
     def show_model_details(self, name: str) -> ollama.ShowResponse:
-        """Return everything that the server tells about a model."""
         with translated(self.host, model=name):
             return self._client.show(name)
 
     def get_model_info(self, name: str) -> ModelInfo:
-        """Return one model in our terms."""
         return _info(name, self.show_model_details(name))
 
     def check_connection(self) -> bool:
-        """Return whether a server answers at the address."""
         try:
             with translated(self.host):
                 self._client.list()

@@ -56,7 +56,6 @@ logger = logging.getLogger(__name__)
 def failure_of_answer(
     status: int, body: bytes, *, model: str | None, host: str, retry_after: str | None = None
 ) -> MochiError:
-    """Return the error of an answer whose status is not 200, of a request for a model or none."""
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         text = f"{host} redirects elsewhere ({status})."
         text = f"{text} Redirects are not followed: correct MOCHI_OLLAMA_HOST."
@@ -96,7 +95,6 @@ def not_json(line: bytes) -> OllamaError:
 
 
 def incomplete(how: str) -> OllamaError:
-    """Return the error of a reply that stops before its end."""
     return OllamaError(f"The reply of Ollama {how}.", details={"incomplete": True})
 
 

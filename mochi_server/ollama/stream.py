@@ -69,12 +69,8 @@ async def stream_chat(
 ) -> AsyncGenerator[list[Chunk], None]:
     """Send one ``/api/chat`` request and yield what comes together; closing it hangs up.
 
-    What is long is read in a thread: one line may hold thousands of calls.
-
-    Raises:
-        ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
-        OllamaUnreachable: before the first chunk, or after some; ``details["incomplete"]`` is
-            true for a reply that had begun.
+    What is long is read in a thread: one line may hold thousands of calls. Raises what Ollama's
+    failures become, with ``details["incomplete"]`` true for a reply that had begun.
     """
     response = await transport.post("/api/chat", await body())
     del body  # it may be long, and a stream lives long
@@ -127,7 +123,6 @@ class LineSplitter:
         """Bytes of the line that is not complete."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that ``data`` completes."""
         if not self._pieces and data.find(b"\n") == len(data) - 1 >= 0:
             return [data[:-1]]  # just one, as it comes when a model is slower than we are
         if b"\n" not in data:
@@ -141,7 +136,6 @@ class LineSplitter:
         return lines
 
     def rest(self) -> bytes:
-        """Return what follows the last line end."""
         return b"".join(self._pieces)
 
 
@@ -189,7 +183,6 @@ class ReplyReader:
 
     @property
     def pending(self) -> int:
-        """Bytes of the line that is not complete."""
         return self._lines.pending
 
     def close(self) -> list[Chunk]:
@@ -236,10 +229,7 @@ class ReplyReader:
         return tool_calls
 
     def _identify(self, sent_id: object) -> str:
-        """Return the model's id of a call, or one of ours where it has none or repeats it.
-
-        Order of arrival is what identifies a call: indexes repeat, and old servers send no ids.
-        """
+        """Return the model's id of a call, or one of ours where it has none or repeats it."""
         identity = sent_id if isinstance(sent_id, str) and sent_id else new_call_id()
         while identity in self._call_ids:
             identity = new_call_id()

@@ -90,7 +90,7 @@ class PerLoop(Generic[T]):
         return self._made[loop]
 
     def take_all(self) -> list[T]:
-        """Return the objects of all loops, to be closed; later uses make new ones."""
+        """Return the objects of all loops, to be closed."""
         all_made = list(self._made.values())
         self._made.clear()
         return all_made
@@ -140,7 +140,6 @@ class Transport:
         )
 
     async def post(self, path: str, body: bytes) -> aiohttp.ClientResponse:
-        """Send a request and wait for the head of its answer."""
         limit = self.limits.first_byte
         try:
             with anyio.fail_after(limit):
@@ -183,10 +182,7 @@ class Transport:
     async def read_refusal(
         self, response: aiohttp.ClientResponse, *, model: str | None
     ) -> Exception:
-        """Return the error of an answer whose status is not 200, and whose body has not been read.
-
-        The status is told whatever becomes of the body: what came of it in time is used.
-        """
+        """Return the error of an answer with another status, and what comes of its body in time."""
         body = b""
         with (
             contextlib.suppress(aiohttp.ClientError, OSError),

@@ -130,7 +130,6 @@ def chat_body(request: ModelRequest, *, keep_alive: str | None = None) -> bytes:
 
 
 def chat_options(**options: float | None) -> JSONObject:
-    """Return the options that are set."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -181,8 +180,7 @@ def _call(stored: Any) -> dict[str, Any] | None:  # noqa: ANN401 - of an old fil
 def as_arguments(value: object) -> dict[str, Any]:
     """Return the arguments of a call as an object; a text that is none is kept under ``input``.
 
-    What is nested too deeply to be stored and sent, or has too many values, is replaced by saying
-    so.
+    What could not be stored and sent, too deep or with too many values, is replaced by saying so.
     """
     if isinstance(value, str):
         if has_more_values(value.encode(), CALL_VALUES):

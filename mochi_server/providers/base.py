@@ -79,7 +79,11 @@ class LoadState(Enum):
 
 
 class Provider(ABC):
-    """One source of models. Built once per alias; used from one event loop at a time."""
+    """One source of models. Built once per alias; used from one event loop at a time.
+
+    All but ``check`` and ``describe`` may raise ``ProviderUnreachable`` and ``ProviderError``, and
+    those that name a model ``ModelNotFound``.
+    """
 
     capabilities: Capabilities = Capabilities()
     lists_to_check: bool = False
@@ -102,28 +106,19 @@ class Provider(ABC):
 
     @abstractmethod
     async def list_models(self) -> list[ModelInfo]:
-        """Return every model that can chat, with plain names (no alias).
-
-        Raises:
-            ProviderUnreachable, ProviderError.
-        """
+        """Return every model that can chat, with plain names (no alias)."""
 
     @abstractmethod
     async def show_model(self, name: str) -> ModelInfo:
-        """Return one model, from a short-lived cache where that is cheaper.
-
-        Raises:
-            ModelNotFound: the provider does not have it.
-            ProviderUnreachable, ProviderError.
-        """
+        """Return one model, from a short-lived cache where that is cheaper."""
 
     @abstractmethod
     def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield the reply, as it is generated. Closing the generator stops the generation at once.
 
         Raises:
-            ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy,
-            ProviderUnreachable, ProviderError: before the first chunk or in mid-stream.
+            ThinkingNotSupported, ContextOverflow, ProviderBusy: before the first chunk or in
+                mid-stream, as all others.
         """
 
     async def batches(self, request: ModelRequest) -> AsyncGenerator[Sequence[Chunk], None]:
@@ -141,11 +136,7 @@ class Provider(ABC):
         """Return whether the provider answers now; never raise for one that does not."""
 
     async def probe(self, name: str) -> None:
-        """Ask a model for the beginning of a reply, to know whether it can be used.
-
-        Raises:
-            MochiError: it cannot, as ``stream`` says.
-        """
+        """Ask a model for the beginning of a reply, to know whether it can be used."""
         request = ModelRequest(model=name, messages=[{"role": "user", "content": "Hi"}])
         async with aclosing(self.stream(request)) as chunks:
             async for _ in chunks:
@@ -156,13 +147,7 @@ class Provider(ABC):
         return None
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """Return a reply that validates as ``shape``.
-
-        The beginning of a reply that was cut off is enough if it validates.
-
-        Raises:
-            ProviderError: the reply does not validate.
-        """
+        """Return a reply that validates as ``shape``; the beginning of one is enough if it does."""
         request = replace(request, schema=shape.model_json_schema())
         pieces: list[str] = []
         size, reason = 0, None
@@ -189,11 +174,7 @@ class Provider(ABC):
             ) from error
 
     async def weights_of(self, name: str) -> Weights:
-        """Return what is loaded for a model.
-
-        Raises:
-            ModelNotFound, ProviderUnreachable, ProviderError.
-        """
+        """Return what is loaded for a model."""
         return Weights(key=name)
 
     async def loaded_window(self, name: str) -> int | None:  # noqa: ARG002 - for those who know
@@ -209,19 +190,11 @@ class Provider(ABC):
         return None
 
     async def load_state(self, name: str) -> LoadState:  # noqa: ARG002 - for those who load models
-        """Return whether a request for the model would have to load it.
-
-        Raises:
-            ModelNotFound, ProviderUnreachable, ProviderError.
-        """
+        """Return whether a request for the model would have to load it."""
         return LoadState.LOADED
 
     async def reads_cancelled_prompts(self) -> bool:
-        """Return whether a cancelled request occupies its model until its prompt is read.
-
-        Raises:
-            ProviderUnreachable, ProviderError.
-        """
+        """Return whether a cancelled request occupies its model until its prompt is read."""
         return False
 
     def describe(self) -> str:

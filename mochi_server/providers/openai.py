@@ -26,7 +26,10 @@ model, the owner chose what follows the base model."""
 
 
 class OpenAICompatibleProvider(ChatCompletionsProvider):
-    """The models of OpenAI, of Azure, or of another server that speaks their protocol."""
+    """The models of OpenAI, of Azure, or of another server that speaks their protocol.
+
+    The ids of an organization and of a project, which are billed, are told to OpenAI only.
+    """
 
     def __init__(
         self,
@@ -37,15 +40,6 @@ class OpenAICompatibleProvider(ChatCompletionsProvider):
         organization: str | None = None,
         project: str | None = None,
     ) -> None:
-        """Connect to nothing yet.
-
-        Args:
-            alias: Name of the provider.
-            base_url: Address with its ``/v1``; None is OpenAI itself.
-            api_key: Sent as bearer token; a server of one's own may need none.
-            organization: Id of the one to bill; told to OpenAI only.
-            project: Id of one of its projects; told to OpenAI only.
-        """
         super().__init__(alias, base_url=base_url, api_key=api_key)
         parts = split_address(self._base_url or OPENAI_URL)
         host = f".{parts.hostname}" if parts is not None else ""

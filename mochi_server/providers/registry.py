@@ -52,11 +52,8 @@ class ProviderRegistry:
     @property
     def aliases(self) -> list[str]:
         """Configured aliases, the default one first."""
-        return [
-            alias
-            for alias, provider in self._providers.items()
-            if provider.configured or alias == self.default
-        ]
+        providers = self._providers.items()
+        return [alias for alias, one in providers if one.configured or alias == self.default]
 
     @property
     def known(self) -> list[str]:
@@ -64,11 +61,6 @@ class ProviderRegistry:
         return list(self._providers)
 
     def get(self, alias: str) -> Provider:
-        """Return the provider of an alias.
-
-        Raises:
-            KeyError: no such alias.
-        """
         return self._providers[alias]
 
     def resolve(self, model: str) -> tuple[Provider, str]:
@@ -82,24 +74,18 @@ class ProviderRegistry:
         return self._providers[self.default], model
 
     def memory_key(self, model: str) -> str:
-        """Return the key of the memory that a model is loaded into.
+        """Return the address of the server whose memory the model shares, else the model's name.
 
-        Models with the same key share the memory of one server: a request for one may unload
-        another. The key is the server's address, else the name of the model.
+        A request for a model may unload another one with the same key.
         """
         provider, _ = self.resolve(model)
         return provider.shared_server or model
 
     def full_name(self, alias: str, name: str) -> str:
-        """Return the name by which requests call a provider's model."""
         return name if alias == self.default else f"{alias}/{name}"
 
     async def show_model(self, model: str) -> ModelInfo:
-        """Return one model, under the name that was asked for.
-
-        Raises:
-            ModelNotFound, ProviderUnreachable, ProviderError.
-        """
+        """Return one model, under the name that was asked for; raises as the provider does."""
         provider, name = self.resolve(model)
         try:
             info = await provider.show_model(name)
@@ -112,9 +98,7 @@ class ProviderRegistry:
         """Return every model of a provider, under the names by which requests call them.
 
         Raises:
-            KeyError: no such alias.
             HasNoModel: it has none, and knows why.
-            ProviderNotConfigured, ProviderUnreachable, ProviderError.
         """
         provider = self._providers[alias]
         models = await provider.list_models()
@@ -169,5 +153,4 @@ class ProviderRegistry:
 
 
 def problem_of(alias: str, error: MochiError) -> JSONObject:
-    """Return a problem of a provider, as ``ModelList`` has them."""
     return {"provider": alias, "code": error.code, "message": error.message}

@@ -24,29 +24,21 @@ from .registry import ProviderRegistry, problem_of
 
 REACHABLE_SECONDS = 1.0
 """A provider that has not said by then that it is there counts as not reachable."""
-
 REACHABLE_FRESH_SECONDS = 3.0
 """Age up to which it is not asked again who is reachable."""
-
 BELIEVED_SECONDS = 60.0
 """How long a service that counts requests is believed to be reachable, once it was."""
-
 STATUS_SECONDS = 3.0
 """Longest wait for the models of a provider."""
-
 STATUS_FRESH_SECONDS = 60.0
 """Age up to which a status is returned again."""
-
 PREPARE_SECONDS = 30.0
 """Longest wait for what a provider does once before it is asked, such as importing its package:
 its service is not silent meanwhile. After that time it is asked all the same."""
-
 MODEL_SECONDS = 30.0
 """Longest wait for models to begin a reply, all of them together."""
-
 MODELS_AT_ONCE = 8
 """Models of one provider that are asked at the same time: vendors refuse too many requests."""
-
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -85,7 +77,6 @@ class ProviderStatus:
     """Whether it has what it needs, as far as is known without its service."""
     reachable: bool = False
     latency_ms: float | None = None
-    """Until it said that it is there."""
     models: list[ModelInfo] | None = None
     """None where it did not list them."""
     problem: JSONObject | None = None
@@ -104,7 +95,13 @@ class StatusReport:
 
 
 class ProviderChecks:
-    """The questions of clients about providers; whoever asks meanwhile shares the answer."""
+    """What clients ask about providers; whoever asks meanwhile shares the answer.
+
+    Args:
+        registry: The providers.
+        tasks: Where the checks run, as whoever asked may leave before their end.
+        redis: Asks whether Redis answers; None where none is configured.
+    """
 
     def __init__(
         self,
@@ -113,13 +110,6 @@ class ProviderChecks:
         tasks: BackgroundTasks,
         redis: Callable[[], Coroutine[Any, Any, bool]] | None = None,
     ) -> None:
-        """Ask nothing yet.
-
-        Args:
-            registry: The providers.
-            tasks: Where the questions run, as whoever asked may leave before their end.
-            redis: Asks whether Redis answers; None where none is configured.
-        """
         self.reachability: CachedResult[Reachability] = CachedResult(
             partial(check_reachability, registry, {}, tasks=tasks, redis=redis),
             tasks=tasks,
@@ -149,12 +139,8 @@ async def check_reachability(
 ) -> Reachability:
     """Ask every configured provider whether it is there.
 
-    Args:
-        registry: The providers.
-        believed_until: By alias, the time until which a service that counts requests is believed
-            to be reachable; kept by this function.
-        tasks: Where the questions run.
-        redis: Asks whether Redis answers.
+    ``believed_until`` is kept by this function: by alias, the time until which a service that
+    counts requests is believed to be reachable.
     """
     questions = {
         ("provider", alias): _is_reachable(registry, alias, believed_until)
@@ -221,10 +207,7 @@ async def model_status(
 ) -> StatusReport:
     """Ask every provider for its models, and every model for the beginning of a reply.
 
-    Args:
-        registry: The providers.
-        tasks: Where the questions run.
-        limit: Seconds for all models together.
+    All models together have ``limit`` seconds.
     """
     report = await provider_status(registry, tasks=tasks)
     models: dict[tuple[str, str], ModelAvailability] = {}
@@ -260,38 +243,25 @@ async def ask_providers(
     tasks: BackgroundTasks,
     limit: float,
 ) -> dict[str, T | MochiError]:
-    """Prepare all providers, then ask them side by side.
+    """Prepare the providers of these aliases, then ask them side by side, for ``limit`` seconds.
 
     Preparing comes first and has a time of its own: importing a package is no wait for an answer,
     and slows down all others.
 
-    Args:
-        registry: The providers.
-        ask: Asks the provider of an alias.
-        aliases: Those that are asked.
-        tasks: Where the questions run.
-        limit: Seconds that each has for its answer.
-
     Returns:
         By alias, the answer or why there is none, as :func:`_ask_all` says.
     """
+    preparations = {alias: registry.get(alias).prepare() for alias in aliases}
     prepared = await _ask_all(
-        {alias: registry.get(alias).prepare() for alias in aliases},
-        tasks=tasks,
-        name="preparation of",
-        limit=PREPARE_SECONDS,
+        preparations, tasks=tasks, name="preparation of", limit=PREPARE_SECONDS
     )
     refused = {
         alias: error
         for alias, error in prepared.items()
         if isinstance(error, ProviderNotConfigured)
     }
-    answers = await _ask_all(
-        {alias: ask(alias) for alias in prepared if alias not in refused},
-        tasks=tasks,
-        name="question to",
-        limit=limit,
-    )
+    questions = {alias: ask(alias) for alias in prepared if alias not in refused}
+    answers = await _ask_all(questions, tasks=tasks, name="question to", limit=limit)
     return {alias: refused.get(alias) or answers[alias] for alias in prepared}
 
 
@@ -308,8 +278,7 @@ async def _ask_all(
 
     Returns:
         By key, what came back, or the error that was raised: :class:`NoAnswerInTime` of what was
-        given up; :class:`InternalError`, with the exception as its cause, of a mistake, which is
-        logged.
+        given up; :class:`InternalError`, with the exception as its cause, of a mistake.
     """
     running = {
         key: tasks.spawn(_error_as_value(question), name=f"{name} {key}")

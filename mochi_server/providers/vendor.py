@@ -28,22 +28,16 @@ logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 30.0
 """Longest wait for a list of models, or for what the service tells of one."""
-
 MODEL_SECONDS: Final = 300.0
 """How long what the API tells of a model is believed."""
-
 NO_ROUTE: Final = frozenset({404, 405, 501})
 """Statuses of a service that has no list of models."""
-
 CALLS_AT_ONCE: Final = 100
 """Calls of a reply after which other tasks run."""
-
 EVERYTHING: Final = ("completion", "tools", "thinking")
 """Capabilities of a model of which nothing is known; the service refuses what it lacks."""
-
 MOST_CHARACTERS: Final = 1000
 """Characters of a service's text in an error: it may send a page, or the whole request."""
-
 _SILENCE: Final = {
     "ReadTimeout": "it sent nothing for too long",
     "ConnectTimeout": "there was no connection in time",

@@ -28,17 +28,14 @@ if TYPE_CHECKING:
 
 FORM: Final = "anthropic"
 """Marks ``provider_data`` that this API made."""
-
 REPLY_TOOL: Final = "reply"
 """The tool that a model without JSON-schema mode must call with its reply."""
-
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 DEFAULT_MAX_TOKENS: Final = 8192
 """Tokens of the longest reply if nothing else limits it: the API requires a limit."""
-
 BUDGETS: Final[dict[Think, int]] = {
     False: 0,
     "low": 2048,
@@ -48,13 +45,11 @@ BUDGETS: Final[dict[Think, int]] = {
     "max": 32768,
 }
 """Tokens of thinking, on top of the reply's."""
-
 SMALLEST_BUDGET: Final = 1024
 
 Blocks = list[dict[str, Any]]
 Strict = Callable[[dict[str, Any]], dict[str, Any]]
 """Changes a JSON schema into one that the API accepts."""
-
 REASONS: Final = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -79,7 +74,6 @@ class Traits:
 
     @classmethod
     def of(cls, model: VendorsModel) -> Traits:
-        """Return the traits of a model as the API describes it."""
         can = model.capabilities
         if can is None:
             return cls(most_tokens=model.max_tokens)
@@ -99,11 +93,7 @@ class Traits:
 def payload_of(
     request: ModelRequest, traits: Traits, names: ToolNames, *, most: int | None, strict: Strict
 ) -> dict[str, Any]:
-    """Return the fields of a request; ``most`` is the longest reply that the settings allow.
-
-    Raises:
-        ThinkingNotSupported: the reply may not be long enough for any.
-    """
+    """Return the fields of a request; ``most`` is the longest reply that the settings allow."""
     messages = messages_of(request.messages, request.model, names)
     payload: dict[str, Any] = {"model": request.model, "messages": messages, "stream": True}
     payload |= tools_of(request, messages, names)
@@ -121,7 +111,6 @@ def payload_of(
 
 
 def is_forced(payload: Mapping[str, Any]) -> bool:
-    """Return whether the reply comes as a call of ``REPLY_TOOL``."""
     return "name" in payload.get("tool_choice", {})
 
 
@@ -242,10 +231,7 @@ def may_think(messages: Sequence[Mapping[str, Any]]) -> bool:
 def tools_of(
     request: ModelRequest, messages: Sequence[Mapping[str, Any]], names: ToolNames
 ) -> dict[str, Any]:
-    """Return the fields on tools.
-
-    A history with calls needs their tools also when none may be called.
-    """
+    """Return the fields on tools; a history with calls needs theirs even if none may be called."""
     offered = [_tool(tool, names) for tool in request.tools]
     if offered:
         return {"tools": offered}
@@ -281,7 +267,6 @@ class AnthropicReply:
     _reply_tokens: int | None = None
 
     def add(self, event: RawMessageStreamEvent) -> Iterator[Chunk]:
-        """Yield what an event says at once; calls wait until they are whole."""
         if event.type == "message_start":
             self._count(event.message.usage)
         elif event.type == "content_block_start":
@@ -349,11 +334,6 @@ class AnthropicReply:
             yield ThinkingDelta(text)
 
     def finish(self) -> Iterator[Chunk]:
-        """Yield the calls and the end of the reply.
-
-        Raises:
-            ProviderError: the stream ended without saying that it is finished.
-        """
         if self._reason is None:
             raise ProviderError("The model's reply broke off before its end.")
         all_calls = [call for _, call in sorted(self._calls.items())]

@@ -18,21 +18,9 @@ from ...errors import MochiError, ModelNotFound, ProviderError
 from ..base import Chunk, ModelInfo, ModelRequest
 from ..common.errors import Refusal
 from ..common.history import ToolNames
-from ..common.http import (
-    CONNECT_SECONDS,
-    IDLE_SECONDS,
-    http_client_of,
-    http_errors,
-    retry_after,
-)
+from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, http_errors, retry_after
 from ..common.values import error_text
-from ..vendor import (
-    EVERYTHING,
-    MODEL_SECONDS,
-    NO_ROUTE,
-    VendorProvider,
-    drop_environment_headers,
-)
+from ..vendor import EVERYTHING, MODEL_SECONDS, NO_ROUTE, VendorProvider, drop_environment_headers
 from .messages import LEGAL_NAME, AnthropicReply, Traits, is_forced, payload_of
 
 if TYPE_CHECKING:
@@ -43,13 +31,12 @@ if TYPE_CHECKING:
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 DRAIN_SECONDS: Final = 0.5
 """Longest wait for the end of the body when the reply has ended."""
-
 _NO_MODEL: Final = "not_found_error"
 """The vendor's own name for a model that is not there."""
 
 
 class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
-    """The models of one key."""
+    """The models of one key; ``max_output_tokens`` limits replies, their thinking included."""
 
     service = "Anthropic"
     module = package = extra = "anthropic"
@@ -64,14 +51,6 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         base_url: str | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
-        """Connect to nothing yet.
-
-        Args:
-            alias: Name of the provider.
-            api_key: The vendor's key.
-            base_url: Address without ``/v1``; None is Anthropic itself.
-            max_output_tokens: Longest reply, thinking included; None is 8192, plus the thinking.
-        """
         super().__init__(alias, api_key=api_key, base_url=base_url)
         self._max_output = max_output_tokens
         self._known: dict[str, tuple[float, ModelInfo, Traits]] = {}

@@ -23,7 +23,6 @@ class WheelSource:
 
     @property
     def requirement(self) -> str:
-        """Line of a requirements file, with its hash."""
         return f"{self.project}=={self.version} --hash=sha256:{self.wheel_sha256}"
 
 
@@ -49,7 +48,6 @@ class CatalogueModel:
     size: int
     """Bytes of the GGUF file."""
     sha256: str
-    licence: str = "Apache-2.0"
 
     @property
     def file_name(self) -> str:
@@ -57,7 +55,7 @@ class CatalogueModel:
         return f"{self.name.replace(':', '-')}.gguf"
 
 
-_MODELS = (
+_MODELS = (  # all with the licence Apache-2.0
     CatalogueModel(
         name=DEFAULT_MODEL,
         source=WheelSource(
@@ -102,11 +100,7 @@ def name_of(path: Path) -> str:
 
 
 def weights_in(folder: Path) -> dict[str, Path]:
-    """Return all files of the models folder named ``*.gguf``, by model name.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
+    """Return all files of the models folder named ``*.gguf``, by model name."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if entry.name.endswith(".gguf"))

@@ -1,8 +1,7 @@
 """The child process: llama.cpp's server on loopback, as long as some process uses it.
 
-Run with ``MODEL FOLDER …`` by :mod:`.engine`. It ends by
-itself: when it finds that no process holds ``users.lock`` any more (the kernel gives back the locks
-of a killed process), and when nobody held ``busy.lock`` for the idle time.
+Run by :mod:`.engine`. It ends by itself: when no process holds ``users.lock`` any more (the kernel
+gives back the locks of a killed process), and when nobody held ``busy.lock`` for the idle time.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ TAKEN: Final = 75
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Serve until no process uses the model, then end."""
     options = _parse(arguments)
     folder: Path = options.folder
     owner = FileLock(folder / "child.lock")
@@ -86,17 +84,14 @@ def _serve(options: argparse.Namespace) -> tuple[str, str, object]:
 
 
 def _announce(folder: Path, base_url: str, key: str) -> None:
-    """Write the state file, readable by this user alone and locked while this process lives.
-
-    Whoever can share the file's lock knows that its writer is dead.
-    """
+    """Write the state file, readable by this user alone and locked while this process lives."""
     temporary = folder / f"state.{os.getpid()}.tmp"
     temporary.unlink(missing_ok=True)
     lock = FileLock.create(temporary)
     state = {"base_url": f"{base_url}/v1", "api_key": key, "pid": os.getpid()}
     os.write(lock.fileno(), json.dumps(state).encode())
     temporary.replace(folder / "state.json")
-    # The descriptor stays open: it is the lock.
+    # The descriptor stays open: whoever can share its lock knows that this process is dead.
 
 
 def _watch(folder: Path, idle_seconds: float) -> None:

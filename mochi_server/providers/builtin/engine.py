@@ -12,24 +12,28 @@ The processes share a folder beside the weights:
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import importlib.util
 import json
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import anyio
+from platformdirs import user_cache_path
 
 from ...config import child_environment
 from ...config.installation import install_command
@@ -37,19 +41,16 @@ from ...core.aio import in_thread, in_thread_to_completion
 from ...core.leases import FileLock, is_locked
 from ...errors import ProviderError, ProviderUnreachable
 from .child import TAKEN
-from .paths import run_folder
 
 logger = logging.getLogger(__name__)
 
 START_SECONDS: Final = 120.0
 """Longest wait for a model to load."""
-
 _RUN_CHILD: Final = (
     "import sys; sys.path = [path for path in sys.path if path] + [sys.argv.pop(1)]; "
     "from mochi_server.providers.builtin.child import main; main(sys.argv[1:])"
 )
 """``-m`` would look for modules in the working directory first, which is the user's."""
-
 POLL_SECONDS: Final = 0.02
 EXIT_SECONDS: Final = 5.0
 
@@ -66,6 +67,34 @@ def missing_requirement() -> str | None:
         except OSError:
             return "system library libgomp.so.1 is missing (install libgomp1, or gcc's libgomp)"
     return None
+
+
+def run_folder(models: Path) -> Path:
+    """Return the folder for locks and state of the models in ``models``; made if need be.
+
+    ``.run`` beside the models, or where those may only be read, a folder in the user's cache, or
+    else one in the temporary folder. Every process of a user finds the same one.
+    """
+    for folder in (models / ".run", user_cache_path("mochi-server") / "run"):
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
+    last = Path(tempfile.gettempdir()) / f"mochi-server-{os.getuid()}"
+    if own_folder(last):
+        return last
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(last))
+
+
+def own_folder(folder: Path) -> bool:
+    """Return whether a folder is this user's alone, made if need be; others may write beside it."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return False
+    private = not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and private
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +138,14 @@ class Engine:
 
     @staticmethod
     def shared_folder(model: Path, context: int) -> Path:
-        """Return the folder that the users of a file share: a replaced file has another child.
-
-        Raises:
-            OSError: the file is gone, or no folder can be written.
-        """
-        stat = model.stat()
-        text = f"{model.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{context}"
+        """Return the folder that the users of a file share: a replaced file has another child."""
+        status = model.stat()
+        text = f"{model.resolve()}:{status.st_size}:{status.st_mtime_ns}:{context}"
         return run_folder(model.absolute().parent) / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[Endpoint, None]:
-        """Provide a child that answers, started if need be; it stays for the length of the block.
-
-        Raises:
-            ProviderError: the model cannot be loaded; the message has llama.cpp's reason.
-            ProviderUnreachable: it does not come up in time.
-        """
+        """Provide a child that answers, started if need be, for the length of the block."""
         busy = FileLock(self.folder / "busy.lock")
         self.uses += 1
         try:
@@ -253,12 +273,11 @@ class Engine:
                 return
             self._users.release()
             last = FileLock(self.folder / "users.lock")
-            if not last.acquire():
-                return
-            try:
-                self._stop()
-            finally:
-                last.release()
+            if last.acquire():
+                try:
+                    self._stop()
+                finally:
+                    last.release()
 
     def _stop(self) -> None:
         """End a child that nobody uses: our own, also while it loads, or another process's."""

@@ -43,7 +43,6 @@ class GGUFHeader:
 
     @property
     def can_chat(self) -> bool:
-        """False for models that only embed or see."""
         return not any(word in self.architecture for word in _NOT_FOR_CHAT)
 
     @property
@@ -65,9 +64,12 @@ class _Reader:
             raise NotGGUF("the header is cut")
         return data
 
-    def number(self, code: str) -> int:
+    def scalar(self, code: str) -> float | bool:
         (value,) = struct.unpack(f"<{code}", self.take(struct.calcsize(code)))
-        return int(value)
+        return value  # type: ignore[no-any-return]  # struct cannot say
+
+    def number(self, code: str) -> int:
+        return int(self.scalar(code))
 
     def length(self) -> int:
         value = self.number("Q")
@@ -87,9 +89,7 @@ class _Reader:
             return None
         if kind not in _SCALARS:
             raise NotGGUF(f"unknown type {kind} in the header")
-        code = _SCALARS[kind]
-        (value,) = struct.unpack(f"<{code}", self.take(struct.calcsize(code)))
-        return value  # type: ignore[no-any-return]  # struct cannot say
+        return self.scalar(_SCALARS[kind])
 
     def _skip_array(self) -> None:
         kind, count = self.number("I"), self.length()
@@ -120,12 +120,7 @@ class _Reader:
 
 
 def read_header(path: Path) -> GGUFHeader:
-    """Read a model's header.
-
-    Raises:
-        NotGGUF: the file is something else, or cut.
-        OSError: it cannot be read.
-    """
+    """Read a model's header, or raise ``NotGGUF``."""
     with path.open("rb") as file:
         reader = _Reader(file)
         if reader.take(4) != MAGIC or not 2 <= reader.number("I") <= 3:  # noqa: PLR2004 - versions

@@ -9,39 +9,35 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from stat import S_ISREG
-from typing import Final
+from typing import ClassVar, Final
 
 from pydantic import JsonValue
 
 from ...config.installation import own_command
-from ...core.aio import BackgroundTasks, in_thread
+from ...core.aio import BackgroundTasks, in_thread, run_to_completion
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
 from ..base import Chunk, Finish, ModelInfo, ModelRequest, Provider, T
+from ..chat_completions.provider import ChatCompletionsProvider
 from .catalogue import weights_in
-from .engine import EXIT_SECONDS, Engine, missing_requirement
+from .engine import EXIT_SECONDS, Endpoint, Engine, missing_requirement
 from .gguf import GGUFHeader, NotGGUF, read_header
-from .served_model import LlamaServer, ServedModel
 
 SLOTS: Final = 2
 """Requests that run at the same time; further ones wait in llama.cpp's queue."""
-
 SLOT_TOKENS: Final = 4096
 """Context of each slot, or the model's own where that is smaller; the memory for it is taken at
 the start."""
-
 DEFAULT_MAX_TOKENS: Final = 1024
 TINY_MAX_TOKENS: Final = 256
 """Tiny models do not know when to stop."""
-
 TINY_PARAMETERS: Final = 300_000_000
 """Models with fewer weights get the settings for tiny ones (see the documentation)."""
-
 TINY_SYSTEM_PROMPT: Final = (
     "You are a helpful assistant. Answer briefly and directly, in one or two short sentences."
 )
@@ -58,20 +54,96 @@ _TINY_TEMPERATURE: Final = 0.0
 _TEMPERATURE: Final = 0.6
 
 
+class LlamaServer(ChatCompletionsProvider):
+    """llama.cpp's dialect: sampling beyond OpenAI's, and templates that can think."""
+
+    attempts = 1
+    # Kept connections save nothing on loopback, and llama.cpp closes them at will.
+    headers: ClassVar = {"Connection": "close"}
+
+    def __init__(self, alias: str, endpoint: Endpoint, sampling: JSONObject) -> None:
+        super().__init__(alias, base_url=endpoint.base_url, api_key=endpoint.api_key)
+        self.endpoint = endpoint
+        self.uses = 0
+        """Requests that run through it."""
+        self.closed = False
+        self._sampling = sampling
+
+    def extra_body(self, request: ModelRequest) -> JSONObject:
+        extra = dict(self._sampling)
+        if not isinstance(request.think, str):
+            extra["chat_template_kwargs"] = {"enable_thinking": request.think}
+        return extra
+
+    async def aclose(self) -> None:
+        self.closed = True
+        await super().aclose()
+
+
+class ServedModel:
+    """One model file as it is now. A child that comes back gets a new client.
+
+    The old client, and the engine of a replaced file, stay for the requests that they have.
+    """
+
+    def __init__(self, alias: str, engine: Engine, sampling: JSONObject) -> None:
+        self.engine = engine
+        self.client: LlamaServer | None = None
+        self._alias = alias
+        self._sampling = sampling
+        self._left = False
+
+    @asynccontextmanager
+    async def use(self) -> AsyncGenerator[LlamaServer, None]:
+        async with self.engine.use() as endpoint:
+            client, old = self._client_of(endpoint)
+            client.uses += 1
+            try:
+                if old is not None:
+                    await self._close_unused(old)
+                yield client
+            finally:
+                client.uses -= 1
+                await self._close_unused(client)
+
+    def _client_of(self, endpoint: Endpoint) -> tuple[LlamaServer, LlamaServer | None]:
+        """Return the client of the child, and the one that it replaces."""
+        old = self.client
+        if old is not None and old.endpoint == endpoint and not old.closed:
+            return old, None
+        self.client = client = LlamaServer(self._alias, endpoint, self._sampling)
+        return client, old
+
+    async def _close_unused(self, client: LlamaServer) -> None:
+        if not client.uses and (self._left or client is not self.client) and not client.closed:
+            await run_to_completion(client.aclose())
+
+    async def leave(self) -> None:
+        """Take no new requests; the child may end after the present ones."""
+        self._left = True
+        await self.engine.leave()
+        if self.client is not None:
+            await self._close_unused(self.client)
+
+    async def aclose(self) -> None:
+        if self.client is not None:
+            await self.client.aclose()
+        await self.engine.aclose()
+
+
 class LocalProvider(Provider):
-    """The GGUF files of a folder; each file in use has one child process on this machine."""
+    """The GGUF files of a folder; each file in use has one child process on this machine.
+
+    Args:
+        alias: Name of the provider.
+        models_path: Folder of the GGUF files.
+        idle_seconds: Time without use after which a model is unloaded.
+        threads: Threads of each model; None: every core that this process may use.
+    """
 
     def __init__(
         self, alias: str, *, models_path: Path, idle_seconds: float, threads: int | None = None
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            alias: Name of the provider.
-            models_path: Folder of the GGUF files.
-            idle_seconds: Time without use after which a model is unloaded.
-            threads: Threads of each model; None: every core that this process may use.
-        """
         super().__init__(alias)
         self._folder = models_path.absolute()
         self._idle_seconds = idle_seconds
@@ -97,7 +169,6 @@ class LocalProvider(Provider):
         return [self._describe(name, path, header) for name, (path, header) in models.items()]
 
     async def show_model(self, name: str) -> ModelInfo:
-        """Return one model of the folder."""
         path, header = await self._find(name)
         return self._describe(name, path, header)
 
@@ -106,21 +177,20 @@ class LocalProvider(Provider):
         await self.show_model(name)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
-        """Yield the reply; load the model first where that has not happened."""
         path, header = await self._find(request.model)
         model = await self._model(path, header)
-        self._preload_sdk()
+        if "openai" not in sys.modules and not self._preloading:  # while the model loads elsewhere
+            self._preloading.spawn(in_thread(import_module, "openai"), name="import of openai")
         began = time.monotonic()
         async with model.use() as client:
             waited = time.monotonic() - began
             async with aclosing(client.stream(_adapted(request, header))) as chunks:
                 async for chunk in chunks:
-                    yield (
-                        replace(chunk, load_seconds=waited) if isinstance(chunk, Finish) else chunk
-                    )
+                    if isinstance(chunk, Finish):
+                        chunk = replace(chunk, load_seconds=waited)  # noqa: PLW2901
+                    yield chunk
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """Return a reply that validates as ``shape``: llama.cpp allows no other tokens."""
         path, header = await self._find(request.model)
         model = await self._model(path, header)
         async with model.use() as client:
@@ -139,29 +209,18 @@ class LocalProvider(Provider):
         if name in models:
             return models[name]
         if problem is not None:
-            raise self._not_configured(problem)
+            text = f"The built-in model cannot run: {problem}."
+            raise ProviderNotConfigured(text, details={"provider": self.alias})
         raise ModelNotFound(model=name, details={"available": list[JsonValue](models)})
 
-    def _not_configured(self, reason: str) -> ProviderNotConfigured:
-        return ProviderNotConfigured(
-            f"The built-in model cannot run: {reason}.", details={"provider": self.alias}
-        )
-
     def _scan(self) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
-        """Find the models that can run here, by name; where there is none, the reason."""
-        missing = missing_requirement()
-        if missing is not None:
+        """Find the models that can chat here, by name; where there is none, the reason."""
+        if (missing := missing_requirement()) is not None:
             return {}, missing
         try:
             files = weights_in(self._folder)
         except OSError as error:
             return {}, f"the models folder {self._folder} cannot be read: {error.strerror}"
-        return self._read(files)
-
-    def _read(
-        self, files: Mapping[str, Path]
-    ) -> tuple[dict[str, tuple[Path, GGUFHeader]], str | None]:
-        """Read the files that can chat; damaged files and other kinds are left out."""
         models: dict[str, tuple[Path, GGUFHeader]] = {}
         problem = None
         for name, path in files.items():
@@ -201,8 +260,9 @@ class LocalProvider(Provider):
 
     async def _model(self, path: Path, header: GGUFHeader) -> ServedModel:
         """Serve the file as it is now, and stop using the one that it replaced."""
+        context = _slot_tokens(header)
         try:
-            folder = await in_thread(Engine.shared_folder, path, _slot_tokens(header))
+            folder = await in_thread(Engine.shared_folder, path, context)
         except OSError as error:
             raise ProviderError(f"The built-in model cannot start: {error}") from error
         old = self._models.get(path)
@@ -211,7 +271,7 @@ class LocalProvider(Provider):
         engine = Engine(
             path,
             folder=folder,
-            context=_slot_tokens(header),
+            context=context,
             slots=SLOTS,
             threads=self._threads,
             idle_seconds=self._idle_seconds,
@@ -223,16 +283,6 @@ class LocalProvider(Provider):
             await old.leave()
         return fresh
 
-    def clients(self) -> list[LlamaServer]:
-        """Return the client of each model that has been used, the latest of each."""
-        models = self._models.values()
-        return [model.client for model in models if model.client is not None]
-
-    def _preload_sdk(self) -> None:
-        """Import the SDK while the model loads in its own process."""
-        if "openai" not in sys.modules and not self._preloading:
-            self._preloading.spawn(in_thread(import_module, "openai"), name="import of openai")
-
 
 def _is_tiny(header: GGUFHeader) -> bool:
     return header.parameters < TINY_PARAMETERS
@@ -241,6 +291,7 @@ def _is_tiny(header: GGUFHeader) -> bool:
 def _adapted(request: ModelRequest, header: GGUFHeader) -> ModelRequest:
     """Return the request with what this model needs: sampling, a prompt, no tools it cannot use."""
     tiny = _is_tiny(header)
+    limit = TINY_MAX_TOKENS if tiny and request.schema is None else DEFAULT_MAX_TOKENS
     temperature = request.temperature
     if temperature is None:
         temperature = _TINY_TEMPERATURE if tiny else _TEMPERATURE
@@ -253,17 +304,12 @@ def _adapted(request: ModelRequest, header: GGUFHeader) -> ModelRequest:
         # A template without tools would drop them silently: the list of capabilities says so.
         tools=request.tools if "tools" in _capabilities(header) else (),
         temperature=temperature,
-        max_tokens=request.max_tokens or _token_limit(request, header),
+        max_tokens=request.max_tokens or limit,
     )
 
 
-def _token_limit(request: ModelRequest, header: GGUFHeader) -> int:
-    short = _is_tiny(header) and request.schema is None
-    return TINY_MAX_TOKENS if short else DEFAULT_MAX_TOKENS
-
-
 def _capabilities(header: GGUFHeader) -> list[str]:
-    words: Mapping[str, str] = {"tools": "tools", "thinking": "enable_thinking"}
+    words = {"tools": "tools", "thinking": "enable_thinking"}
     return ["completion", *(name for name, word in words.items() if word in header.chat_template)]
 
 

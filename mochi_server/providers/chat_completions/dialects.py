@@ -25,7 +25,6 @@ _REFUSED: Final = re.compile(
 )
 _NO_EFFORT: Final = "tools with reasoning_effort are not supported"
 """OpenAI's words, since GPT-5.4; its newer API takes both."""
-
 _TOO_LONG: Final = re.compile(
     r"description\W+string too long\. Expected a string with maximum length (\d+)"
 )
@@ -72,7 +71,6 @@ def _description(tool: Mapping[str, Any]) -> str:
 
 
 def _shortened(tools: Sequence[Payload], most: int) -> list[Payload]:
-    """Cut the tools' descriptions to so many characters."""
     short = [f"{_description(tool)[: max(most - 1, 0)]}…" for tool in tools]
     return [
         {**tool, "function": {**tool["function"], "description": text}}
@@ -95,7 +93,6 @@ class Dialects:
         self._longest_description: int | None = None
 
     def apply(self, payload: Payload) -> Payload:
-        """Return the request in the dialect of its model."""
         model, messages = payload["model"], payload["messages"]
         applied = dict(payload)
         if model in self._no_stream_options:

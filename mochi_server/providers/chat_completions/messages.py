@@ -35,20 +35,16 @@ if TYPE_CHECKING:
 
 FORM: Final = "openai"
 """Marks ``provider_data`` that this protocol made."""
-
 THOUGHT_FIELDS: Final = ("reasoning_content", "reasoning")
 """Where servers put thinking: DeepSeek and llama.cpp the first, vLLM and OpenRouter the second."""
-
 DETAILS: Final = "reasoning_details"
 """OpenRouter's parts of the thinking, some signed or encrypted."""
-
 STREAM_OPTIONS: Final = "stream_options"
 EFFORT: Final = "reasoning_effort"
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 CUT_OFF: Final = "(The reply was cut off.)"
 _MISTRAL: Final = re.compile(r"[a-z]stral|mixtral", re.IGNORECASE)
 """Models whose API and templates refuse a message of the user right after results."""
-
 _NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
 REASONS: Final = {"function_call": "tool_calls", "eos": "stop"}
 EXTRA: Final = "extra_content"
@@ -58,7 +54,6 @@ Payload = dict[str, Any]
 
 
 def messages_of(request: ModelRequest, names: ToolNames) -> list[JSONObject]:
-    """Return the messages of a request; the system prompt is the first."""
     messages: list[JSONObject] = []
     if system := system_prompt(request.messages):
         messages.append({"role": "system", "content": system})
@@ -123,7 +118,6 @@ def _call(call: HistoryCall, extra: Mapping[str, Any]) -> JSONObject:
 
 
 def tools_of(tools: Sequence[JSONObject], names: ToolNames) -> list[JSONObject]:
-    """Return the tools of a request, by the names that the vendor takes."""
     sent: list[JSONObject] = []
     for tool in tools:
         function = tool.get("function")
@@ -156,7 +150,6 @@ class ChatCompletionsReply:
         self._details_size = 0
 
     def add(self, chunk: ChatCompletionChunk) -> Iterator[Chunk]:
-        """Yield what a piece of the stream says at once; calls wait until they are whole."""
         if chunk.usage is not None:
             self._usage = chunk.usage
         if str(chunk.object) == "error":  # vLLM's, where others send ``error``
@@ -216,11 +209,6 @@ class ChatCompletionsReply:
         return "" if before == choice else "\n\n"
 
     def finish(self) -> Iterator[Chunk]:
-        """Yield the calls and the end of the reply.
-
-        Raises:
-            ProviderError: the stream ended without a reason, or because something failed.
-        """
         if self._reason is None or self._reason == "error":
             raise ProviderError("The model's reply broke off before its end.")
         calls = [call for call in self._calls if call.name or call.has_arguments]

@@ -37,21 +37,17 @@ if TYPE_CHECKING:
 OPENAI_URL: Final = "https://api.openai.com/v1"
 LIST_SECONDS: Final = 30.0
 """How long a list of models is kept."""
-
 NO_KEY: Final = "none"
 """Sent if no key is set: the SDK requires one."""
-
 SCHEMA_TOKENS: Final = 2048
 """Limit of a reply with a schema where the request has none: a small model may never end it."""
-
 _DROPPED: Final = frozenset({"RemoteProtocolError", "ReadError", "WriteError"})
 """The HTTP library's errors for a connection that broke before any response."""
-
 _BAD_REQUEST: Final = frozenset({400, 422})
 
 
 class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
-    """The models behind one base URL."""
+    """The models behind one base URL with its ``/v1``; None is OpenAI itself."""
 
     service = "OpenAI"
     module = package = extra = "openai"
@@ -61,19 +57,8 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
     """Sent with every request."""
 
     def __init__(
-        self,
-        alias: str,
-        *,
-        base_url: str | None = None,
-        api_key: SecretStr | str | None = None,
+        self, alias: str, *, base_url: str | None = None, api_key: SecretStr | str | None = None
     ) -> None:
-        """Connect to nothing yet.
-
-        Args:
-            alias: Name of the provider.
-            base_url: Address with its ``/v1``; None is OpenAI itself.
-            api_key: Sent as bearer token; a server of one's own may need none.
-        """
         super().__init__(alias, api_key=api_key, base_url=base_url)
         self._dialects = Dialects()
         self._listed: tuple[float, list[ModelInfo] | None] | None = None
@@ -103,7 +88,6 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         return http_client_of(self._sdk, self._base_url)
 
     async def list_models(self) -> list[ModelInfo]:
-        """Return the models that the server lists; the list has little but names."""
         return await self._list() or []
 
     async def _list(self) -> list[ModelInfo] | None:
@@ -121,7 +105,6 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         return models
 
     def _can_chat(self, name: str) -> bool:  # noqa: ARG002 - a hook
-        """Whether a model on the list has chat completions."""
         return True
 
     def _info(self, name: str) -> ModelInfo:
@@ -219,7 +202,6 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         return payload
 
     def _limit(self, request: ModelRequest) -> dict[str, int]:
-        """Return the field on the most tokens of the reply, where it has a limit."""
         limit = request.max_tokens or (None if request.schema is None else SCHEMA_TOKENS)
         return {"max_tokens": limit} if limit else {}
 

@@ -27,7 +27,6 @@ BUSY: Final = frozenset({
 })  # fmt: skip
 SPENT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
 """Codes of a spent quota, which comes with 429 as well; waiting does not help."""
-
 UNKNOWN_MODEL: Final = frozenset({"404", "not_found_error", "model_not_found", "NOT_FOUND"})
 TOO_LONG: Final = frozenset({
     "413", "context_length_exceeded", "exceed_context_size_error", "request_too_large",
@@ -100,7 +99,6 @@ class Refusal:
     """``n_prompt_tokens`` and ``n_ctx``, where it tells them apart from its words."""
 
     def redacted(self, redact: Callable[[str], str]) -> Refusal:
-        """Return the same with text and codes as ``redact`` makes them."""
         codes = tuple(None if code is None else redact(str(code)) for code in self.codes)
         return replace(self, text=redact(self.text), codes=codes)
 
@@ -152,14 +150,12 @@ def _sane(counts: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def not_configured(alias: str, variable: str) -> ProviderNotConfigured:
-    """Return the error of a provider without its key."""
     return ProviderNotConfigured(
         f"Provider {alias!r} is not configured: set {variable}.", details={"provider": alias}
     )
 
 
 def not_installed(alias: str, package: str, extra: str) -> ProviderNotConfigured:
-    """Return the error of a provider without its package."""
     return ProviderNotConfigured(
         f"Provider {alias!r} needs the package {package}: {install_command(extra)}",
         details={"provider": alias},

@@ -51,7 +51,6 @@ class ReplyStep:
 
     @property
     def text(self) -> str:
-        """The text of the reply; empty where it is blank."""
         return _text_of(self.message)
 
 
@@ -68,10 +67,9 @@ LegalId: TypeAlias = Callable[[str, bool], str]
 
 
 class ToolNames:
-    """The names of tools as a vendor takes them, and back."""
+    """The names of tools as a vendor takes them, and back: of those offered, and of past calls."""
 
     def __init__(self, tools: Iterable[Mapping[str, Any]], legal: re.Pattern[str]) -> None:
-        """Name the tools that are offered; those of past calls follow as they come."""
         self._legal = legal
         self._sent: dict[str, str] = {}
         self._stored: dict[str, str] = {}
@@ -91,7 +89,6 @@ class ToolNames:
         return self._sent[name]
 
     def from_vendor(self, name: str) -> str:
-        """Return the name of the tool that the model calls."""
         return self._stored.get(name, name)
 
     def find_in(self, text: str) -> str | None:
@@ -128,13 +125,9 @@ def system_prompt(messages: Iterable[Mapping[str, Any]]) -> str:
 def normalize_history(
     messages: Iterable[JSONObject], model: str, *, names: ToolNames, legal_id: LegalId
 ) -> list[HistoryStep]:
-    """Return the steps of a history: begun by the user, each call with one result after its reply.
+    """Return the steps of a stored history, for a model by its plain name.
 
-    Args:
-        messages: As they are stored.
-        model: The plain name of the model that is asked.
-        names: Of the tools.
-        legal_id: Makes ids legal; that they differ is seen to here.
+    The user begins; each call has one result, after its reply; no id comes twice.
     """
     normalizer = HistoryNormalizer(model, names, legal_id)
     for message in messages:
@@ -165,7 +158,6 @@ class HistoryNormalizer:
         self._ids: set[str] = set()
 
     def add_user(self, text: str) -> None:
-        """Add a message of the user, but for a blank one."""
         if not text:
             return
         self.close_calls()
@@ -204,10 +196,7 @@ class HistoryNormalizer:
         return sent
 
     def add_result(self, message: Mapping[str, Any]) -> None:
-        """Add the result of a call: found by its id, else by its name, else the first open one.
-
-        A result whose call is not there is left out.
-        """
+        """Add the result of a call: found by its id, else by its name, else the first open one."""
         stored_id, name = message.get("tool_call_id"), message.get("tool_name")
         sent_id: str | None = None
         if stored_id:

@@ -22,14 +22,11 @@ from ...core.limits import httpx_limits
 CONNECT_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 600.0
 """Longest silence, before the first byte (queue, loading, the prompt) and within a reply."""
-
 KEPT_CONNECTIONS: Final = 100
 """Idle connections that are kept; the HTTP libraries close them after five seconds."""
-
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _LONGEST_WAIT: Final = 10**9
 """Seconds; a longer time is a mistake."""
-
 _EVENT_STREAM: Final = "text/event-stream"
 _KEPT_BYTES: Final = 65_536
 
@@ -81,7 +78,7 @@ def split_address(url: str) -> SplitResult | None:
 
 
 def without_login(parts: SplitResult) -> str:
-    """Return the address without its user, password and query."""
+    """Return the address without its login and query."""
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 

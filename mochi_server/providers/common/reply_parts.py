@@ -28,11 +28,7 @@ class ReplyParts:
         """Characters that are kept beside the texts."""
 
     def add_text(self, kind: str, text: str, signature: str | None = None, *, new: bool) -> None:
-        """Add text of a kind to the last part, or as a new one.
-
-        Raises:
-            ProviderError: the signatures are too large.
-        """
+        """Add text of a kind to the last part, or as a new one."""
         self._count(signature or "")
         last = self._parts[-1] if self._parts else None
         if new or last is None or last["kind"] != kind or (signature and "signature" in last):
@@ -44,11 +40,7 @@ class ReplyParts:
             last["signature"] = signature
 
     def add(self, kind: str, **fields: str) -> None:
-        """Add a part without text: a ``call``, or one that is kept whole.
-
-        Raises:
-            ProviderError: such parts are too large.
-        """
+        """Add a part without text: a ``call``, or one that is kept whole."""
         self._count(*fields.values())
         self._parts.append({"kind": kind, **fields})
 
@@ -69,8 +61,7 @@ def split(
 ) -> list[tuple[Mapping[str, Any], str | CallT | None]] | None:
     """Split a stored message into its parts, each with its text or its call.
 
-    Returns:
-        None where the message has no parts of this form and model, or others than it is made of.
+    None where the message has no parts of this form and model, or others than it is made of.
     """
     data = message.get("provider_data")
     if not isinstance(data, dict) or (data.get("form"), data.get("model")) != (form, model):
@@ -84,7 +75,6 @@ def split(
 
 
 def _make_up(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], calls: int) -> bool:
-    """Whether the parts make up the whole message."""
     for kind, key in STORED.items():
         lengths = [part.get("length") for part in parts if part.get("kind") == kind]
         if not all(isinstance(length, int) and length >= 0 for length in lengths):

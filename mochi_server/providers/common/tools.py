@@ -23,12 +23,10 @@ from .values import plain_text, read_json
 
 _CUT: Final = frozenset({"length", "content_filter", "refusal"})
 """Ends of replies that may lie within a call."""
-
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _REFUSED: Final = frozenset({*_ALTERNATIVES, "allOf", "not", "enum"})
 _LEVELS: Final = 4
 """How deep alternatives may be nested; those that refer to themselves have no end."""
-
 TOO_DEEP: Final = f"they are nested more than {CALL_LEVELS} levels deep"
 TOO_MANY: Final = f"{TOO_DEEP}, or have more than {CALL_VALUES:,} values"
 """Problems of arguments; those of many values would take long to read, and are not read."""
@@ -75,11 +73,6 @@ class CallFragments:
             self.add_arguments(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
     def add_arguments(self, text: str) -> None:
-        """Add the next piece of the arguments' text.
-
-        Raises:
-            ProviderError: the arguments are too large.
-        """
         self._pieces.append(text)
         self._size += len(text)
         if self._size > LARGEST_RESPONSE:
@@ -133,7 +126,6 @@ class FragmentedCalls:
         return calls[-1]
 
     def __iter__(self) -> Iterator[CallFragments]:
-        """Yield the calls in the order of their places."""
         for place in sorted(self._calls):  # type: ignore[type-var]
             yield from self._calls[place]
 
@@ -147,7 +139,6 @@ def _begins_another(last: CallFragments, call_id: str | None, name: str | None) 
 
 
 def _read_arguments(text: str) -> tuple[Any, str | None]:
-    """Return what the arguments mean, and what is wrong with them."""
     if has_more_values(text.encode("utf-8", "replace"), CALL_VALUES):
         return None, TOO_MANY
     arguments = {} if text in {"", "null"} else read_json(text)

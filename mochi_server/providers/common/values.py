@@ -18,7 +18,6 @@ REDACTED: Final = "…"
 SHORT_SECRET: Final = 6
 """Characters; a shorter secret is redacted only as a whole word. A key ``x``, which servers of
 one's own take, would make nonsense of every text, also of the words by which errors are known."""
-
 _MOST_TOKENS: Final = 2**53
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _REPLACEMENT: Final = "\ufffd"

@@ -31,26 +31,20 @@ if TYPE_CHECKING:
 
 FORM: Final = "gemini"
 """Marks ``provider_data`` that this API made."""
-
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 BUDGETS: Final[dict[Think, int]] = {"low": 1024, "medium": 8192, "high": 24576, "max": -1}
 """Tokens of thinking for models that count them; -1 lets the model choose."""
-
 LEVELS: Final[dict[Think, str]] = {"low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH"}
 _COUNTED: Final = re.compile(r"gemini-2\.")
 _UNSIGNED: Final = re.compile(r"gemini-[12]\.|(?!gemini)")
 """Models that accept calls without a signature."""
-
 STAND_IN: Final = b"skip_thought_signature_validator"
 """Google's stand-in for a missing signature."""
-
 _THINKING_CAN_BE_OFF: Final = re.compile(r"gemini-2\.5-flash")
 """Models whose thinking is switched off by a budget of 0."""
-
 REASONS: Final = {"STOP": "stop", "MAX_TOKENS": "length"}
 MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
 """The reason of a reply that ends with a call which only its message about the end has."""
-
 BROKEN: Final = frozenset({MALFORMED_CALL, "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
 LONGEST_WORDS: Final = 500
 """Characters of what the service says of a call that it could not read."""
@@ -204,7 +198,6 @@ class GeminiReply:
     _reply_tokens: int | None = None
 
     def add(self, answer: GenerateContentResponse) -> Iterator[Chunk]:
-        """Yield what a piece of the stream says at once; calls wait for the end."""
         self._count(answer)
         feedback = answer.prompt_feedback
         if feedback is not None and feedback.block_reason and not answer.candidates:
@@ -246,11 +239,7 @@ class GeminiReply:
             yield ThinkingDelta(text) if thought else ContentDelta(text)
 
     def finish(self, words: str = "") -> Iterator[Chunk]:
-        """Yield the calls and the end of the reply, about which the service has these words.
-
-        Raises:
-            ProviderError: the stream ended without a reason, or with one that makes it useless.
-        """
+        """Yield the calls and the end of the reply, about which the service has these words."""
         if self._reason is None:
             raise ProviderError("The model's reply broke off before its end.")
         if self._reason == MALFORMED_CALL:
@@ -267,11 +256,7 @@ class GeminiReply:
         )
 
     def _add_malformed_call(self, words: str) -> None:
-        """Add a call that the service could not read, as one that cannot run.
-
-        Raises:
-            ProviderError: nothing says which tool was called.
-        """
+        """Add a call that the service could not read, as one that cannot run."""
         if (name := self.names.find_in(words)) is None:
             raise self._unusable(words)
         problem = f"they cannot be read ({words[:LONGEST_WORDS]})"
@@ -294,7 +279,6 @@ def _name(value: Any) -> str:  # noqa: ANN401 - an enum, or a word that it does 
 
 
 def _complete(call: FunctionCall, names: ToolNames) -> ToolCall:
-    """Return the call; Gemini streams none in fragments."""
     fragments = CallFragments()
     fragments.add(call.id, call.name, call.args)
     fragments.name = names.from_vendor(fragments.name)

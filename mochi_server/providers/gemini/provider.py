@@ -25,14 +25,7 @@ from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_options, retry_after, seconds_of
 from ..common.values import error_text, read_json
 from ..vendor import MODEL_SECONDS, VendorProvider
-from .messages import (
-    LEGAL_NAME,
-    GeminiReply,
-    config_of,
-    contents_of,
-    thinks_unasked,
-    without_ids,
-)
+from .messages import LEGAL_NAME, GeminiReply, config_of, contents_of, thinks_unasked, without_ids
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -43,13 +36,10 @@ GEMINI_URL: Final = "https://generativelanguage.googleapis.com"
 DEFAULT_MAX_TOKENS: Final = 8192
 THINKING_TOKENS: Final = 24576
 """Room for thinking, which the API counts as output, where nothing limits the reply."""
-
 NO_IDS: Final = 'Unknown name "id" at \'contents['
 """Vertex AI's refusal of ids of calls; it is behind some gateways."""
-
 LAST_BYTES: Final = "mochi_last_bytes"
 """Key of the last bytes of a response, among its extensions."""
-
 KEPT_BYTES: Final = 16_384
 _END_WORDS: Final = re.compile(r'"finishMessage":\s*("(?:[^"\\]|\\.)*")')
 
@@ -58,7 +48,7 @@ _taken: ContextVar[list[Any]] = ContextVar("_taken")
 
 
 class GeminiProvider(VendorProvider["Client"]):
-    """The models of one key."""
+    """The models of one key; ``max_output_tokens`` limits replies, their thinking included."""
 
     service = "Gemini"
     module = "google.genai"
@@ -75,14 +65,6 @@ class GeminiProvider(VendorProvider["Client"]):
         base_url: str | None = None,
         max_output_tokens: int | None = None,
     ) -> None:
-        """Connect to nothing yet.
-
-        Args:
-            alias: Name of the provider.
-            api_key: The vendor's key.
-            base_url: Address without the API's version; None is Google itself.
-            max_output_tokens: Longest reply, thinking included; None is 8192, plus the thinking.
-        """
         super().__init__(alias, api_key=api_key, base_url=base_url)
         self._max_output = max_output_tokens
         self._http: Any = None
@@ -108,7 +90,6 @@ class GeminiProvider(VendorProvider["Client"]):
         return client
 
     async def list_models(self) -> list[ModelInfo]:
-        """Return the models that generate text."""
         client = await self._client()
         with self._answered(None):
             pages = await client.aio.models.list(config={"page_size": 1000})
@@ -236,7 +217,6 @@ async def _take(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
 
 
 async def _bytes_of(response: Any, read: Any) -> AsyncGenerator[bytes, None]:  # noqa: ANN401
-    """Yield the bytes of a response, and keep the last ones."""
     last = b""
     async with aclosing(read()) as pieces:
         async for data in pieces:
@@ -252,7 +232,6 @@ def _end_words(response: Any) -> str:  # noqa: ANN401 - the HTTP library's
 
 
 def _short(name: str) -> str:
-    """Return the name of a model without the API's prefix."""
     return name.removeprefix("models/")
 
 
@@ -266,7 +245,6 @@ def _text_of(error: APIError) -> str:
 
 
 def _details(error: APIError) -> Iterator[dict[str, Any]]:
-    """Yield the details of a refusal."""
     body: Any = error.details
     if isinstance(body, dict):
         body = body.get("error", body)

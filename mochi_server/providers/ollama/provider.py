@@ -98,11 +98,7 @@ class OllamaProvider(Provider):
         return info_of(entry["name"], listed=entry, shown=shown, provider=self.alias)
 
     async def _show_all(self, entries: list[dict[str, Any]]) -> None:
-        """Ask for what the list does not tell; a model that fails is listed without details.
-
-        Raises:
-            OllamaError, OllamaUnreachable: nothing is known of any model.
-        """
+        """Ask for what the list does not tell; a model that fails is listed without details."""
         missing = [entry for entry in entries if self._is_missing(entry)]
         try:
             await run_for_each(self._complete, missing)
@@ -163,12 +159,7 @@ class OllamaProvider(Provider):
                     yield chunk
 
     def batches(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Yield the reply, as it is generated; nothing is sent before the first chunk is asked for.
-
-        Raises:
-            ModelNotFound, ThinkingNotSupported, ContextOverflow, ProviderBusy, OllamaError,
-            OllamaUnreachable: ``details["incomplete"]`` is true for a reply that had begun.
-        """
+        """Yield the reply; nothing is sent before the first chunk is asked for."""
         body = partial(in_thread_if, request.is_long, partial(self._body, request))
         return stream_chat(self._transport, body, model=request.model)
 
@@ -178,7 +169,6 @@ class OllamaProvider(Provider):
         return chat_body(request, keep_alive=self._keep_alive)
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
-        """Return a reply that validates as ``shape``, by ollama-instructor."""
         if self._instructor is None:
             # Half a second of imports, not to be spent in the event loop nor at start-up.
             module = await in_thread(import_module, "mochi_server.ollama.async_client")
@@ -197,7 +187,6 @@ class OllamaProvider(Provider):
         )
 
     async def weights_of(self, name: str) -> Weights:
-        """Return what is loaded for a model; other names of the same file have the same."""
         digest = self._digests.get(full_name(name))
         shown = self._shown.get(digest) if digest is not None else None
         if shown is None:
@@ -207,7 +196,6 @@ class OllamaProvider(Provider):
         return Weights(key=shown["weights"] or full_name(name), window=shown["window"])
 
     async def loaded_window(self, model: str) -> int | None:
-        """Return the context window that the model is loaded with, in tokens; None if it is not."""
         length = (await self._entry_of(model, await self.running()) or {}).get("context_length")
         return length if isinstance(length, int) else None
 
@@ -266,7 +254,6 @@ class OllamaProvider(Provider):
         return self._transport.host
 
     async def aclose(self) -> None:
-        """Close the connections; the provider can be used again, also by another event loop."""
         await self._transport.aclose()
         if self._instructor is not None:
             await self._instructor.aclose()

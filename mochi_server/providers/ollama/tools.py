@@ -76,10 +76,7 @@ class _ReferenceWriter:
             if target is schema or reference in within or self._left <= 0:
                 return {"type": "object", **self.inline(rest, within)}
             self._left -= 1
-            return {
-                **self.inline(target, (*within, reference)),
-                **self.inline(rest, within),
-            }
+            return {**self.inline(target, (*within, reference)), **self.inline(rest, within)}
         return {key: self._inline_value(key, value, within) for key, value in schema.items()}
 
     def _inline_value(self, key: str, value: Any, within: tuple[str, ...]) -> Any:  # noqa: ANN401

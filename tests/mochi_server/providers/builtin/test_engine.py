@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import mochi_server
-from mochi_server.providers.builtin.engine import missing_requirement
-from mochi_server.providers.builtin.paths import own_folder, run_folder
+from mochi_server.providers.builtin.engine import missing_requirement, own_folder, run_folder
 
 ASK = "from mochi_server.providers.builtin.engine import missing_requirement as m; print(m())"
 

@@ -28,7 +28,7 @@ from mochi_server.errors import (
 )
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
 from mochi_server.providers.builtin.engine import Engine
-from mochi_server.providers.builtin.provider import SLOTS, LocalProvider
+from mochi_server.providers.builtin.provider import SLOTS, LlamaServer, LocalProvider
 from tests.support.local_model import MODEL, folder_with_model, until
 
 LONG = "Write a very long story about a dragon, with many chapters."
@@ -60,8 +60,13 @@ def running_folder(folder: Path) -> Path:
 
 def child_pid(provider: LocalProvider) -> int:
     """The process that answered last."""
-    (client,) = provider.clients()
+    (client,) = clients(provider)
     return client.endpoint.pid
+
+
+def clients(provider: LocalProvider) -> list[LlamaServer]:
+    """The client of each model that has been used, the latest of each."""
+    return [model.client for model in provider._models.values() if model.client is not None]
 
 
 @pytest.fixture(scope="session")
@@ -334,7 +339,8 @@ USER = textwrap.dedent(
         messages = [{"role": "user", "content": "Hi"}]
         async for _ in provider.stream(ModelRequest(model="smollm2:135m", messages=messages)):
             pass
-        print(provider.clients()[0].endpoint.pid, flush=True)
+        (model,) = provider._models.values()
+        print(model.client.endpoint.pid, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
         await provider.aclose()
 
@@ -400,7 +406,7 @@ async def test_replacing_a_file_leaves_the_replies_of_the_old_one_alone(own_fold
     assert (
         len([path for path in (own_folder / ".run").glob("*/child.lock") if is_locked(path)]) == 1
     )
-    assert len(provider.clients()) == 1
+    assert len(clients(provider)) == 1
     await provider.aclose()
 
 
@@ -422,7 +428,7 @@ async def test_a_child_that_came_back_has_the_only_client(own_folder):
     seen = []
     for _ in range(3):
         await answer(provider, ask("Hi", max_tokens=1))
-        (client,) = provider.clients()
+        (client,) = clients(provider)
         seen.append(client)
         os.kill(child_pid(provider), signal.SIGKILL)
         owner = running_folder(own_folder) / "child.lock"

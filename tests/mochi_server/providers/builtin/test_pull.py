@@ -19,7 +19,7 @@ import pytest
 from mochi_server.config import load_settings
 from mochi_server.core.leases import FileLock
 from mochi_server.core.progress import Progress
-from mochi_server.providers.builtin import download
+from mochi_server.providers.builtin import pull as pulling
 from mochi_server.providers.builtin.catalogue import (
     CATALOGUE,
     CatalogueModel,
@@ -75,7 +75,7 @@ class HubHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.setattr(download, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(pulling, "RETRY_SECONDS", 0)
     server = Hub()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
