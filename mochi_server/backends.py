@@ -32,7 +32,14 @@ def default_providers(settings: MochiServerSettings) -> Backends:
     Those without their key are there too: a model of theirs is then a named error, and nothing
     else shows them.
     """
-    test = _test_provider(settings)
+    test: dict[str, Any] = {
+        "BACKEND": "mochi_server.testmode.provider.ScriptedProvider",
+        "OPTIONS": {
+            "words_per_second": settings.test_words_per_second,
+            "cancel_after_words": settings.test_cancel_after_words,
+            "listed": settings.environment == "test",
+        },
+    }
     if settings.environment == "test":
         return {"test": test}
     return {
@@ -54,14 +61,6 @@ def default_providers(settings: MochiServerSettings) -> Backends:
                 "threads": settings.local_threads,
             },
         },
-        **_vendors(settings),
-        "test": test,
-    }
-
-
-def _vendors(settings: MochiServerSettings) -> Backends:
-    """The providers that want a key, or an address of one's own."""
-    return {
         "openai": {
             "BACKEND": "mochi_server.providers.openai.OpenAICompatibleProvider",
             "OPTIONS": {
@@ -87,18 +86,7 @@ def _vendors(settings: MochiServerSettings) -> Backends:
                 "max_output_tokens": settings.max_output_tokens,
             },
         },
-    }
-
-
-def _test_provider(settings: MochiServerSettings) -> dict[str, Any]:
-    """Return the provider without a model; it lists its names in test mode only."""
-    return {
-        "BACKEND": "mochi_server.testmode.provider.ScriptedProvider",
-        "OPTIONS": {
-            "words_per_second": settings.test_words_per_second,
-            "cancel_after_words": settings.test_cancel_after_words,
-            "listed": settings.environment == "test",
-        },
+        "test": test,
     }
 
 
@@ -143,12 +131,10 @@ def build_backend(backend: Mapping[str, Any], base: type[T], *arguments: object)
 
 
 def build_provider(alias: str, backend: Mapping[str, Any]) -> Provider:
-    """Build a provider that knows its alias; raises as :func:`build_backend`."""
     return build_backend(backend, Provider, alias)  # type: ignore[type-abstract]
 
 
 def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
-    """Build a storage; raises as :func:`build_backend`."""
     return build_backend(backend, SessionStorage)  # type: ignore[type-abstract]
 
 

@@ -60,15 +60,6 @@ def _settings_of(
     )
 
 
-def _providers_of(settings: MochiServerSettings) -> dict[str, Provider]:
-    table = default_providers(settings)
-    return {alias: build_provider(alias, backend) for alias, backend in table.items()}
-
-
-def _storages_of(settings: MochiServerSettings) -> dict[str, SessionStorage]:
-    return {alias: build_storage(backend) for alias, backend in default_storages(settings).items()}
-
-
 class Runtime:
     """All parts that a server or a user of the library needs.
 
@@ -107,10 +98,14 @@ class Runtime:
                 f"{problem} Name the folder: Runtime(MochiServerSettings(data_dir=…)), or "
                 "MOCHI_DATA_DIR; . is the working directory."
             )
-        self.providers = ProviderRegistry(
-            providers if providers is not None else _providers_of(settings)
-        )
-        self._storages = dict(storages if storages is not None else _storages_of(settings))
+        if providers is None:
+            backends = default_providers(settings).items()
+            providers = {alias: build_provider(alias, backend) for alias, backend in backends}
+        if storages is None:
+            backends = default_storages(settings).items()
+            storages = {alias: build_storage(backend) for alias, backend in backends}
+        self.providers = ProviderRegistry(providers)
+        self._storages = dict(storages)
         self.sessions = SessionManager(
             self._storages["default"], catalogue_path=settings.sessions_state_path / CATALOGUE
         )
@@ -143,11 +138,9 @@ class Runtime:
             max_calls_per_reply=settings.max_calls_per_reply,
             in_order=settings.environment == "test",
         )
-        self.confirmations = (
-            approvals
-            if approvals is not None
-            else LocalConfirmations(timeout=settings.tool_confirmation_timeout_seconds)
-        )
+        if approvals is None:
+            approvals = LocalConfirmations(timeout=settings.tool_confirmation_timeout_seconds)
+        self.confirmations = approvals
         self.provider_checks = ProviderChecks(
             self.providers,
             tasks=self.background,

@@ -49,7 +49,6 @@ class FieldPayload:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def payload(self) -> JSONObject:
-        """Return the fields by name."""
         return {
             each.name: value
             for each in fields(self)
@@ -63,11 +62,9 @@ class ContentDelta:
 
     type: ClassVar[str] = "content_delta"
     role: ClassVar[str] = "assistant"
-
     content: str
 
     def payload(self) -> JSONObject:
-        """Return the event's data."""
         return {"content": self.content, "role": self.role}
 
 
@@ -76,11 +73,9 @@ class ThinkingDelta:
     """A piece of the model's thinking, before or between its text."""
 
     type: ClassVar[str] = "thinking_delta"
-
     content: str
 
     def payload(self) -> JSONObject:
-        """Return the event's data."""
         return {"content": self.content}
 
 
@@ -93,7 +88,6 @@ class AgentDelta:
     agent_call_id: str
 
     def payload(self) -> JSONObject:
-        """Return the event's data."""
         return {
             "content": self.content,
             "agent_name": self.agent_name,
@@ -120,7 +114,6 @@ class AgentStart(FieldPayload):
     """An agent begins to work."""
 
     type: ClassVar[str] = "agent_start"
-
     agent_name: str
     instruction: str
     session_id: str
@@ -136,7 +129,6 @@ class AgentComplete(FieldPayload):
     """The agent is done; its output goes to the model that called it."""
 
     type: ClassVar[str] = "agent_complete"
-
     agent_name: str
     session_id: str
     output: str
@@ -160,7 +152,6 @@ class ToolCallStarted(FieldPayload):
 
     @property
     def type(self) -> str:
-        """The name of the event, which tells calls of agents apart."""
         return "tool_call" if self.agent_call_id is None else "agent_tool_call"
 
 
@@ -169,7 +160,6 @@ class ToolCallWaiting(FieldPayload):
     """A call waits until others have ended: its session has its share of the tools' processes."""
 
     type: ClassVar[str] = "tool_call_waiting"
-
     tool_name: str
     tool_call_id: str
 
@@ -179,7 +169,6 @@ class ConfirmationRequired(FieldPayload):
     """A person must decide about a call before it runs; it waits, and can be decided already."""
 
     type: ClassVar[str] = "tool_call_confirmation_required"
-
     tool_name: str
     arguments: JSONObject
     """Arguments that will run: coerced, with the defaults of what the model left out."""
@@ -198,7 +187,6 @@ class ConfirmationDecided(FieldPayload):
     """A confirmation is settled: by a person, or because nobody came in time."""
 
     type: ClassVar[str] = "tool_call_confirmation_decided"
-
     confirmation_id: str
     tool_name: str
     call_index: int
@@ -232,7 +220,6 @@ class ToolResultReady(FieldPayload):
 
     @property
     def type(self) -> str:
-        """The name of the event, which tells calls of agents apart."""
         return "tool_result" if self.agent_call_id is None else "agent_tool_result"
 
 
@@ -244,7 +231,6 @@ class ToolContinuationStart:
     message: ClassVar[str] = "Processing tool results..."
 
     def payload(self) -> JSONObject:
-        """Return the event's data."""
         return {"message": self.message}
 
 
@@ -253,7 +239,6 @@ class MessageComplete(FieldPayload):
     """The final assistant message is stored; these are its particulars."""
 
     type: ClassVar[str] = "message_complete"
-
     message_id: str
     model: str
     eval_count: int | None
@@ -270,7 +255,6 @@ class MessageComplete(FieldPayload):
     """The message as it is stored; for replies in one piece, not part of the payload."""
 
     def payload(self) -> JSONObject:
-        """Return the event's data."""
         data = FieldPayload.payload(self)  # super() fails in classes with slots before 3.14
         del data["message"]
         return data
@@ -281,7 +265,6 @@ class ErrorEvent(FieldPayload):
     """The turn failed after it had begun; ``done`` still follows."""
 
     type: ClassVar[str] = "error"
-
     code: str
     message: str
     details: JSONObject
@@ -297,7 +280,6 @@ class Done(FieldPayload):
     """The turn is over; exactly one, always last."""
 
     type: ClassVar[str] = "done"
-
     session_id: str
 
 

@@ -34,13 +34,7 @@ _SSE: Final = {"Content-Type": "text/event-stream; charset=utf-8"}
 def scripted_client(
     sdk: ModuleType, *, words_per_second: float, cancel_after_words: int | None
 ) -> Any:  # noqa: ANN401 - of the SDK's own library
-    """Return an HTTP client for the SDK that opens no socket.
-
-    Args:
-        sdk: The module ``openai``.
-        words_per_second: Pace of the replies; 0 for none.
-        cancel_after_words: Where every reply breaks off.
-    """
+    """Return an HTTP client that opens no socket, for the module ``openai``."""
     library = http_library_of(sdk)
     responses = ScriptedResponses(library, words_per_second, cancel_after_words)
     transport = library.MockTransport(responses.respond)
@@ -63,7 +57,6 @@ class ScriptedResponses:
         )
 
     async def respond(self, request: Any) -> Any:  # noqa: ANN401 - the library's
-        """Return the response to a request; its body is produced while it is read."""
         body = orjson.loads(request.content or b"{}")
         if request.url.path != _PATH or not body.get("stream"):
             return self._refusal("Test mode has streams of chat completions only.")
@@ -139,7 +132,6 @@ DONE: Final = b"data: [DONE]\n\n"
 
 
 def reply_request(body: Mapping[str, Any]) -> ReplyRequest:
-    """Read the body of a request."""
     response_format = body.get("response_format") or {}
     schema = response_format.get("json_schema", {}).get("schema")
     if schema is None and response_format.get("type") == "json_object":
@@ -161,12 +153,7 @@ def error_body(failure: ScriptedError) -> dict[str, Any]:
 
 
 class OpenAIStream:
-    """Encodes the chunks of one stream.
-
-    Args:
-        body: The body of the request.
-        name: Part of the completion's id, the same in every event.
-    """
+    """Encodes the chunks of one stream; ``name`` becomes a part of the completion's id."""
 
     def __init__(self, body: Mapping[str, Any], name: str) -> None:
         self._base = {
@@ -203,7 +190,6 @@ class OpenAIStream:
         return _event({**self._base, "choices": [entry]})
 
     def _end(self, end: End) -> bytes:
-        """Return the finish reasons, the token counts if requested, and the terminator."""
         parts = [self._choice(choice, {}, reason) for choice, reason in end.reasons]
         if self._counts:
             usage = {
@@ -262,20 +248,11 @@ class ScriptedProvider(OpenAICompatibleProvider):
         return {CONVERSATION: cast("list[JsonValue]", messages)}
 
     async def prepare(self) -> None:
-        """Check that the package ``openai`` is there, without importing it.
-
-        Raises:
-            ProviderNotConfigured: It is missing.
-        """
+        """Check, without importing it, that the package ``openai`` is there."""
         if not await self.check():
             raise not_installed(self.alias, self.package, self.extra)
 
     async def list_models(self) -> list[ModelInfo]:
-        """Return the listed models.
-
-        Raises:
-            ProviderNotConfigured: The package ``openai`` is missing.
-        """
         if not self._is_listed:
             return []
         await self._client()
