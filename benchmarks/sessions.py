@@ -22,10 +22,16 @@ import orjson
 
 from mochi_server.core.aio import in_thread
 from mochi_server.protocol.messages import AssistantMessage, UserMessage, now
-from mochi_server.sessions import SessionManager
+from mochi_server.sessions import ChatSession, SessionManager
+from mochi_server.sessions.codec import assemble
 
 BAR_FIRST, BAR_WARM, BAR_TURN, BAR_HELD = 500.0, 50.0, 4.0, 10.0
 WORDS = "The quick brown fox jumps over the lazy dog. "
+
+
+def file_of(session: ChatSession) -> bytes:
+    """The whole content of the session's file."""
+    return b"".join(assemble(session.document()))
 
 
 def message(number: int) -> dict[str, object]:
@@ -47,7 +53,7 @@ async def fill(manager: SessionManager, folder: Path, count: int) -> None:
         for number in range(count):
             pattern.metadata.session_id = f"{number:010x}"
             pattern.metadata.updated_at = now()
-            (folder / f"{number:010x}.json").write_bytes(pattern.to_json())
+            (folder / f"{number:010x}.json").write_bytes(file_of(pattern))
 
     await in_thread(write_all)
 
@@ -130,7 +136,7 @@ async def turns(count: int, rounds: int) -> dict[str, float]:
         folder = Path(name)
         manager = SessionManager(sessions_dir=folder)
         session = await manager.create("bench:1b", session_id="long")
-        content = orjson.loads(session.to_json())
+        content = orjson.loads(file_of(session))
         content["messages"] = [message(number) for number in range(count)]
         (folder / "long.json").write_bytes(orjson.dumps(content))
         async with manager.edit("long") as long:

@@ -203,9 +203,7 @@ async def patch_session(
     "/{session_id}/messages",
     response=MessageList,
     summary="Read the messages of a session",
-    openapi_extra=documented(
-        *READ_ERRORS,
-    ),
+    openapi_extra=documented(*READ_ERRORS),
 )
 async def list_messages(request: HttpRequest, session_id: SessionId) -> MessageList:
     """All of them, in order, as they are stored."""
@@ -221,10 +219,7 @@ async def list_messages(request: HttpRequest, session_id: SessionId) -> MessageL
     "/{session_id}/messages/{message_index}",
     response=SessionDetail,
     summary="Edit a user message and drop what follows it",
-    openapi_extra=documented(
-        InvalidMessageIndex,
-        *WRITE_ERRORS,
-    ),
+    openapi_extra=documented(InvalidMessageIndex, *WRITE_ERRORS),
 )
 async def edit_message(
     request: HttpRequest, session_id: SessionId, message_index: MessageIndex, payload: MessageEdit
@@ -239,10 +234,7 @@ async def edit_message(
     "/{session_id}/system-prompt",
     response=SessionDetail,
     summary="Set the system prompt of a session",
-    openapi_extra=documented(
-        PromptNotFound,
-        *WRITE_ERRORS,
-    ),
+    openapi_extra=documented(PromptNotFound, *WRITE_ERRORS),
 )
 async def set_system_prompt(
     request: HttpRequest, session_id: SessionId, payload: SystemPromptSet

@@ -79,15 +79,7 @@ class DynamicContextWindowService:
         look_seconds: float = LOOK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Know no model yet.
-
-        Args:
-            enabled: Whether windows are sized by need at all.
-            beyond_modelfile: Whether a window may grow beyond the one that a Modelfile sets.
-            look_seconds: Seconds for which what is loaded counts as known; 0 if other processes of
-                this server use the same models.
-            clock: Seconds that never go back.
-        """
+        """Take seconds for which what is loaded counts as known; 0 if others use it."""
         self.enabled = enabled
         self._beyond_modelfile = beyond_modelfile
         self._look_seconds = look_seconds
@@ -140,16 +132,7 @@ class DynamicContextWindowService:
         ours: bool,
         model_changed: bool = False,
     ) -> Window:
-        """Decide the window of the next request.
-
-        Args:
-            model: Full name of the model.
-            info: The model.
-            config: The session's configuration so far.
-            usage: Tokens of the conversation now.
-            ours: Whether the provider lets the server choose the size.
-            model_changed: Whether the session's last turn had another model.
-        """
+        """Decide the window for ``usage`` tokens; it is ``ours`` to choose, or the provider's."""
         config = config or ContextWindowConfig()
         if not ours:
             size, num_ctx = info.context_length, None
@@ -219,13 +202,7 @@ def _reason(current: int | None, size: int | None, *, model_changed: bool) -> st
 async def learn_window(
     windows: DynamicContextWindowService, model: str, provider: Provider, name: str
 ) -> None:
-    """Note how large the model is loaded, unless that is known: a window up to it costs no reload.
-
-    Args:
-        windows: Where to note it.
-        model: The full name of the model.
-        provider: Its provider.
-        name: The provider's own name of it.
+    """Note how large the model is loaded, unless that is known; up to that costs no reload.
 
     Raises:
         ProviderUnreachable: the provider is not there.

@@ -53,15 +53,10 @@ def fit(
     ratio: float = CHARACTERS_PER_TOKEN,
     max_messages: int | None = None,
 ) -> FittedHistory:
-    """Return the longest end of the conversation that fits.
+    """Return the longest end of the conversation that fits the budget of tokens; None: no limit.
 
-    Args:
-        system: The system prompt, which always stays.
-        backwards: The other messages, last one first; read only as far as they fit.
-        total: Number of the other messages.
-        budget: Tokens for everything; None for no limit.
-        ratio: Characters a token.
-        max_messages: Most messages beside the system prompt.
+    The system prompt always stays. The others come last one first, and are read only as far as they
+    fit; ``total`` is their number.
     """
     left = _Budget(budget, max_messages)
     used = estimate(system, ratio) if system else 0

@@ -39,31 +39,19 @@ class ChatModel:
     provider: Provider
 
     def check_tools(self) -> None:
-        """Refuse tools for a model that is known not to call any.
-
-        Raises:
-            ToolsNotSupported: it does not.
-        """
+        """Refuse tools for a model that is known not to call any."""
         unable = self.info.capabilities and "tools" not in self.info.capabilities
         if unable or not self.provider.capabilities.tools:
             raise ToolsNotSupported(model=self.full_name)
 
     def check_thinking(self, think: Think) -> None:
-        """Refuse thinking for a model that is known not to do it.
-
-        Raises:
-            ThinkingNotSupported: it is asked for, and the model does not.
-        """
+        """Refuse thinking for a model that is known not to do it."""
         unable = self.info.capabilities and "thinking" not in self.info.capabilities
         if think and (unable or not self.provider.capabilities.thinking):
             raise ThinkingNotSupported(model=self.full_name)
 
     def check_length(self, session: ChatSession, message: str | None) -> None:
-        """Refuse a message that cannot fit the model by any count.
-
-        Raises:
-            ContextOverflow: it is too long.
-        """
+        """Refuse a message that cannot fit the model by any count."""
         longest = self.info.context_length
         if message is None or not longest:
             return
@@ -212,10 +200,7 @@ class RequestBuilder:
         }
 
     def make_room(self, overflow: ContextOverflow) -> None:
-        """Prepare for one more try: a larger window if there is one, and what fits into it.
-
-        Where our estimate was far off, what Ollama has counted corrects it.
-        """
+        """Prepare for one more try: a larger window if there is one, and what fits into it."""
         needed, room = (_count(overflow, key) for key in ("n_prompt_tokens", "n_ctx"))
         grown = None
         if self.window is not None and self.window.num_ctx is not None:

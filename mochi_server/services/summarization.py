@@ -127,12 +127,7 @@ class SummarizationService:
     # In the background
 
     def schedule(self, session_id: str, loading: Loading = Loading.NEVER) -> None:
-        """Summarise the session after a quiet time, if there is anything new then.
-
-        Args:
-            session_id: The session.
-            loading: When its model may be loaded for the summary.
-        """
+        """Summarise the session after a quiet time, if there is anything new then."""
         if not self._enabled:
             return
         self._enqueue(session_id)
@@ -195,11 +190,6 @@ class SummarizationService:
     ) -> SummaryOutcome:
         """Summarise what is new in the session; begin again whenever a chat preempts it.
 
-        Args:
-            session_id: The session.
-            anew: Summarise the whole conversation, even if nothing is new.
-            loading: When the model may be loaded for the summary.
-
         Raises:
             ModelNotLoaded: the model must not be loaded now.
             MochiError: the session cannot be read, or the model gave no summary.
@@ -243,10 +233,6 @@ class SummarizationService:
 
     async def summarize(self, session_id: str, model: str | None = None) -> ConversationSummary:
         """Bring the summary up to date now, or write it anew if nothing is new; return it.
-
-        Args:
-            session_id: The session.
-            model: Full name of the model that writes; chosen by the session if None.
 
         Raises:
             EmptyHistory: the conversation is empty.
@@ -347,14 +333,6 @@ async def find_tasks(
     advance: Advance,
 ) -> list[SummaryTask]:
     """Return the sessions that have something to summarise, the one changed last first.
-
-    Args:
-        sessions: where to look.
-        summaries: chooses the models.
-        session_ids: only these.
-        before: only those changed last before this moment; not those whose time nobody can read.
-        anew: include sessions whose summary is up to date.
-        advance: is told the number of sessions that were checked, and of all.
 
     Raises:
         StorageError: the folder cannot be listed.

@@ -21,26 +21,14 @@ class SummaryModelManager:
         return provider.capabilities.structured_output and family not in SUMMARY_UNSUPPORTED_MODELS
 
     async def choose(self, metadata: SessionMetadata) -> str | None:
-        """Return the chat's model, else the session's ``summary_model``, else None.
-
-        Models that do not exist or cannot write summaries are passed over.
-
-        Raises:
-            ProviderUnreachable, ProviderError: it cannot be known now.
-        """
+        """Return the chat's model, else the session's ``summary_model``; None if neither can."""
         for model in (metadata.model, metadata.summary_model):
             if model is not None and self.can_summarise(model) and await self._is_there(model):
                 return model
         return None
 
     async def require(self, metadata: SessionMetadata, named: str | None = None) -> str:
-        """Return the named model, or the one that ``choose`` returns.
-
-        Raises:
-            ModelNotFound: the named one does not exist.
-            SummaryModelRequired: it cannot; or none was named, and there is no other.
-            ProviderNotConfigured, ProviderUnreachable, ProviderError.
-        """
+        """Return the named model, or the one that ``choose`` returns."""
         if named is not None:
             await self.check(named)
             return named
@@ -55,7 +43,7 @@ class SummaryModelManager:
         Raises:
             ModelNotFound: it does not exist.
             SummaryModelRequired: it cannot.
-            ProviderNotConfigured, ProviderUnreachable, ProviderError.
+            ProviderError: of its provider.
         """
         if not self.can_summarise(model):
             raise SummaryModelRequired(model=model)

@@ -35,39 +35,27 @@ class SystemPromptService:
     """Reads and writes the prompt files of one folder, which is made when the first is written.
 
     A file is replaced whole: whoever reads meanwhile sees the old or the new one.
+
+    Raises:
+        InvalidRequest: the name of a new file, or the text, is not allowed.
+        PromptExists: there is a new file's name already; that file is left alone.
+        PromptNotFound: there is no such file, or it could not be a prompt's name.
+        StorageError: it cannot be read or written, or is larger than ``LARGEST_FILE``.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     async def read(self, filename: str) -> str:
-        """Return the whole text.
-
-        Raises:
-            PromptNotFound: there is no such file, or it could not be a prompt's name.
-            StorageError: it cannot be read, or is larger than ``LARGEST_FILE``.
-        """
         return await in_thread(read_prompt, self._path(filename))
 
     async def text_for_session(self, filename: str) -> str:
-        """Return the text of a file if it may be the prompt of a session.
-
-        Raises:
-            InvalidRequest: it is empty or too long.
-            PromptNotFound, StorageError.
-        """
+        """Return the text of a file if it may be the prompt of a session."""
         content = await self.read(filename)
         check_content(content, f"System prompt {filename!r}")
         return content
 
     async def create(self, filename: str, content: str) -> None:
-        """Write a new file.
-
-        Raises:
-            InvalidRequest: the name or the text is not allowed.
-            PromptExists: a file of that name is there; it is left alone.
-            StorageError: it cannot be written.
-        """
         if FILENAME.fullmatch(filename) is None:
             raise InvalidRequest(
                 f"{filename!r} is not a name for a prompt file: letters, digits, '.', '_', '-' "
@@ -78,22 +66,11 @@ class SystemPromptService:
         await in_thread(self._write, self.folder / filename, content, new=True)
 
     async def update(self, filename: str, content: str) -> None:
-        """Replace the text of a file.
-
-        Raises:
-            InvalidRequest: the text is not allowed.
-            PromptNotFound, StorageError.
-        """
         path = self._path(filename)
         check_content(content)
         await in_thread(self._write, path, content, new=False)
 
     async def delete(self, filename: str) -> None:
-        """Remove a file.
-
-        Raises:
-            PromptNotFound, StorageError.
-        """
         await in_thread(self._delete, self._path(filename))
 
     def _path(self, filename: str) -> Path:
@@ -132,20 +109,11 @@ class SystemPromptService:
         return prompts
 
     async def list(self) -> list[PromptSummary]:
-        """Return every prompt file, by name.
-
-        Raises:
-            StorageError: the folder cannot be read.
-        """
         return await in_thread(self._list)
 
 
 def check_content(content: str, name: str = "A system prompt") -> None:
-    """Refuse an empty or too long prompt.
-
-    Raises:
-        InvalidRequest: it is one of these.
-    """
+    """Raise InvalidRequest for an empty or too long prompt."""
     if not content.strip():
         raise InvalidRequest(f"{name} must not be empty.", details={"field": "content"})
     if len(content) >= SYSTEM_PROMPT_CHARACTERS:
@@ -173,12 +141,7 @@ def _summary_of(path: Path) -> PromptSummary:
 
 
 def read_prompt(path: Path) -> str:
-    """Return the text of a prompt file; blocks.
-
-    Raises:
-        PromptNotFound: there is no plain file.
-        StorageError: it cannot be read, or is larger than ``LARGEST_FILE``.
-    """
+    """Return the text of a prompt file; blocks."""
     content = _beginning(path)
     if len(content) > LARGEST_FILE:
         raise StorageError(

@@ -168,10 +168,7 @@ class Opening:
 
 
 def open_prefix(data: bytes) -> Opening | None:
-    """Read the metadata and the first user message from the beginning of a file.
-
-    Return None when the prefix is too short, or when the file has another layout.
-    """
+    """Read metadata and first user message from the beginning of a file, if it has them."""
     head_end = data.find(_MESSAGES)
     if head_end < 0 or not data.startswith(_START):
         return None
@@ -221,7 +218,6 @@ class DocumentCache:
         self._cached: OrderedDict[str, tuple[Version, Document, int]] = OrderedDict()
 
     def get(self, session_id: str, version: Version) -> Document | None:
-        """Return the document, if it has this version."""
         cached = self._cached.get(session_id)
         if cached is None or cached[0] != version:
             return None

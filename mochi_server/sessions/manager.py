@@ -147,7 +147,7 @@ class SessionManager:
         await self.storage.version(session_id)
 
     async def _load(self, session_id: str, version: tuple[int, ...] | None) -> ChatSession:
-        """Read a session; a version that was read just now saves one request to the storage."""
+        """Read a session; a version that was read just now saves a request to the storage."""
         document = await self._document(session_id, version)
         return ChatSession.from_document(document, session_id)
 
@@ -239,7 +239,6 @@ class SessionManager:
 
     @asynccontextmanager
     async def _exclusively(self, session_id: str) -> AsyncIterator[None]:
-        """Claim a session that exists."""
         await self.check_exists(session_id)
         async with self.storage.claim(session_id):
             yield

@@ -63,11 +63,7 @@ class Pruned:
 async def find_prunable(
     sessions: SessionManager, rule: PruneRule, advance: Advance | None = None
 ) -> list[JSONObject]:
-    """Return the lines of the list (``SessionPage.entries``) that the rule selects.
-
-    Raises:
-        StorageError: the folder cannot be listed.
-    """
+    """Return the lines of the list (``SessionPage.entries``) that the rule selects."""
     lines = [line for line in (await sessions.list()).entries if rule.may_match(line)]
     if not rule.empty:
         return lines

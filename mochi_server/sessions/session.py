@@ -14,9 +14,6 @@ from ..protocol.messages import MESSAGE, Message, SystemMessage, UnknownMessage,
 from .codec import (
     TOO_DEEP,
     Document,
-    NotASession,
-    assemble,
-    disassemble,
     encode,
     is_bottomless,
     is_user,
@@ -74,7 +71,6 @@ def _parse(line: bytes) -> Message:
 
 
 def encode_messages(messages: Iterable[Message]) -> list[bytes]:
-    """Encode messages as they stand in the session's file."""
     return [encode(message.as_stored()) for message in messages]
 
 
@@ -151,7 +147,6 @@ class ChatSession:
         self.extend(encode_messages(messages))
 
     def extend(self, lines: Iterable[bytes]) -> None:
-        """Add messages at the end, as ``encode_messages`` has encoded them."""
         self._lines += lines
         self._changed_messages()
 
@@ -191,7 +186,6 @@ class ChatSession:
         raise EmptyHistory(session_id=self.session_id)
 
     def set_system_prompt(self, content: str, source_file: str | None = None) -> None:
-        """Set the system message, and replace the present one if there is one."""
         line = encode(SystemMessage(content=content, source_file=source_file).as_stored())
         self._lines[: int(self._has_system_prompt())] = [line]
         self._changed_messages()
@@ -235,22 +229,6 @@ class ChatSession:
         self._before = self._essence()
         self._messages_changed = False
 
-    def to_json(self) -> bytes:
-        return b"".join(assemble(self.document()))
-
-    @classmethod
-    def from_json(cls, data: bytes, session_id: str | None = None) -> ChatSession:
-        """Read a session from a file of any version; its id is ``session_id`` or that in the file.
-
-        Raises:
-            SessionUnreadable: it is no session.
-        """
-        try:
-            document = disassemble(data)
-        except NotASession as error:
-            raise SessionUnreadable(session_id=session_id, reason=str(error)) from error
-        return cls.from_document(document, session_id)
-
     @classmethod
     def from_document(cls, document: Document, session_id: str | None = None) -> ChatSession:
         """Make a session from the parts of its file, which stay unchanged.
@@ -265,7 +243,6 @@ class ChatSession:
 
 
 def preview_of(message: JSONObject | None) -> str:
-    """Return the beginning of a stored message's text."""
     content: JsonValue | Literal[""] = message.get("content") if message else ""
     if not isinstance(content, str):
         return ""

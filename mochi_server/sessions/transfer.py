@@ -62,13 +62,7 @@ class ExportFormat(str, Enum):
 async def export_session(
     sessions: SessionManager, session_id: str, to: ExportFormat = ExportFormat.JSON
 ) -> bytes:
-    """Return the stored session in this format.
-
-    Raises:
-        SessionNotFound: there is none.
-        SessionUnreadable: its file is no session.
-        StorageError: it cannot be read.
-    """
+    """Return the stored session in this format."""
     session = await sessions.get(session_id)
     if to is ExportFormat.MARKDOWN:
         return as_markdown(session).encode("utf-8", "replace")
@@ -91,7 +85,6 @@ def _sent(message: Message) -> JSONObject:
 
 
 def as_markdown(session: ChatSession) -> str:
-    """Return the session as Markdown: its metadata, then a heading for each message."""
     parts = [*_head(session)]
     for message in session.messages:
         parts += _message_parts(message)
@@ -303,7 +296,6 @@ def session_of_lines(content: bytes, model: str | None = None) -> ChatSession:
 
 
 def _message_of(line: bytes, number: int, *, first: bool) -> Message:
-    """Parse the message of one line; add an id and a time if it has none."""
     try:
         value: Any = orjson.loads(line)
         if is_bottomless(line):

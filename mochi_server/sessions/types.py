@@ -55,7 +55,6 @@ class ToolSettings(BaseModel):
 
     @property
     def tools_with_policies(self) -> list[str]:
-        """Names of the tools that have their own policy."""
         policies = (self.model_extra or {}).get(TOOL_POLICIES)
         return [*policies] if isinstance(policies, dict) else []
 
@@ -166,7 +165,6 @@ class SessionMetadata(BaseModel):
 
     @property
     def pinned(self) -> bool:
-        """Whether it is pinned: shown first by clients, and never pruned."""
         return self._label("pinned") is True
 
     @property
@@ -182,11 +180,7 @@ class SessionMetadata(BaseModel):
         return (self.model_extra or {}).get(name)
 
     def label(self, **labels: JsonValue) -> None:
-        """Set the named labels; None, False and an empty value remove one.
-
-        Raises:
-            TypeError: there is no such label.
-        """
+        """Set the named labels; None, False and an empty value remove one."""
         if unknown := labels.keys() - set(LABELS):
             raise TypeError(f"no labels of a session: {', '.join(sorted(unknown))}")
         extra = self.model_extra if self.model_extra is not None else {}
@@ -214,7 +208,6 @@ class NotMetadata(ValueError):
 
 
 def version_of(head: dict[str, Any]) -> str:
-    """Return the version of the metadata; 1.0 if they have none."""
     return str(head.get("format_version") or "1.0")
 
 

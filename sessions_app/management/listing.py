@@ -133,12 +133,12 @@ async def search_sessions(sessions: SessionManager, options: Options, console: C
     """Print the matching sessions, the best first; a bar shows the progress of a long indexing."""
     search = SessionSearch(sessions.catalogue)
     try:
-        await search.update(progress("sessions"))
         result = await search.search(
             _query_of(options["query"]),
             limit=options["limit"],
             session_filter=_filter_of(options),
             wait_seconds=None,
+            progress=progress("sessions"),
         )
     finally:
         await search.aclose()

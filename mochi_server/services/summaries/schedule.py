@@ -72,11 +72,7 @@ class SummaryScheduler:
     # The queue
 
     def enqueue(self, session_id: str) -> None:
-        """Note that a process has to summarise the session.
-
-        Raises:
-            StorageError: the folder cannot be written.
-        """
+        """Note that a process has to summarise the session."""
         self._session_leases.add(session_id)
 
     def dequeue(self, session_id: str) -> None:
@@ -116,15 +112,9 @@ class SummaryScheduler:
 
     @asynccontextmanager
     async def slot(self, memory: str, patience: float, quiet: float) -> AsyncIterator[bool]:
-        """Wait for the other summaries of this process in the memory, then for its turns.
+        """Wait for other summaries in the memory, then, for ``patience`` seconds, for its turns.
 
-        Args:
-            memory: Key from ``ProviderRegistry.memory_key``.
-            patience: Longest wait for the turns, in seconds.
-            quiet: Seconds that have to pass after the last turn.
-
-        Yields:
-            Whether no turn uses the memory.
+        Yields whether no turn has used the memory for ``quiet`` seconds.
         """
         state = self._memories[memory]
         async with state.lock:
@@ -135,14 +125,10 @@ class SummaryScheduler:
     async def run_exclusively(
         self, session_id: str, memory: str, work: Callable[[], Awaitable[object]]
     ) -> bool:
-        """Do the work under leases of the session and of the memory.
+        """Do the work under leases of session and memory, and return whether it was done.
 
-        Returns:
-            Whether the work was done; not if another holds a lease, or requests one meanwhile.
-
-        Raises:
-            StorageError: the folder cannot be written.
-            MochiError: what the work raises; the session stays queued.
+        It is not done if another holds a lease, or requests one meanwhile. When it fails, the
+        session stays queued.
         """
         with ExitStack() as stack:
             session_lease = self._session_leases.acquire(session_id)
@@ -180,7 +166,6 @@ class SummaryScheduler:
 
         Raises:
             SessionBusy: somebody else held it for more than so many seconds.
-            StorageError: the folder cannot be written.
         """
         until = anyio.current_time() + seconds
         self._session_leases.request(session_id)

@@ -218,14 +218,10 @@ class SummaryPart:
 def next_part(
     session: ChatSession, budget: TokenBudget, *, anew: bool = False, cached: bool = False
 ) -> SummaryPart | None:
-    """Return the next part to ask about; None if all is summarised, or the conversation is short.
+    """Return the next part to ask about; None if all is summarised, or too little was said.
 
-    Args:
-        session: The session.
-        budget: How much fits.
-        anew: Whether to ignore the present summary.
-        cached: Whether the model has just read this conversation. Then all of it, as it was sent,
-            costs less than an extract: the model reads it neither now nor for the next turn.
+    If the model has just read the conversation (``cached``), all of it, as it was sent, costs less
+    than an extract: the model reads it neither now nor for the next turn.
     """
     entries = utterances(session)
     start = 0 if anew else count_covered(session.metadata.summary, entries)

@@ -73,13 +73,6 @@ class SummaryWriter:
 
         Each part is stored when it is done, so interrupted work goes on where it was.
 
-        Args:
-            session_id: The session.
-            model: Full name of the model that writes.
-            anew: Whether to ignore the present summary.
-            loading: When the model may be loaded.
-            preemptible: Whether a chat may cancel it.
-
         Raises:
             EmptyHistory: the conversation is empty, or too short.
             ModelNotLoaded: the model must not be loaded now.

@@ -91,7 +91,6 @@ class SessionCatalogue:
         self._watch: asyncio.Task[None] | None = None
 
     def _use(self, path: Path | None) -> None:
-        """Start with another file, or in memory."""
         self.writer = DatabaseThread(path, "mochi-catalogue-write")
         self._reader = self.writer if path is None else DatabaseThread(path, "mochi-catalogue-read")
         self._refresh: Refresh | None = None
@@ -102,11 +101,7 @@ class SessionCatalogue:
     # Reading what is up to date
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do the work in the reading thread, when the rows are up to date.
-
-        Raises:
-            StorageError: the folder cannot be listed.
-        """
+        """Do the work in the reading thread, when the rows are up to date."""
         for _ in range(ATTEMPTS):
             await self.bring_up_to_date()
             reader = self._reader
@@ -161,7 +156,6 @@ class SessionCatalogue:
         )
 
     async def _is_known(self, generation: object | None) -> bool:
-        """Return whether the file is complete and of this generation of the storage."""
         if generation is None:
             return False
         try:
@@ -171,7 +165,6 @@ class SessionCatalogue:
         return known == repr(generation)
 
     async def _check(self) -> None:
-        """Compare all sessions with their rows, and update those that differ."""
         began, generation = self._clock(), await self.storage.generation()
         writer = self.writer
         try:
@@ -192,7 +185,6 @@ class SessionCatalogue:
         self._checked_at, self._generation = began, generation
 
     async def _fall_back(self, error: TemporarilyUnavailable) -> None:
-        """Continue with a catalogue in memory."""
         if self.unavailable is not None:
             raise StorageError(f"The catalogue of sessions cannot be used: {error}")
         logger.warning("The catalogue of sessions cannot be used: %s (%s)", error, self.path)

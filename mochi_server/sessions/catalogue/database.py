@@ -119,11 +119,7 @@ class CatalogueDatabase:
         return self._connection is not None if self.path is None else self.path.exists()
 
     def is_usable(self) -> bool:
-        """Return whether the file can be opened.
-
-        Raises:
-            TemporarilyUnavailable: it cannot be opened now.
-        """
+        """Return whether the file can be opened."""
         try:
             self.connection()
         except RebuildNeeded:
@@ -258,7 +254,6 @@ class CatalogueDatabase:
             logger.debug("The catalogue's log stays for now: %s", error)
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -275,7 +270,6 @@ def _check_version(connection: sqlite3.Connection) -> None:
 
 
 def _inode_of(path: Path) -> int:
-    """Return -1 where there is no file."""
     try:
         return path.stat().st_ino
     except OSError:
@@ -307,18 +301,12 @@ class DatabaseThread:
         self._executor: ThreadPoolExecutor | None = None
 
     def submit(self, work: Callable[[CatalogueDatabase], T]) -> Future[T]:
-        """Hand in work for the thread, which does one after the other."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix=self._name)
         return self._executor.submit(work, self.database)
 
     async def run(self, work: Callable[[CatalogueDatabase], T]) -> T:
-        """Do the work in the thread.
-
-        Raises:
-            RebuildNeeded: the file must be built again.
-            TemporarilyUnavailable: it cannot be used now.
-        """
+        """Do the work in the thread."""
         return await asyncio.wrap_future(self.submit(work))
 
     async def tidy(self) -> None:

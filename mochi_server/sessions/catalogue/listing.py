@@ -71,11 +71,7 @@ class ListQuery:
     def __init__(
         self, limit: int | None, cursor: str | None, session_filter: SessionFilter
     ) -> None:
-        """Check the limit and the cursor.
-
-        Raises:
-            InvalidRequest: the limit is below one, or the cursor is none of this list.
-        """
+        """Check the limit and the cursor."""
         if limit is not None and limit < 1:
             raise InvalidRequest("The limit must be at least 1.", details={"limit": limit})
         self._limit = None if limit is None else min(limit, LARGEST)
@@ -115,7 +111,6 @@ class ListQuery:
 
 
 def read_problems(connection: sqlite3.Connection) -> list[JSONObject]:
-    """Return an object for each file that cannot be read."""
     source = f"FROM sessions AS place WHERE is_problem ORDER BY {IN_ORDER} LIMIT ?"
     return _objects(_lines(connection, source, "\n", -1))
 

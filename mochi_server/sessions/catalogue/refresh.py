@@ -61,16 +61,7 @@ class Refresh:
         """Ids of the sessions that this process has changed since the check began."""
 
     async def run(self, generation: object | None) -> None:
-        """Compare every session with its row, and update the rows that differ.
-
-        Args:
-            generation: of the storage before the check.
-
-        Raises:
-            StorageError: the folder cannot be listed.
-            RebuildNeeded: the file was lost meanwhile.
-            TemporarilyUnavailable: the file cannot be used now.
-        """
+        """Compare every session with its row, and update the rows that differ."""
         beginning = await self._writer.run(_begin)
         seen: set[str] = set()
         entries = await self._storage.entries()

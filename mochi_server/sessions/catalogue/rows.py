@@ -64,7 +64,6 @@ def row_of_session(session: ChatSession, version: tuple[int, ...]) -> Row:
 
 
 def row_of_problem(entry: Entry, reason: str) -> Row:
-    """Make the row of what cannot be read."""
     line = encode({"session_id": entry.session_id, "reason": reason})
     version = version_text(entry.version)
     return Row(entry.session_id, version, entry.modified, line, is_problem=True)
@@ -166,13 +165,7 @@ def compare(connection: sqlite3.Connection, entries: Sequence[Entry]) -> list[Di
 
 
 def put_row(connection: sqlite3.Connection, row: Row, seen_version: str | None = None) -> None:
-    """Put in a session's row, in the place of the one that may be there.
-
-    Args:
-        connection: in a transaction.
-        row: of the session.
-        seen_version: leave the present row alone unless it is still of this version.
-    """
+    """Put in a session's row; with ``seen_version``, only in the place of a row of this version."""
     session_id = storable(row.session_id)
     values = (session_id, row.version, row.changed_at, row.line, row.is_problem, row.archived)
     if seen_version is None:

@@ -125,6 +125,7 @@ class SessionSearch:
         cursor: str | None = None,
         session_filter: SessionFilter = ALL,
         wait_seconds: float | None = WAIT_SECONDS,
+        progress: Progress | None = None,
     ) -> SearchResult:
         """Return the sessions that have all the words.
 
@@ -136,6 +137,7 @@ class SessionSearch:
             cursor: ``next_cursor`` of the page before.
             session_filter: which sessions are searched.
             wait_seconds: longest wait for an index that is being made; None for no end.
+            progress: is told how far the index is.
 
         Raises:
             InvalidRequest: the limit is below one, or the cursor is none of this search.
@@ -148,7 +150,7 @@ class SessionSearch:
         for _ in range(ATTEMPTS):
             await self._prepare()
             try:
-                indexing = await self._catch_up(wait_seconds)
+                indexing = await self._catch_up(wait_seconds, progress)
                 result = await self._catalogue.read_once(answer)
             except RebuildNeeded:
                 self._catalogue.invalidate()
@@ -159,31 +161,6 @@ class SessionSearch:
             return result
         raise _unusable("it breaks again and again")
 
-    async def update(self, progress: Progress | None = None) -> None:
-        """Bring the index up to date, however long it takes, and tell how far it is.
-
-        Raises:
-            StorageError: the folder cannot be listed, or the index cannot be made.
-        """
-        await self._prepare()
-        try:
-            if not await self._catalogue.read_once(_count_without_text):
-                return
-            work = asyncio.ensure_future(self._catch_up(None))
-            try:
-                while not work.done():
-                    await asyncio.wait([work], timeout=_TELL_SECONDS)
-                    if progress is not None:
-                        progress.advance(*await self._catalogue.read_once(_progress))
-            finally:
-                work.cancel()
-                await asyncio.wait([work])
-            work.result()
-        except RebuildNeeded:
-            self._catalogue.invalidate()  # the search begins anew
-        except TemporarilyUnavailable as error:
-            raise _unusable(str(error)) from error
-
     async def _prepare(self) -> None:
         """Have a catalogue in a file that can hold texts, with the rows of now."""
         await self._catalogue.bring_up_to_date()
@@ -192,15 +169,21 @@ class SessionSearch:
         if not has_full_text():
             raise _unusable("this Python's SQLite was built without full-text search (FTS5)")
 
-    async def _catch_up(self, wait_seconds: float | None) -> Indexing | None:
+    async def _catch_up(
+        self, wait_seconds: float | None, progress: Progress | None
+    ) -> Indexing | None:
         """Wait until all texts are indexed; return how far that is if the time was too short."""
         if not await self._catalogue.read_once(_count_without_text):
             await self._catalogue.writer.tidy()
             return None
+        step = None if progress is None else _TELL_SECONDS
         with anyio.move_on_after(wait_seconds):
             for _ in range(ATTEMPTS):  # what changes again and again is left for the next search
                 indexer = self._running() or self._start()
-                await asyncio.wait([indexer])
+                while not indexer.done():
+                    await asyncio.wait([indexer], timeout=step)
+                    if progress is not None:
+                        progress.advance(*await self._catalogue.read_once(_progress))
                 indexer.result()
                 if not await self._catalogue.read_once(_count_without_text):
                     break
@@ -251,7 +234,6 @@ class SessionSearch:
         return await in_thread(_texts_of, contents), start
 
     async def aclose(self) -> None:
-        """Stop indexing; what is indexed stays."""
         if (indexer := self._running()) is not None:
             indexer.cancel()
             await asyncio.wait([indexer])
@@ -290,13 +272,9 @@ def put_text(
     version: str | None,
     document: SearchDocument | None,
 ) -> None:
-    """Put in the texts of a session that has a row, in the place of those that were there.
+    """Put in the texts of a session that has a row; no document if they cannot be read.
 
-    Args:
-        connection: in a transaction.
-        session_id: whose texts they are.
-        version: of the content that they are from; None stands for that of the row.
-        document: the texts; None when they cannot be read.
+    Without a version, they count as those of the row's.
     """
     number = number_of(connection, session_id)
     if number is None:
@@ -309,10 +287,7 @@ def put_text(
 
 
 def _sessions_without_text(connection: sqlite3.Connection) -> list[str]:
-    """Return the ids of the sessions whose texts are not those of their version.
-
-    The session changed last comes first, for that one is looked for most often.
-    """
+    """Return the ids of the sessions whose texts are not current, the latest change first."""
     source = f"FROM sessions AS place {_WITHOUT_TEXT} ORDER BY {IN_ORDER} LIMIT -1"
     joining = f"SELECT group_concat(session_id, ' ') FROM (SELECT session_id {source})"
     (joined,) = connection.execute(joining).fetchone()
@@ -330,7 +305,6 @@ def _progress(connection: sqlite3.Connection) -> Indexing:
 
 
 def read_text(connection: sqlite3.Connection, number: int) -> SearchDocument:
-    """Return the texts of a session; empty when there are none."""
     statement = f"SELECT {_COLUMNS} FROM texts WHERE rowid = ?"
     row = connection.execute(statement, (number,)).fetchone()
     return SearchDocument() if row is None else SearchDocument(*row)
@@ -360,15 +334,7 @@ def find(
 ) -> tuple[list[Hit], bool]:
     """Return a page of the matching sessions, the best first, and whether there are more.
 
-    Of equals, the one changed last comes first.
-
-    Args:
-        connection: in a transaction.
-        query: which is not empty.
-        session_filter: which sessions are shown.
-        most: how many of the best sessions are looked at; -1 for all.
-        start: how many to leave out.
-        limit: most sessions of the page.
+    Of equals, the one changed last comes first. Only the best ``most`` are considered; -1 for all.
     """
     values: list[str | int] = [query.match, most]
     source = _MATCHING.format(_BEST if query.required else _OTHERS)
@@ -413,7 +379,6 @@ def _entry(connection: sqlite3.Connection, query: Query, hit: Hit) -> JSONObject
 
 
 def _start_of(cursor: str) -> int:
-    """Return the place at which the cursor's page begins."""
     if (match := _CURSOR.fullmatch(read_cursor(cursor))) is None:
         raise foreign_cursor()
     return int(match[1])

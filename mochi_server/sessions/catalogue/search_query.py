@@ -33,7 +33,6 @@ class Term:
 
     @property
     def match(self) -> str:
-        """The term as a string of FTS5."""
         return f'"{" ".join(self.words)}"{" *" if self.prefix else ""}'
 
     def occurrences(self, folded: str) -> Iterator[tuple[int, int]]:

@@ -94,7 +94,6 @@ def split_unspaced(text: str) -> str:
 
 
 def join_unspaced(text: str) -> str:
-    """Undo ``split_unspaced``."""
     return text.replace(JOINT, "")
 
 

@@ -107,13 +107,11 @@ def _parts(text: str, matches: list[tuple[int, int]]) -> Iterator[SnippetPart]:
 
 
 def _gap_behind(text: str, start: int, end: int) -> int:
-    """Return where the first complete word begins."""
     gap = text.find(" ", start, end) if start else -1
     return gap + 1 if gap >= 0 else start
 
 
 def _gap_before(text: str, start: int, end: int) -> int:
-    """Return where the last complete word ends."""
     if end >= len(text):
         return len(text)
     gap = text.rfind(" ", (start + end) // 2, end)
@@ -121,5 +119,4 @@ def _gap_before(text: str, start: int, end: int) -> int:
 
 
 def _line(text: str) -> str:
-    """Replace each line break by a blank."""
     return "".join(" " if each.isspace() else each for each in text)

@@ -14,11 +14,7 @@ SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_session_id(session_id: str) -> str:
-    """Return the id if it is well-formed; called before any file is touched.
-
-    Raises:
-        SessionNotFound: it is malformed.
-    """
+    """Return the id, or raise ``SessionNotFound`` if it is malformed."""
     if SESSION_ID.fullmatch(session_id) is None:
         raise SessionNotFound(session_id=session_id)
     return session_id
@@ -52,11 +48,7 @@ class SessionLock:
         """The version when the session was locked; None when nothing is stored."""
 
     async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
-        """Write the session, as the last step: it may release the lock.
-
-        Raises:
-            StorageError: the disk refused; the old content is still there.
-        """
+        """Write the session, as the last step: it may release the lock."""
         return await self._storage.write(self.session_id, parts)
 
 
@@ -142,8 +134,7 @@ class SessionStorage(ABC):
         """Write the session if it still has this version, and return the new one.
 
         Raises:
-            SessionChanged: it is not, or it is held; nothing was written.
-            StorageError: the disk refused; the old content is still there.
+            SessionChanged: it has changed, or is locked; nothing was written.
         """
         async with self.lock(session_id) as hold:
             if hold.version != version:

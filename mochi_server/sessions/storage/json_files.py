@@ -62,7 +62,6 @@ class JSONFileStorage(SessionStorage):
         return await in_thread(_read, session_id, self._path(session_id))
 
     async def version(self, session_id: str) -> tuple[int, ...]:
-        """Return ``(mtime_ns, size, inode)``."""
         return await in_thread(_version_at, session_id, self._path(session_id))
 
     @override
@@ -107,7 +106,6 @@ class JSONFileStorage(SessionStorage):
         return await in_thread(_generation, self.folder)
 
     async def aclose(self) -> None:
-        """Remove the lock files that are free."""
         await in_thread_to_completion(remove_free_locks, self.folder / ".locks")
 
     @override
@@ -285,7 +283,6 @@ def _create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> 
 
 
 def _delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
-    """Delete the file, durably, and its lock files."""
     _version_at(session_id, path)
     with _errors_of(session_id):
         path.unlink()
@@ -358,12 +355,8 @@ def _generation(folder: Path) -> object | None:
 def scan(folder: Path, *, tidy: bool = True) -> list[Entry]:
     """Return every session file, and other files with such a name; blocks.
 
-    Args:
-        folder: Where they are.
-        tidy: Whether leftovers of crashed processes are removed.
-
     Raises:
-        StorageError: The folder cannot be listed.
+        StorageError: the folder cannot be listed.
     """
     try:
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

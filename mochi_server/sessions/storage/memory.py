@@ -40,7 +40,6 @@ class MemoryStorage(SessionStorage):
         return content, entry.version
 
     async def version(self, session_id: str) -> tuple[int, ...]:
-        """Return the number of the change that made it."""
         return self._get(session_id)[1].version
 
     @override
@@ -72,7 +71,6 @@ class MemoryStorage(SessionStorage):
         return [entry for _, entry in self._contents.values()]
 
     async def generation(self) -> object | None:
-        """Return the number of changes so far."""
         return self._changes
 
     def _known(self, session_id: str) -> tuple[int, ...] | None:

@@ -16,11 +16,12 @@ from mochi_server.protocol.messages import (
     UserMessage,
 )
 from mochi_server.sessions import ChatSession, SessionMetadata, instant
+from tests.support.session_files import file_of, session_of
 
 
 def session(*messages: object) -> ChatSession:
     head = {"session_id": "a", "model": "m", "created_at": "2026-01-01T00:00:00Z"}
-    return ChatSession.from_json(json.dumps({"metadata": head, "messages": messages}).encode())
+    return session_of(json.dumps({"metadata": head, "messages": messages}).encode())
 
 
 SYSTEM = {"role": "system", "content": "Be kind.", "source_file": "kind.md"}
@@ -35,7 +36,7 @@ def test_the_file_has_the_documented_keys_in_their_order_and_a_line_for_each_mes
     made.append(UserMessage(content="Hi"), AssistantMessage(content="Hello", model="m"))
     made.append(ToolMessage(content="5", tool_name="add", tool_call_id="call_1"))
 
-    text = made.to_json().decode()
+    text = file_of(made).decode()
     content = json.loads(text)
 
     assert list(content) == ["metadata", "messages"]
@@ -83,7 +84,7 @@ def test_what_is_no_message_is_kept_and_shown_as_unknown():
     loaded = session(*odd)
     assert all(isinstance(message, UnknownMessage) for message in loaded.messages)
     loaded.append(UserMessage(content="x"))
-    assert ChatSession.from_json(loaded.to_json()).stored_messages()[:-1] == odd
+    assert session_of(file_of(loaded)).stored_messages()[:-1] == odd
     assert list(loaded.tail())[1:] == odd[::-1]
     assert json.loads(loaded.messages_json())[:-1] == odd
     assert loaded.preview == ""
@@ -92,11 +93,11 @@ def test_what_is_no_message_is_kept_and_shown_as_unknown():
 def test_untouched_messages_are_written_back_byte_for_byte():
     line = b'{"role": "user",  "content": "\\u00fc", "x": 1.50, "big": 1e3}'
     loaded = session(FIRST)
-    data = loaded.to_json()
+    data = file_of(loaded)
     data = data.replace(b"\n  ]", b",\n    " + line + b"\n  ]")
-    again = ChatSession.from_json(data)
+    again = session_of(data)
     again.append(UserMessage(content="x"))
-    assert line in again.to_json()
+    assert line in file_of(again)
 
 
 def test_editing_a_user_message_keeps_its_id_and_drops_what_follows():
@@ -198,12 +199,12 @@ def test_any_text_survives_writing_and_reading(texts: list[tuple[str, str, str]]
     ]
     foreign = session(*stored)
     foreign.append(UserMessage(content="end"))
-    data = foreign.to_json()
-    ours = ChatSession.from_json(data)
+    data = file_of(foreign)
+    ours = session_of(data)
     assert ours.stored_messages()[:-1] == stored
     assert [message.content for message in ours.messages[:-1]] == [text for _, text, _ in texts]
-    assert ours.to_json() == data
-    assert len(data.decode().split("\n")) == foreign.to_json().count(b"\n") + 1
+    assert file_of(ours) == data
+    assert len(data.decode().split("\n")) == file_of(foreign).count(b"\n") + 1
 
 
 def test_half_a_surrogate_pair_from_a_model_becomes_a_replacement_character():
@@ -212,7 +213,7 @@ def test_half_a_surrogate_pair_from_a_model_becomes_a_replacement_character():
         AssistantMessage(content="ok", tool_calls=[{"function": {"name": "a", "arguments": {}}}])
     )
     broken.metadata.model_extra["note"] = "a\ud83db\U0001f44b"  # type: ignore[index]
-    written = json.loads(broken.to_json())
+    written = json.loads(file_of(broken))
     assert written["metadata"]["note"] == "a\ufffdb\U0001f44b"
 
 

@@ -18,6 +18,7 @@ from mochi_server.sessions.transfer import (
     fenced,
     import_session,
 )
+from tests.support.session_files import file_of
 
 ALWAYS = "always_confirm"
 CALL = {"function": {"name": "add", "arguments": {"a": 1}}, "id": "c1"}
@@ -99,7 +100,7 @@ async def test_a_session_that_asks_anyway_is_stored_byte_for_byte(sessions, sett
 
 
 async def test_a_session_that_is_there_is_never_overwritten(sessions):
-    content = (await sessions.create("mine", session_id="one")).to_json()
+    content = file_of(await sessions.create("mine", session_id="one"))
     other = content.replace(b'"mine"', b'"theirs"')
     with pytest.raises(SessionExists):
         await import_session(sessions, other)

@@ -9,6 +9,7 @@ import pytest
 from mochi_server.errors import SessionUnreadable
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import ChatSession, SessionManager
+from tests.support.session_files import file_of, session_of
 
 DATA = Path(__file__).parents[2] / "data" / "sessions"
 FILES = sorted(DATA.rglob("*.json"))
@@ -62,7 +63,7 @@ async def test_an_old_file_loads_lists_and_keeps_everything(source: Path, tmp_pa
 
 def load(**metadata: object) -> ChatSession:
     base = {"session_id": "a", "model": "m", "created_at": "2026-01-01T00:00:00"}
-    return ChatSession.from_json(json.dumps({"metadata": {**base, **metadata}}).encode(), "a")
+    return session_of(json.dumps({"metadata": {**base, **metadata}}).encode(), "a")
 
 
 def test_a_summary_that_is_a_text_becomes_a_summary_without_topics():
@@ -96,7 +97,7 @@ def test_a_policy_counts_more_than_the_legacy_flag():
 
 def test_a_stray_context_window_and_unknown_keys_stay():
     session = load(context_window=8192, colour={"name": "red"})
-    metadata = json.loads(session.to_json())["metadata"]
+    metadata = json.loads(file_of(session))["metadata"]
     assert metadata["context_window"] == 8192
     assert metadata["colour"] == {"name": "red"}
     assert list(metadata)[:3] == ["session_id", "model", "created_at"]
@@ -115,10 +116,10 @@ def test_nulls_and_wrong_counts_are_tolerated():
 
 def test_top_level_keys_of_others_stay():
     data = {"metadata": {"model": "m"}, "messages": [], "plugin": {"a": [1]}, "z": "ü"}
-    session = ChatSession.from_json(json.dumps(data).encode(), "a")
-    written = session.to_json()
+    session = session_of(json.dumps(data).encode(), "a")
+    written = file_of(session)
     assert json.loads(written)["plugin"] == {"a": [1]}
-    assert ChatSession.from_json(written, "a").to_json() == written
+    assert file_of(session_of(written, "a")) == written
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ async def test_what_is_no_session_is_reported_never_touched_and_hides_no_other(
 
 
 def test_a_byte_order_mark_is_no_obstacle():
-    session = ChatSession.from_json(b'\xef\xbb\xbf{"metadata": {"model": "m"}}', "a")
+    session = session_of(b'\xef\xbb\xbf{"metadata": {"model": "m"}}', "a")
     assert session.metadata.model == "m"
 
 
@@ -166,7 +167,7 @@ def test_a_byte_order_mark_is_no_obstacle():
 def test_our_layout_with_changes_of_a_text_editor_still_loads(tamper: str):
     session = load()
     session.append(UserMessage(content="a"), UserMessage(content="b"))
-    data = session.to_json()
+    data = file_of(session)
     if tamper == "pretty":
         data = data.replace(b'{"role":"user","content":"b"', b'{"role":"user",\n    "content":"b"')
     elif tamper == "tail":
@@ -175,17 +176,17 @@ def test_our_layout_with_changes_of_a_text_editor_still_loads(tamper: str):
         data = data.rstrip().removesuffix(b"}") + b',\n  "messages": [{"role": "user"}]\n}'
     else:
         data = data.replace(b'  "messages": [\n', b'  "messages": [\n\n')
-    assert ChatSession.from_json(data, "a").stored_messages() == json.loads(data)["messages"]
+    assert session_of(data, "a").stored_messages() == json.loads(data)["messages"]
 
 
 @pytest.mark.parametrize("cut", ["}\n", "]\n}\n", '"}\n  ]\n}\n'])
 def test_our_layout_with_its_end_torn_off_is_unreadable(cut: str):
     session = load()
     session.append(UserMessage(content="a"))
-    data = session.to_json()
+    data = file_of(session)
     assert data.endswith(cut.encode())
     with pytest.raises(SessionUnreadable):
-        ChatSession.from_json(data[: -len(cut)], "a")
+        session_of(data[: -len(cut)], "a")
 
 
 @pytest.mark.parametrize("end", [b'\n  ] "x": 1}', b"\n  ]}}", b"\n  ]", b"\n  ],}"])
@@ -193,4 +194,4 @@ def test_our_layout_with_a_wrong_end_is_unreadable(end: bytes):
     session = load()
     session.append(UserMessage(content="a"))
     with pytest.raises(SessionUnreadable):
-        ChatSession.from_json(session.to_json().replace(b"\n  ]\n}\n", end), "a")
+        session_of(file_of(session).replace(b"\n  ]\n}\n", end), "a")

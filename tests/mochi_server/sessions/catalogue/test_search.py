@@ -345,11 +345,11 @@ async def test_an_update_tells_how_far_it_is(shelf):
 
     for number in range(100):
         await shelf.add(f"s{number}", "needle " * 50)
-    await shelf.search.update(Ear())
+    await shelf.search.search("", wait_seconds=None, progress=Ear())
     assert told[-1] == (100, 100)
     assert told == sorted(told)
     told.clear()
-    await shelf.search.update(Ear())
+    await shelf.search.search("", wait_seconds=None, progress=Ear())
     assert told == []
 
 
@@ -412,7 +412,7 @@ async def test_servers_with_folders_of_sessions_of_their_own_have_an_index_each(
             await engine.session(labels={"title": "needle"}) for engine in (mine, yours)
         ]
         for engine in (mine, yours):
-            await engine.runtime.search.update()
+            await engine.runtime.search.search("", wait_seconds=None)
         for engine, session_id in ((mine, first), (yours, second)):
             found = await engine.runtime.search.search("needle", wait_seconds=0)
             assert [each["session_id"] for each in found.sessions] == [session_id]
