@@ -8,6 +8,8 @@ VENV ?= .venv
 # Arguments for the server (make run ARGS="--port 9000"), pytest and the benchmarks.
 ARGS ?=
 PYTEST_ARGS ?= -n 2
+# Compiles every installed module; empty where each is compiled when it is first imported.
+COMPILE ?= --compile-bytecode
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -66,7 +68,7 @@ bench: $(VENV)/bench.stamp
 
 ifneq ($(UV),)
 make_venv = test -x $(BIN)/python || "$(UV)" venv --quiet --python "$$(command -v "$$PYTHON")" "$$VENV"
-install = "$(UV)" pip install --quiet --compile-bytecode --python $(BIN)/python
+install = "$(UV)" pip install --quiet $(COMPILE) --python $(BIN)/python
 else
 # Run over an environment that is there, venv keeps its packages and adds pip where uv left it out.
 make_venv = $(BIN)/python -m pip --version >/dev/null 2>&1 || "$$PYTHON" -m venv "$$VENV"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,25 +17,35 @@ from mochi_server.tools.process.loader import ProcessLoader
 Call = Callable[..., Awaitable[str]]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder as ``mochi-server init`` writes it, for all tests."""
+    folder = tmp_path_factory.mktemp("examples") / "data"
+    initialise(folder)
+    return folder
+
+
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A data folder as ``mochi-server init`` writes it."""
-    initialise(tmp_path / "data")
-    return tmp_path / "data"
+def data(folder: Path) -> Path:
+    """That folder without what other tests have written."""
+    for name in ("workspace", "files"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    initialise(folder)
+    return folder
 
 
-@pytest_asyncio.fixture
-async def agents(data: Path) -> AsyncIterator[dict[str, AgentDefinition]]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def agents(folder: Path) -> AsyncIterator[dict[str, AgentDefinition]]:
     """The examples, as a server finds them."""
     loader = ProcessLoader()
-    discovery = AgentDiscoveryService(data / "agents", loader=loader, default_timeout=60)
+    discovery = AgentDiscoveryService(folder / "agents", loader=loader, default_timeout=60)
     yield dict(await discovery.agents())
     await discovery.aclose()
     await loader.aclose()
 
 
 @pytest.fixture
-def call_of(agents: dict[str, AgentDefinition]) -> Callable[[str], Call]:
+def call_of(agents: dict[str, AgentDefinition], data: Path) -> Callable[[str], Call]:
     """Calls the tools of one agent as a server does."""
 
     def of(agent: str) -> Call:

@@ -12,26 +12,28 @@ from tests.support.server import ROOT
 EXAMPLES = ROOT / "examples" / "data" / "agents"
 SECRET = "the secret"
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 DESTRUCTIVE = {
     "coder": {"write_file", "replace_in_file", "delete_file"},
     "researcher": {"save_note"},
 }
 
 
-def test_the_reference_library_of_the_format_finds_nothing_wrong():
+async def test_the_reference_library_of_the_format_finds_nothing_wrong():
     validator = pytest.importorskip("skills_ref.validator")
     found = {path.name: validator.validate(path) for path in EXAMPLES.iterdir() if path.is_dir()}
     assert found == {"coder": [], "researcher": []}
 
 
-def test_each_example_is_an_agent_without_problems(agents):
+async def test_each_example_is_an_agent_without_problems(agents):
     assert sorted(agents) == ["coder", "researcher"]
     for agent in agents.values():
         assert (agent.valid, list(agent.problems)) == (True, [])
         assert len(agent.system_prompt) > 500
 
 
-def test_exactly_what_changes_something_is_destructive(agents):
+async def test_exactly_what_changes_something_is_destructive(agents):
     for name, expected in DESTRUCTIVE.items():
         tools = agents[name].tools
         assert {tool.name for tool in tools.values() if tool.destructive} == expected
@@ -39,7 +41,7 @@ def test_exactly_what_changes_something_is_destructive(agents):
         assert None not in {tool.destructive for tool in tools.values()}
 
 
-def test_every_tool_that_a_prompt_names_is_there(agents):
+async def test_every_tool_that_a_prompt_names_is_there(agents):
     for agent in agents.values():
         words = {word.strip("`,.;") for word in agent.system_prompt.split() if word.startswith("`")}
         named = {word for word in words if "/" not in word}
@@ -48,18 +50,19 @@ def test_every_tool_that_a_prompt_names_is_there(agents):
 
 
 @pytest.fixture
-def traps(data, tmp_path):
-    """Links, a pipe and hidden files in the folders of both agents."""
-    (tmp_path / "secret.txt").write_text(SECRET)
+def traps(data):
+    """Links, a pipe and hidden files in the folders of both agents; where the links lead."""
+    outside = data.parent
+    (outside / "secret.txt").write_text(SECRET)
     for name in ("workspace", "files"):
         folder = data / name
         folder.mkdir(exist_ok=True)
-        (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
-        (folder / "out").symlink_to(tmp_path)
+        (folder / "link.txt").symlink_to(outside / "secret.txt")
+        (folder / "out").symlink_to(outside)
         os.mkfifo(folder / "pipe")
         (folder / "large.txt").write_bytes(b"x" * 1_000_001)
         (folder / "binary").write_bytes(b"\xff\0")
-    return tmp_path
+    return outside
 
 
 TRAPS = [

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
+import pytest_asyncio
 from anyio.lowlevel import checkpoint
 
 from mochi_project.http.bodies import RequestBodies
@@ -53,6 +54,12 @@ async def answer_of(reader: asyncio.StreamReader) -> tuple[str, dict[str, object
         return head, json.loads(await reader.readexactly(length))["error"]
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    async with running_server(data_dir=tmp_path_factory.mktemp("data")) as server:
+        yield server
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -62,15 +69,15 @@ async def answer_of(reader: asyncio.StreamReader) -> tuple[str, dict[str, object
         (b'{"message": "%s", "session_id": "0123456789"}', "SESSION_NOT_FOUND"),
     ],
 )
-async def test_refused_bodies_are_not_kept(tmp_path: Path, body: bytes, code: str) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_refused_bodies_are_not_kept(server: Server, body: bytes, code: str) -> None:
     body = body % (b"a" * (4 * MB))
-    async with running_server(data_dir=tmp_path) as server:
-        for number in range(40):
-            async with connected(server, len(body), body) as (reader, _):
-                assert (await answer_of(reader))[1]["code"] == code
-            if number == 4:
-                before = resident(server)
-        assert resident(server) - before < 40 * MB
+    for number in range(40):
+        async with connected(server, len(body), body) as (reader, _):
+            assert (await answer_of(reader))[1]["code"] == code
+        if number == 4:
+            before = resident(server)
+    assert resident(server) - before < 40 * MB
 
 
 async def test_all_bodies_together_have_a_limit_and_small_ones_always_pass(tmp_path: Path) -> None:
