@@ -1,15 +1,33 @@
-"""The ASGI application: ``uvicorn mochi_project.asgi:application``."""
+"""The ASGI application: ``uvicorn mochi_project.asgi:application``; start and end of its process.
+
+A server that gets SIGTERM waits for open streams, and they wait for their turns: so the turns are
+stopped first, by a handler in front of the server's own. Turns then save what they have, send their
+last event and end; the server has nothing left to wait for.
+
+An application that is mounted in another one leaves the process as it is. The other one says when
+it starts and ends (:meth:`Application.lifespan`); else it starts with its first request, and is
+closed when the event loop ends, which is too late for a reply that is being made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from contextlib import AbstractAsyncContextManager
+import asyncio
+import gc
+import signal
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import FrameType
+from typing import Any
 
 import django
 from django.conf import settings
 
 from mochi_project import use_own_settings
+from mochi_server.core.files import raise_file_limit
 from mochi_server.errors import NotFound
+from mochi_server.runtime import Runtime
+from mochi_server.server.startup import forbid_inspection, stop_with_supervisor
 
 use_own_settings()
 if not hasattr(settings, "MOCHI"):
@@ -22,7 +40,116 @@ django.setup(set_prefix=False)
 
 from .http.gate import Gate, Receive, Scope, Send, refuse  # noqa: E402 - after the set-up
 from .http.handler import MochiASGIHandler  # noqa: E402
-from .http.lifespan import Lifespan  # noqa: E402
+from .runtime import forget_runtime, get_runtime, shared_problems  # noqa: E402
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+OBJECTS_BETWEEN_COLLECTIONS = 10_000
+"""Objects that are made between two collections of garbage; with Python's own 700 there is one for
+each few milliseconds of streaming."""
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+def collect_garbage_seldom() -> None:
+    """Keep what was imported out of garbage collection: going through it takes 10 ms."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
+
+
+class Lifespan:
+    """The ASGI lifespan of one process; starts by itself where nobody speaks it."""
+
+    def __init__(self) -> None:
+        self.runtime: Runtime | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._previous: dict[int, Handler] = {}
+
+    async def __call__(self, receive: Receive, send: Send) -> None:
+        await receive()
+        problems = shared_problems()
+        if (problem := settings.MOCHI.data_folder_problem) is not None:
+            problems.append(f"{problem} Set MOCHI_DATA_DIR: to data, or to . for this folder.")
+        if problems:
+            await send({"type": "lifespan.startup.failed", "message": "\n".join(problems)})
+            return
+        stop_with_supervisor()
+        self._start_process()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _start_process(self) -> None:
+        """Start the runtime, and set up the process, which belongs to the server."""
+        raise_file_limit()
+        collect_garbage_seldom()
+        self._listen(self._start_runtime())
+
+    def _start_runtime(self) -> Runtime:
+        forbid_inspection()
+        self.runtime = get_runtime()
+        self.runtime.start()
+        return self.runtime
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Start and end with the program that the application is mounted in.
+
+        Raises:
+            RuntimeError: The settings do not fit the number of processes.
+        """
+        if problems := shared_problems():
+            raise RuntimeError("\n".join(problems))
+        self._start_runtime()
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    def start(self) -> None:
+        """Start the runtime unless it runs; the end of the event loop closes it."""
+        if self.runtime is None:
+            self._start_runtime()
+            self._closing = asyncio.get_running_loop().create_task(self._close_with_loop())
+
+    async def _close_with_loop(self) -> None:
+        """Wait until the loop ends, which cancels its tasks, and close the runtime."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Restore the signal handlers, end what runs, close everything."""
+        self._unlisten()
+        if self.runtime is not None:
+            runtime, self.runtime = self.runtime, None
+            await runtime.aclose()
+            forget_runtime()
+
+    def _listen(self, runtime: Runtime) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # Python delivers signals to the main thread only.
+        loop = asyncio.get_running_loop()
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(runtime.stop)
+            previous = self._previous.get(number)
+            if callable(previous):
+                previous(number, frame)
+            elif previous == signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+
+        for number in SIGNALS:
+            self._previous[number] = signal.signal(number, handle)
+
+    def _unlisten(self) -> None:
+        while self._previous:
+            number, previous = self._previous.popitem()
+            signal.signal(number, previous if previous is not None else signal.SIG_DFL)
 
 
 class Protocols:

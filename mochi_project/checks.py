@@ -13,8 +13,8 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.server.startup import folder_problem, is_public
 from mochi_server.sessions.catalogue.database import has_full_text
 
-from .backends import HANDLERS, InvalidBackend, shared_problems
 from .management.folders import load_agents, load_tools
+from .runtime import HANDLERS, InvalidBackend, shared_problems
 
 
 @register

@@ -1,37 +1,25 @@
-"""What the OpenAPI document says beside the schemas: the errors of each route, and examples."""
+"""The OpenAPI document, as far as Ninja does not make it, and the page that shows it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from html import escape
+from pathlib import Path
+from string import Formatter
 from typing import Any
 
-from mochi_server.errors import (
-    AgentInvalid,
-    ContextOverflow,
-    HostNotAllowed,
-    InternalError,
-    InvalidJSON,
-    InvalidRequest,
-    JSONObject,
-    MochiError,
-    ModelNotFound,
-    OllamaError,
-    OllamaUnreachable,
-    OriginNotAllowed,
-    PayloadTooLarge,
-    ProviderBusy,
-    ProviderError,
-    ProviderNotConfigured,
-    ProviderUnreachable,
-    RequestTimeout,
-    ServerBusy,
-    SessionBusy,
-    SessionNotFound,
-    SessionUnreadable,
-    ShuttingDown,
-    StorageError,
-    Unauthorized,
-)
+import ninja
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from ninja import NinjaAPI
+from ninja.openapi.docs import DocsBase
+
+from mochi_server import errors
+from mochi_server.core.aio import in_thread
+from mochi_server.errors import JSONObject, MochiError
+
+from .http.errors import not_found
 
 ERROR_SCHEMA: JSONObject = {
     "type": "object",
@@ -52,38 +40,38 @@ ERROR_SCHEMA: JSONObject = {
 ErrorTypes = tuple[type[MochiError], ...]
 
 _EVERYWHERE: ErrorTypes = (
-    Unauthorized,
-    OriginNotAllowed,
-    HostNotAllowed,
-    InternalError,
+    errors.Unauthorized,
+    errors.OriginNotAllowed,
+    errors.HostNotAllowed,
+    errors.InternalError,
 )
 _WITH_BODY: ErrorTypes = (
-    InvalidJSON,
-    InvalidRequest,
-    PayloadTooLarge,
-    RequestTimeout,
-    ServerBusy,
+    errors.InvalidJSON,
+    errors.InvalidRequest,
+    errors.PayloadTooLarge,
+    errors.RequestTimeout,
+    errors.ServerBusy,
 )
 
 PROVIDER_ERRORS: ErrorTypes = (
-    ProviderNotConfigured,
-    OllamaUnreachable,
-    OllamaError,
-    ProviderUnreachable,
-    ProviderError,
-    ProviderBusy,
+    errors.ProviderNotConfigured,
+    errors.OllamaUnreachable,
+    errors.OllamaError,
+    errors.ProviderUnreachable,
+    errors.ProviderError,
+    errors.ProviderBusy,
 )
 """Errors of any provider."""
 
 MODEL_ERRORS: ErrorTypes = (
-    SessionNotFound,
-    ModelNotFound,
-    SessionBusy,
-    ContextOverflow,
-    SessionUnreadable,
+    errors.SessionNotFound,
+    errors.ModelNotFound,
+    errors.SessionBusy,
+    errors.ContextOverflow,
+    errors.SessionUnreadable,
     *PROVIDER_ERRORS,
-    ShuttingDown,
-    StorageError,
+    errors.ShuttingDown,
+    errors.StorageError,
 )
 """Errors of a session and of its model."""
 
@@ -108,39 +96,34 @@ _SAMPLES: dict[str, Any] = {
 }
 
 
-class _Samples(dict[str, Any]):
-    """Sample values by field; only those that a template has asked for are in it."""
-
-    def __missing__(self, key: str) -> object:
-        self[key] = _SAMPLES[key]
-        return self[key]
+_OTHER_SAMPLES: dict[type[MochiError], dict[str, Any]] = {
+    errors.AgentInvalid: {"reason": "coder/SKILL.md:2: description is missing"},
+    errors.HostNotAllowed: {"host": "evil.example"},
+}
 
 
 def _example_of_error(error: type[MochiError]) -> JSONObject:
-    fields = _Samples()
-    if error is AgentInvalid:
-        fields["reason"] = "coder/SKILL.md:2: description is missing"
-    if error is HostNotAllowed:
-        fields["host"] = "evil.example"
-    message = error.template.format_map(fields)
-    return {"error": {"code": error.code, "message": message, "details": dict(fields)}}
+    samples = _SAMPLES | _OTHER_SAMPLES.get(error, {})
+    fields = [field for _, field, _, _ in Formatter().parse(error.template) if field]
+    details = {field: samples[field] for field in fields}
+    message = error.template.format(**details)
+    return {"error": {"code": error.code, "message": message, "details": details}}
 
 
 def documented(
-    *errors: type[MochiError], stream: Callable[[], JSONObject] | None = None
+    *kinds: type[MochiError], stream: Callable[[], JSONObject] | None = None
 ) -> JSONObject:
     """Return the ``openapi_extra`` of an operation.
 
     Args:
-        errors: those of this route alone.
+        kinds: the errors of this route alone.
         stream: makes the ``content`` of an answer that is a stream; called when somebody asks for
             the document, so that no start of a server waits for it.
     """
-    return {_ERRORS: errors, _STREAM: stream}  # type: ignore[dict-item] # finish() replaces them
+    return {_ERRORS: kinds, _STREAM: stream}  # type: ignore[dict-item] # finish() replaces them
 
 
 def reference(schema: str) -> dict[str, Any]:
-    """Refer to a schema of the document by its name."""
     return {"$ref": f"#/components/schemas/{schema}"}
 
 
@@ -164,7 +147,7 @@ def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> None:
 
 
 def _finish_operation(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
-    errors, stream = operation.pop(_ERRORS, ()), operation.pop(_STREAM, None)
+    kinds, stream = operation.pop(_ERRORS, ()), operation.pop(_STREAM, None)
     for parameter in operation["parameters"]:
         if isinstance(parameter.get("examples"), list):  # as JSON Schema has them, not OpenAPI
             parameter["example"] = parameter.pop("examples")[0]
@@ -175,13 +158,13 @@ def _finish_operation(operation: dict[str, Any], schemas: Mapping[str, Any]) -> 
             _add_example(response["content"], schemas)
     if body := operation.get("requestBody"):
         _add_example(body["content"], schemas)
-        errors = (*errors, *_WITH_BODY)
-    operation["responses"] |= _error_responses((*errors, *_EVERYWHERE))
+        kinds = (*kinds, *_WITH_BODY)
+    operation["responses"] |= _error_responses((*kinds, *_EVERYWHERE))
 
 
-def _error_responses(errors: ErrorTypes) -> dict[int, Any]:
+def _error_responses(kinds: ErrorTypes) -> dict[int, Any]:
     responses: dict[int, Any] = {}
-    for error in dict.fromkeys(errors):
+    for error in dict.fromkeys(kinds):
         examples = responses.setdefault(error.status, {})
         examples[error.code] = {
             "summary": (error.__doc__ or "").strip().splitlines()[0],
@@ -237,3 +220,61 @@ def example_of(  # noqa: PLR0911 - one for each kind
         case {"type": "boolean" | "null" as kind}:
             return False if kind == "boolean" else None
     raise LookupError(f"no example of {schema}")
+
+
+FOLDER = Path(ninja.__file__).parent / "static" / "ninja"
+
+ASSETS = {
+    "swagger-ui.css": "text/css; charset=utf-8",
+    "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+    "swagger-ui-init.js": "text/javascript; charset=utf-8",
+    "favicon.svg": "image/svg+xml",
+    "favicon.png": "image/png",
+}
+
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="stylesheet" href="{up}docs/swagger-ui.css">
+<link rel="icon" href="{up}docs/favicon.svg" type="image/svg+xml">
+</head>
+<body data-csrf-token="" data-api-csrf="">
+<script type="application/json" id="swagger-settings">{settings}</script>
+<div id="swagger-ui"></div>
+<script src="{up}docs/swagger-ui-bundle.js"></script>
+<script src="{up}docs/swagger-ui-init.js"></script>
+</body>
+</html>
+"""
+
+
+NOT_FRAMED = {
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+}
+"""No other site may show the page in a frame: its buttons send requests."""
+
+
+class OfflineSwagger(DocsBase):
+    """Swagger UI, loaded from this server."""
+
+    def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: object) -> HttpResponse:  # noqa: ARG002
+        """Render the page; its links work behind any prefix and with slashes at the end."""
+        up = "../" * (len(request.path) - len(request.path.rstrip("/")))
+        settings = {"url": f"{up}openapi.json", "layout": "BaseLayout", "deepLinking": True}
+        return HttpResponse(
+            PAGE.format(title=escape(api.title), up=up, settings=json.dumps(settings)),
+            headers=NOT_FRAMED,
+        )
+
+
+async def asset(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Send one of the files in ``ASSETS``."""
+    if name not in ASSETS:
+        return not_found(request)
+    content = await in_thread((FOLDER / name).read_bytes)
+    headers = {"Cache-Control": "public, max-age=86400"}
+    return HttpResponse(content, content_type=ASSETS[name], headers=headers)

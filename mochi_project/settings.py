@@ -8,11 +8,48 @@ from __future__ import annotations
 
 import secrets
 
-from mochi_server.backends import default_providers, default_storages
-from mochi_server.config import load_settings
+from mochi_server.backends import Backends, default_providers, default_storages
+from mochi_server.config import MochiServerSettings, load_settings
 from mochi_server.core.logs import logging_config
 
-from .backends import approvals_of, caches_of, channel_layers_of
+
+def caches_of(mochi: MochiServerSettings) -> Backends:
+    """Return ``CACHES``, which the processes of a server share (docs/how-to/several-workers.md)."""
+    if mochi.redis_url is not None:
+        redis = "django.core.cache.backends.redis.RedisCache"
+        options = {"socket_connect_timeout": 2, "socket_timeout": 5}
+        return {"default": {"BACKEND": redis, "LOCATION": mochi.redis_url, "OPTIONS": options}}
+    if mochi.session_storage == "memory":
+        memory = "chat.confirmations.cache.MemoryCache"
+        options = {"MAX_ENTRIES": 100_000}  # Django's own 300 would push out confirmations
+        return {"default": {"BACKEND": memory, "LOCATION": "mochi", "OPTIONS": options}}
+    folder = mochi.state_path / "cache"
+    return {"default": {"BACKEND": "chat.confirmations.cache.FolderCache", "LOCATION": folder}}
+
+
+def channel_layers_of(mochi: MochiServerSettings) -> Backends:
+    """Return ``CHANNEL_LAYERS``, by which the processes of a server signal each other."""
+    config: dict[str, object]
+    if mochi.redis_url is not None:
+        backend = "channels_redis.pubsub.RedisPubSubChannelLayer"
+        # An answer is not waited for: channels_redis listens for minutes without any.
+        timeouts = {"socket_connect_timeout": 2, "socket_timeout": None}
+        config = {"hosts": [{"address": mochi.redis_url, **timeouts}], "prefix": "mochi"}
+    elif mochi.session_storage == "memory":
+        backend = "channels.layers.InMemoryChannelLayer"
+        config = {"capacity": 10_000}
+    else:
+        backend = "chat.confirmations.folder_layer.FolderChannelLayer"
+        config = {"folder": mochi.state_path / "channels"}
+    return {"default": {"BACKEND": backend, "CONFIG": config}}
+
+
+def approvals_of(mochi: MochiServerSettings) -> Backends:
+    """Return ``MOCHI_APPROVALS``."""
+    broker = "chat.confirmations.channel_layer.ChannelLayerConfirmations"
+    options = {"timeout": mochi.tool_confirmation_timeout_seconds}
+    return {"default": {"BACKEND": broker, "OPTIONS": options}}
+
 
 MOCHI = load_settings()
 

@@ -7,8 +7,8 @@ from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, path, re_path, resolve
 
 from .api import api
-from .docs import asset
 from .http import errors
+from .openapi import asset
 
 handler400 = errors.bad_request
 handler403 = errors.forbidden

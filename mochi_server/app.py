@@ -56,9 +56,9 @@ def create_app(**values: Any) -> ASGIApplication:  # noqa: ANN401 - checked by t
 
 def operator_commands() -> list[str]:
     """Return the names of the commands that keep a server in order."""
-    from mochi_project.management import operator  # noqa: PLC0415 - the face is loaded when used
+    from mochi_project import management  # noqa: PLC0415 - the face is loaded when used
 
-    return operator.operator_commands()
+    return management.operator_commands()
 
 
 def run_operator_command(program: str, arguments: Sequence[str]) -> None:
@@ -67,6 +67,6 @@ def run_operator_command(program: str, arguments: Sequence[str]) -> None:
     Raises:
         SystemExit: The command has failed; with its exit code.
     """
-    from mochi_project.management import operator  # noqa: PLC0415
+    from mochi_project import management  # noqa: PLC0415
 
-    operator.run_operator_command(program, arguments)
+    management.run_operator_command(program, arguments)

@@ -14,19 +14,33 @@ import anyio
 import orjson
 import pytest
 import pytest_asyncio
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 from django.test import AsyncClient
 from hypothesis import HealthCheck
 from hypothesis import settings as of_hypothesis
 
 from chat.streaming import EventStreamResponse
-from mochi_project.backends import approvals_of, caches_of, channel_layers_of
 from mochi_project.runtime import forget_runtime, get_runtime
+from mochi_project.settings import approvals_of, caches_of, channel_layers_of
 from mochi_server.backends import default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
 from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
 from tests.support.own_services import standing_in
 from tests.support.server import Server, running_server
+
+OF_THE_RUNTIME = {
+    *("MOCHI", "MOCHI_PROVIDERS", "MOCHI_SESSION_STORAGES", "MOCHI_APPROVALS"),
+    *("CACHES", "CHANNEL_LAYERS"),
+}
+"""Settings whose change makes a new runtime."""
+
+
+@receiver(setting_changed)
+def _forget_runtime(*, setting: str, **_: object) -> None:
+    if setting in OF_THE_RUNTIME:
+        forget_runtime()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -26,7 +26,7 @@ from mochi_server.errors import (
     Unauthorized,
 )
 
-from ..docs import ASSETS
+from ..openapi import ASSETS
 from .errors import error_body
 
 logger = logging.getLogger(__name__)

@@ -1,1 +1,42 @@
-"""Commands of ``manage.py``."""
+"""The commands, reached as ``mochi-server NAME`` where there is no ``manage.py``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mochi_project import APPS, use_own_settings
+
+CLOSED_PIPE = 141
+"""Exit code that shells give to a command whose pipe was closed."""
+
+
+def operator_commands() -> list[str]:
+    """Return the names of our commands, and Django's ``check``; imports no Django."""
+    home = Path(__file__).parents[2]
+    names = {
+        path.stem
+        for package in ("mochi_project", *APPS)
+        for path in (home / package / "management" / "commands").glob("*.py")
+    }
+    return sorted(names - {"__init__", "runserver"} | {"check"})
+
+
+def run_operator_command(program: str, arguments: Sequence[str]) -> None:
+    """Run a command with the settings of the environment.
+
+    Raises:
+        SystemExit: The command has failed; with its exit code.
+    """
+    from django.core.management import ManagementUtility  # noqa: PLC0415 - not to list the names
+
+    use_own_settings()
+    try:
+        ManagementUtility([program, *arguments]).execute()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough, such as ``head``; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(CLOSED_PIPE)

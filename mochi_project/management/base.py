@@ -24,7 +24,7 @@ from mochi_server.sessions.manager import SessionManager
 from mochi_server.tools.base import Problem
 from mochi_server.tools.folder.snapshot import write_stamp
 
-from ..backends import StorageHandler
+from ..runtime import StorageHandler
 from .console import as_json, plain, table
 
 INTERRUPTED = 130

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from chat.confirmations.channel_layer import ChannelLayerConfirmations
-from mochi_project.backends import caches_of, channel_layers_of
+from mochi_project.settings import caches_of, channel_layers_of
 from mochi_server.chat.confirmations import (
     ConfirmationBroker,
     ConfirmationDecision,

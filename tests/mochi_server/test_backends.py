@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_project.backends import ProviderHandler, StorageHandler
+from mochi_project.runtime import ProviderHandler, StorageHandler
 from mochi_server import Runtime
 from mochi_server.backends import (
     NotABackend,

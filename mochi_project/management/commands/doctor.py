@@ -16,9 +16,9 @@ from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand
 
 from chat.confirmations.folder_layer import abandoned_channels
-from mochi_project.backends import InvalidBackend, ProviderHandler, StorageHandler
 from mochi_project.checks import check_backends, check_processes
 from mochi_project.management.console import as_json, plain
+from mochi_project.runtime import InvalidBackend, ProviderHandler, StorageHandler
 from mochi_server.core.aio import in_daemon_thread
 from mochi_server.core.progress import counted
 from mochi_server.doctor.findings import Check, Finding, error, note, warning

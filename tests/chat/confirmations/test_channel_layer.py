@@ -22,7 +22,7 @@ from django.core.cache.backends.filebased import FileBasedCache
 import chat.confirmations.listener
 from chat.confirmations.channel_layer import ChannelLayerConfirmations
 from chat.confirmations.folder_layer import ChannelClosed, FolderChannelLayer
-from mochi_project.backends import caches_of, channel_layers_of
+from mochi_project.settings import caches_of, channel_layers_of
 from mochi_server.chat.confirmations import ConfirmationDecision, ConfirmationRequest
 from mochi_server.config import load_settings
 from mochi_server.errors import ConfirmationNotFound, ConfirmationUnavailable, MochiError

@@ -7,16 +7,15 @@ import os
 import pytest
 from django.core.checks import run_checks
 
-from mochi_project.backends import (
+from mochi_project.runtime import (
     InvalidBackend,
     ProviderHandler,
     StorageHandler,
-    approvals_of,
-    caches_of,
-    channel_layers_of,
+    forget_runtime,
+    get_runtime,
     shared_problems,
 )
-from mochi_project.runtime import forget_runtime, get_runtime
+from mochi_project.settings import approvals_of, caches_of, channel_layers_of
 from mochi_server.backends import default_storages
 from mochi_server.chat.confirmations import LocalConfirmations
 from mochi_server.config import load_settings

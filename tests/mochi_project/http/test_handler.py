@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from anyio.lowlevel import checkpoint
 
-from mochi_project.http.bodies import RequestBodies
+from mochi_project.http.handler import RequestBodies
 from mochi_server.errors import PayloadTooLarge, RequestTimeout, ServerBusy
 from tests.support.server import Server, running_server
 

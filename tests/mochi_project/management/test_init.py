@@ -9,7 +9,7 @@ import sys
 import anyio
 import pytest
 
-from mochi_project.management.operator import operator_commands
+from mochi_project.management import operator_commands
 from mochi_server.__main__ import main, split_at_command
 from tests.docs.pages import PACKAGES
 from tests.support.server import ROOT, environment, run_command
