@@ -42,20 +42,17 @@ from .http.gate import Gate, Receive, Scope, Send, refuse  # noqa: E402 - after 
 from .http.handler import MochiASGIHandler  # noqa: E402
 from .runtime import forget_runtime, get_runtime, shared_problems  # noqa: E402
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-OBJECTS_BETWEEN_COLLECTIONS = 10_000
-"""Objects that are made between two collections of garbage; with Python's own 700 there is one for
-each few milliseconds of streaming."""
-
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 def collect_garbage_seldom() -> None:
-    """Keep what was imported out of garbage collection: going through it takes 10 ms."""
+    """Keep what was imported out of garbage collection, which takes 10 ms with it.
+
+    With Python's own threshold of 700 new objects, streaming would collect every few milliseconds.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
+    gc.set_threshold(10_000, *gc.get_threshold()[1:])
 
 
 class Lifespan:
@@ -75,17 +72,13 @@ class Lifespan:
             await send({"type": "lifespan.startup.failed", "message": "\n".join(problems)})
             return
         stop_with_supervisor()
-        self._start_process()
+        raise_file_limit()
+        collect_garbage_seldom()
+        self._listen(self._start_runtime())
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
-
-    def _start_process(self) -> None:
-        """Start the runtime, and set up the process, which belongs to the server."""
-        raise_file_limit()
-        collect_garbage_seldom()
-        self._listen(self._start_runtime())
 
     def _start_runtime(self) -> Runtime:
         forbid_inspection()
@@ -143,7 +136,7 @@ class Lifespan:
                 signal.signal(number, signal.SIG_DFL)
                 signal.raise_signal(number)
 
-        for number in SIGNALS:
+        for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, handle)
 
     def _unlisten(self) -> None:
@@ -152,34 +145,27 @@ class Lifespan:
             signal.signal(number, previous if previous is not None else signal.SIG_DFL)
 
 
-class Protocols:
-    """The applications of the protocols: http, websocket, lifespan."""
+class Application(Gate):
+    """The protocols http and lifespan, behind the gate."""
 
     def __init__(self) -> None:
-        self.http = MochiASGIHandler()
-        self.lifespan = Lifespan()
+        super().__init__(self._hand_on, settings.MOCHI)
+        self._http = MochiASGIHandler()
+        self._lifespan = Lifespan()
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Hand on to the protocol's application; without a coroutine, which would cost time."""
+    def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Return what serves the protocol; a coroutine of its own would cost time."""
         kind = scope["type"]
         if kind == "http":
-            self.lifespan.start()
-            return self.http(scope, receive, send)
+            self._lifespan.start()
+            return self._http(scope, receive, send)
         if kind == "lifespan":
-            return self.lifespan(receive, send)
+            return self._lifespan(receive, send)
         return refuse(scope, send, NotFound(path=scope.get("path", "")), [])
-
-
-class Application(Gate):
-    """The protocols, behind the gate."""
-
-    def __init__(self, protocols: Protocols) -> None:
-        super().__init__(protocols, settings.MOCHI)
-        self._lifespan = protocols.lifespan
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Start and end with a program that mounts the application."""
         return self._lifespan.running()
 
 
-application = Application(Protocols())
+application = Application()

@@ -11,7 +11,6 @@ from .http import errors
 from .openapi import asset
 
 handler400 = errors.bad_request
-handler403 = errors.forbidden
 handler404 = errors.not_found
 handler500 = errors.server_error
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import logging
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
-from django.http import Http404, HttpRequest, HttpResponse
-from django.http.request import RawPostDataException, UnreadablePostError
-from django.http.response import HttpResponseBase
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
@@ -23,7 +22,6 @@ from mochi_server.errors import (
     InvalidJSON,
     InvalidRequest,
     JSONObject,
-    MethodNotAllowed,
     MochiError,
     NotFound,
     PayloadTooLarge,
@@ -54,29 +52,12 @@ def error_body(error: MochiError) -> bytes:
 
 
 def error_response(error: MochiError) -> HttpResponse:
-    """Return the answer for an error."""
     body = error_body(error)
     response = HttpResponse(body, status=error.status, content_type="application/json")
     response["Content-Length"] = str(len(body))
     if error.retry_after is not None:
         response["Retry-After"] = str(error.retry_after)
     return response
-
-
-def method_not_allowed(method: str, allowed: Iterable[str]) -> HttpResponse:
-    """Return 405 with ``Allow``."""
-    names = sorted(allowed)
-    error = MethodNotAllowed(method=method, details={"allowed": list(names)})
-    response = error_response(error)
-    response["Allow"] = ", ".join(names)
-    return response
-
-
-def payload_too_large() -> PayloadTooLarge:
-    """Return the error for a body over the limit of the settings."""
-    from django.conf import settings  # noqa: PLC0415 - the gate imports this module first
-
-    return PayloadTooLarge(limit_mb=settings.MOCHI.max_body_mb)
 
 
 def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
@@ -116,7 +97,7 @@ def _problem(problem: Mapping[str, Any]) -> JSONObject:
     return {"in": str(place), "field": field, "message": message, "type": problem["type"]}
 
 
-def translate(error: Exception) -> MochiError:  # noqa: PLR0911 - one for each kind
+def translate(error: Exception) -> MochiError:
     """Return the named error for whatever a route raised; log what was not foreseen."""
     match error:
         case MochiError():
@@ -124,24 +105,17 @@ def translate(error: Exception) -> MochiError:  # noqa: PLR0911 - one for each k
         case ValidationError():
             return invalid_request(error.errors)
         case RequestDataTooBig():
-            return payload_too_large()
+            return PayloadTooLarge(limit_mb=settings.MOCHI.max_body_mb)
         case HttpError(status_code=400, __context__=InvalidRequest() as cause):
             return cause  # ninja covers up what a parser raises
-        case HttpError(status_code=400) | BadRequest() | SuspiciousOperation():
+        case HttpError(status_code=400) | SuspiciousOperation():
             return InvalidJSON()
-        case UnreadablePostError() | RawPostDataException():
-            return InvalidJSON("The request body could not be read.")
-        case Http404():
-            return NotFound("Nothing is here.")
     logger.error("Unexpected error", exc_info=error)
     return InternalError()
 
 
-def _answer(request: HttpRequest, error: Any) -> HttpResponse:  # noqa: ANN401 - ninja's type
-    named = translate(error)
-    if isinstance(named, NotFound):
-        named = NotFound(path=request.path)
-    response = error_response(named)
+def _answer(request: HttpRequest, error: Any) -> HttpResponse:  # noqa: ANN401, ARG001 - ninja's
+    response = error_response(translate(error))
     release_frames(error)
     return response
 
@@ -159,28 +133,20 @@ def release_frames(error: BaseException | None) -> None:
 
 def install(api: NinjaAPI) -> None:
     """Answer every exception of an operation by :func:`translate`."""
-    for kind in (Exception, Http404, HttpError, ValidationError):
+    for kind in (Exception, HttpError, ValidationError):
         api.add_exception_handler(kind, _answer)
 
 
-# Django calls these four (``handler400`` and so on in urls.py) where no operation is involved.
+# Django calls these (``handler400`` and so on in urls.py) where no operation is involved.
 
 
-def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Answer 400, or 413 for a body that is too large."""
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     return _answer(request, exception)
 
 
-def forbidden(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Answer 400: nothing here raises PermissionDenied, but a library may."""
-    return _answer(request, BadRequest(str(exception)))
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:  # noqa: ARG001
+    return error_response(NotFound(path=request.path))
 
 
-def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponseBase:  # noqa: ARG001
-    """Answer 404."""
-    return _answer(request, NotFound(path=request.path))
-
-
-def server_error(request: HttpRequest) -> HttpResponseBase:
-    """Answer 500; Django logs the trace."""
-    return _answer(request, InternalError())
+def server_error(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
+    return error_response(InternalError())

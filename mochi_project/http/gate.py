@@ -37,6 +37,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+Watched = dict[bytes, bytes | None]
 
 PAGES = frozenset({"/", "/api/v1/docs"})
 """Pages that a link on another site may lead to."""
@@ -51,11 +52,8 @@ OPEN_PATHS = frozenset(
 )
 """Paths that need no token: they show nothing of a person's."""
 
-REQUEST_ID = b"x-request-id"
-"""Header in which a client names its request; the answer repeats it."""
-
-NO_SNIFFING = (b"x-content-type-options", b"nosniff")
-"""Header of every answer that keeps browsers from guessing another type."""
+REQUEST_ID = b"x-request-id"  # with it a client names its request; the answer repeats it
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # browsers must not guess another type
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
@@ -98,7 +96,7 @@ class Gate:
             logger.debug("Refused %s %r: %s: %s", method, path, error.code, error.message)
             await refuse(scope, send, error, self._extra_headers(error, headers))
 
-    def problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
+    def problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         return (
             self._host_problem(scope, headers)
             or self._origin_problem(scope, headers)
@@ -108,15 +106,13 @@ class Gate:
             or _query_problem(scope)
         )
 
-    def _host_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
+    def _host_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         host = _text(headers.get(b"host"))
         if self.hosts.allow(host, (scope.get("server") or ("",))[0]):
             return None
         return HostNotAllowed(host=host)
 
-    def _origin_problem(
-        self, scope: Scope, headers: dict[bytes, bytes | None]
-    ) -> MochiError | None:
+    def _origin_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         if b"origin" not in headers:
             return None
         origin = _text(headers[b"origin"])
@@ -128,7 +124,7 @@ class Gate:
                 return None
         return OriginNotAllowed(origin=origin)
 
-    def _site_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
+    def _site_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         """Refuse requests of another origin's page that come without an Origin header.
 
         To a browser, every port of this machine is the same site.
@@ -142,33 +138,32 @@ class Gate:
             details={"sec_fetch_site": _text(site)},
         )
 
-    def _token_problem(self, scope: Scope, headers: dict[bytes, bytes | None]) -> MochiError | None:
+    def _token_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         if self.token is None or inner_path(scope) in OPEN_PATHS:
             return None
         if self._is_preflight(scope, headers):
-            return None
+            return None  # a browser sends it without the token
         if any(hmac.compare_digest(token, self.token) for token in _tokens(scope, headers)):
             return None
         return Unauthorized()
 
-    def _is_preflight(self, scope: Scope, headers: dict[bytes, bytes | None]) -> bool:
-        """Return whether a browser asks before its request, which it does without a token."""
+    def _is_preflight(self, scope: Scope, headers: Watched) -> bool:
         return (
             scope.get("method") == "OPTIONS"
             and b"access-control-request-method" in headers
             and self._is_cors(headers)
         )
 
-    def _is_cors(self, headers: dict[bytes, bytes | None]) -> bool:
+    def _is_cors(self, headers: Watched) -> bool:
         return origin_key(_text(headers.get(b"origin"))) in self.origins
 
-    def _size_problem(self, headers: dict[bytes, bytes | None]) -> MochiError | None:
+    def _size_problem(self, headers: Watched) -> MochiError | None:
         length = headers.get(b"content-length") or b""
         if length.isdigit() and int(length[:20]) > self.limit:
             return PayloadTooLarge(limit_mb=self.limit_mb)
         return None
 
-    def _extra_headers(self, error: MochiError, headers: dict[bytes, bytes | None]) -> Headers:
+    def _extra_headers(self, error: MochiError, headers: Watched) -> Headers:
         extra: Headers = []
         if isinstance(error, Unauthorized):
             extra.append((b"www-authenticate", b'Bearer realm="mochi-server"'))
@@ -194,11 +189,7 @@ class Hosts:
         self.any_address = address is not None and address.is_unspecified
 
     def allow(self, header: str, local: str) -> bool:
-        """Return whether a Host header is one of ours.
-
-        Args:
-            header: The header.
-            local: The address that was connected to.
+        """Return whether a Host header is one of ours; ``local`` is the address connected to.
 
         An address can never be made to point elsewhere, so a literal one is safe where the server
         listens on all of them.
@@ -215,9 +206,9 @@ class Hosts:
         return address is not None and (self.any_address or address.is_loopback)
 
 
-def watched(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes | None]:
+def watched(headers: Iterable[tuple[bytes, bytes]]) -> Watched:
     """Return the headers that the gate checks; None, which no check accepts, for one sent twice."""
-    checked: dict[bytes, bytes | None] = {}
+    checked: Watched = {}
     for name, value in headers:
         if name in _WATCHED:
             checked[name] = value if name not in checked else None
@@ -230,7 +221,7 @@ def inner_path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
-def _is_visit(scope: Scope, headers: dict[bytes, bytes | None]) -> bool:
+def _is_visit(scope: Scope, headers: Watched) -> bool:
     """Return whether a person follows a link to one of our pages, in a window of its own."""
     return (
         scope.get("method") in {"GET", "HEAD"}
@@ -278,7 +269,7 @@ def origin_key(origin: str) -> tuple[str, str, int] | None:
     return scheme, parts[0], int(parts[1][:6]) if parts[1] else _PORTS[scheme]
 
 
-def _tokens(scope: Scope, headers: dict[bytes, bytes | None]) -> list[bytes]:
+def _tokens(scope: Scope, headers: Watched) -> list[bytes]:
     scheme, _, token = (headers.get(b"authorization") or b"").partition(b" ")
     tokens = [token.strip()] if scheme.lower() == b"bearer" else []
     if scope["type"] == "websocket":

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from io import BytesIO
-from types import TracebackType
 from typing import Any
 
 import anyio
@@ -26,9 +25,15 @@ from django.utils.decorators import async_only_middleware
 
 from chat.streaming import EventStreamResponse
 from mochi_server.core.logs import request_id
-from mochi_server.errors import MochiError, PayloadTooLarge, RequestTimeout, ServerBusy
+from mochi_server.errors import (
+    MethodNotAllowed,
+    MochiError,
+    PayloadTooLarge,
+    RequestTimeout,
+    ServerBusy,
+)
 
-from .errors import error_response, method_not_allowed
+from .errors import error_response
 from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send
 
 logger = logging.getLogger("django.request")
@@ -39,35 +44,26 @@ _REQUEST_ID_NAME = REQUEST_ID.decode()
 SMALL = 65_536
 """Bytes up to which a body is not counted: large bodies must not keep ordinary requests out."""
 
-AT_ONCE = 10
-"""How many bodies of the largest size may be in memory at the same time."""
-
-SECONDS = 120.0
-"""Longest wait for the end of a body."""
-
-PATIENCE_SECONDS = 5.0
-"""Seconds after which a body that is still arriving is given up if others need its room."""
-
-RETRY_SECONDS = 1
+WATCH_AFTER = 0.05
+"""Seconds after which a request is watched for a client that leaves; most are done by then."""
 
 
 class RequestBodies:
     """The bodies of requests that are in memory now."""
 
-    def __init__(
-        self, limit: int, *, seconds: float = SECONDS, patience: float = PATIENCE_SECONDS
-    ) -> None:
-        """Begin with no body.
+    def __init__(self, limit: int, *, seconds: float = 120.0, patience: float = 5.0) -> None:
+        """Begin with no body, and with room for ten of the largest.
 
         Args:
             limit: Largest size of one body, in bytes.
             seconds: Longest wait for the end of one body.
-            patience: Seconds after which a body that is still arriving may be given up.
+            patience: Seconds after which a body that is still arriving is given up if others need
+                its room.
         """
         self.limit = limit
         self.seconds = seconds
         self.patience = patience
-        self.room = AT_ONCE * limit
+        self.room = 10 * limit
         """Bytes that can still be taken."""
         self.arriving: dict[RequestBody, float] = {}
         """When each counted body began that has not ended yet, oldest first."""
@@ -82,14 +78,11 @@ class RequestBodies:
         return size <= self.room
 
     def one(self) -> RequestBody:
-        """Return the body of one request, a context manager."""
         return RequestBody(self)
 
 
 class RequestBody:
-    """The body of one request, counted until it is released."""
-
-    __slots__ = ("_began", "_bodies", "_counted", "_given_up", "_scope")
+    """The body of one request, counted until it is released or its context ends."""
 
     def __init__(self, bodies: RequestBodies) -> None:
         self._bodies = bodies
@@ -111,7 +104,7 @@ class RequestBody:
         finally:
             self._bodies.arriving.pop(self, None)
         if self._given_up:
-            raise ServerBusy(retry_after=RETRY_SECONDS)
+            raise ServerBusy(retry_after=1)
         raise RequestTimeout(seconds=self._bodies.seconds)
 
     async def _read(self, receive: Receive) -> bytes | None:
@@ -134,13 +127,12 @@ class RequestBody:
         if size > SMALL:
             added = size - self._counted
             if added > bodies.room and not bodies.make_room(added):
-                raise ServerBusy(retry_after=RETRY_SECONDS)
+                raise ServerBusy(retry_after=1)
             bodies.room -= added
             self._counted = size
             bodies.arriving[self] = self._began
 
     def give_up(self) -> None:
-        """Read no more of it: the request is answered with ``ServerBusy``."""
         self._given_up = True
         self._scope.cancel()
         self._bodies.arriving.pop(self)
@@ -153,17 +145,8 @@ class RequestBody:
     def __enter__(self) -> RequestBody:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
-
-
-WATCH_AFTER = 0.05
-"""Seconds after which a request is watched for a client that leaves; most are done by then."""
 
 
 class MochiASGIHandler(ASGIHandler):
@@ -223,7 +206,6 @@ class MochiASGIHandler(ASGIHandler):
         return self.create_request(scope, BytesIO(content))
 
     async def get_response_async(self, request: Any) -> HttpResponseBase:  # noqa: ANN401
-        """Return the response of the middleware and the view; log errors without a thread."""
         set_urlconf(settings.ROOT_URLCONF)
         # ``get_response_async`` of Django does it as well, and takes a thread to log each answer
         # from 400 on. The name is private: tests/stories/test_private_names.py.
@@ -330,8 +312,9 @@ def _not_allowed(method: str, response: HttpResponseNotAllowed) -> HttpResponse:
     allowed = {name.strip() for name in response["Allow"].split(",")} | {"OPTIONS"}
     if "GET" in allowed:
         allowed.add("HEAD")
-    if method == "OPTIONS":
-        return HttpResponse(
-            status=HTTPStatus.NO_CONTENT, headers={"Allow": ", ".join(sorted(allowed))}
-        )
-    return method_not_allowed(method, allowed)
+    names = sorted(allowed)
+    answer = HttpResponse(status=HTTPStatus.NO_CONTENT)
+    if method != "OPTIONS":
+        answer = error_response(MethodNotAllowed(method=method, details={"allowed": [*names]}))
+    answer["Allow"] = ", ".join(names)
+    return answer

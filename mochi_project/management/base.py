@@ -7,10 +7,8 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import aclosing, contextmanager, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -34,25 +32,15 @@ INTERRUPTED = 130
 def with_sessions(
     work: Callable[[SessionManager], Awaitable[int]], storage: str = "default"
 ) -> None:
-    """Run ``work`` on the stored sessions, and end the process unless it returns 0.
+    """Run ``work`` on the sessions of a storage, as :func:`run_on_stored` does."""
 
-    Args:
-        work: Returns the exit code.
-        storage: An alias of ``MOCHI_SESSION_STORAGES``.
+    async def work_on_sessions() -> int:
+        path = settings.MOCHI.sessions_state_path / CATALOGUE if storage == "default" else None
+        sessions = SessionManager(StorageHandler()[storage], catalogue_path=path)
+        async with aclosing(sessions):
+            return await work(sessions)
 
-    Raises:
-        CommandError: It failed, or the sessions of a server cannot be seen from here.
-    """
-    run_on_stored(partial(_on_sessions, work, storage))
-
-
-async def _on_sessions(work: Callable[[SessionManager], Awaitable[int]], storage: str) -> int:
-    path = settings.MOCHI.sessions_state_path / CATALOGUE if storage == "default" else None
-    sessions = SessionManager(StorageHandler()[storage], catalogue_path=path)
-    try:
-        return await work(sessions)
-    finally:
-        await sessions.aclose()
+    run_on_stored(work_on_sessions)
 
 
 def run_on_stored(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
@@ -103,7 +91,6 @@ class ReloadCommand(BaseCommand):
     noun: str
     """What is in the folder, as a plural."""
     columns: Sequence[str]
-    """Columns of the table."""
     stamp: str
     """Name of the file, in the folder of the state, that servers check."""
 
@@ -119,21 +106,24 @@ class ReloadCommand(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401, ARG002 - Django's
-        """Print what the folder has; exit, or make servers load it again."""
         mochi: MochiServerSettings = settings.MOCHI
         with redirect_stdout(sys.stderr):  # a module may print; that must not stand in our JSON
             contents = self.find(mochi)
-        self.stdout.write(
-            self._json(contents) if options["json"] else "\n".join(self._text(contents))
-        )
-        if not options["check"]:
-            _make_servers_reload(mochi.state_path / self.stamp)
-        elif any(not problem.is_hint for problem in contents.problems):
-            sys.exit(1)
-
-    def _json(self, contents: FolderContents) -> str:
-        problems = [problem.as_json() for problem in contents.problems]
-        return as_json({"folder": contents.folder, self.noun: contents.items, "problems": problems})
+        if options["json"]:
+            problems = [problem.as_json() for problem in contents.problems]
+            parts = {"folder": contents.folder, self.noun: contents.items, "problems": problems}
+            self.stdout.write(as_json(parts))
+        else:
+            self.stdout.write("\n".join(self._text(contents)))
+        if options["check"]:
+            if any(not problem.is_hint for problem in contents.problems):
+                sys.exit(1)
+            return
+        stamp = mochi.state_path / self.stamp
+        try:
+            write_stamp(stamp)
+        except OSError as error:
+            raise CommandError(f"{stamp} cannot be written: {error.strerror}.") from error
 
     def _text(self, contents: FolderContents) -> Iterator[str]:
         if contents.rows:
@@ -144,15 +134,3 @@ class ReloadCommand(BaseCommand):
             tool = f" ({problem.tool})" if problem.tool else ""
             kind = "hint" if problem.is_hint else "problem"
             yield plain(f"{kind}: {problem}{tool}")
-
-
-def _make_servers_reload(stamp: Path) -> None:
-    """Make every running server that checks this file load again, at the next use.
-
-    Raises:
-        CommandError: It cannot be written.
-    """
-    try:
-        write_stamp(stamp)
-    except OSError as error:
-        raise CommandError(f"{stamp} cannot be written: {error.strerror}.") from error

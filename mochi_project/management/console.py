@@ -17,10 +17,6 @@ from django.core.management.base import CommandError
 from mochi_server.core.aio import in_daemon_thread
 from mochi_server.core.progress import Progress
 
-PATIENCE_SECONDS = 0.5
-MOST_TYPED = 1024
-"""Bytes of an answer to a question that are read."""
-WIDE = frozenset("WF")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _CONTROLS = re.compile("[\x7f-\x9f]")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -44,7 +40,6 @@ def table(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as the text of one cell."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -71,13 +66,8 @@ def width(text: str) -> int:
     """Return how many columns the text takes on a terminal."""
     if text.isascii():
         return len(text)
-    return sum(_width_of(each) for each in text)
-
-
-def _width_of(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in WIDE else 1
+    bare = [each for each in text if not unicodedata.combining(each)]
+    return len(bare) + sum(unicodedata.east_asian_width(each) in {"W", "F"} for each in bare)
 
 
 def cut(text: str, columns: int) -> str:
@@ -96,11 +86,8 @@ def as_json(value: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
     What is no text, as in names of files, becomes U+FFFD. Controls that JSON allows are escaped.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return _CONTROLS.sub(_escaped, _SURROGATES.sub("\ufffd", text))
-
-
-def _escaped(control: re.Match[str]) -> str:
-    return f"\\u{ord(control[0]):04x}"
+    text = _SURROGATES.sub("\ufffd", text)
+    return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
 
 
 def can_ask() -> bool:
@@ -113,19 +100,14 @@ async def confirmed(question: str) -> bool:
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     # Without Python's buffer, whose lock the interpreter would want at its end.
-    answer = await in_daemon_thread(os.read, sys.stdin.fileno(), MOST_TYPED)
+    answer = await in_daemon_thread(os.read, sys.stdin.fileno(), 1024)
     return answer.strip().lower() in {b"y", b"yes"}
 
 
-def progress(
-    unit: str, stream: TextIO | None = None, patience: float = PATIENCE_SECONDS
-) -> Progress:
+def progress(unit: str, stream: TextIO | None = None, patience: float = 0.5) -> Progress:
     """Return a bar on a terminal, plain lines elsewhere; on stderr, as stdout stays clean.
 
-    Args:
-        unit: What is counted, such as ``sessions``.
-        stream: Where to write; stderr by default.
-        patience: Seconds before anything is shown.
+    ``patience`` are the seconds before anything is shown.
     """
     return Progress(stream, lambda total: f"{total:,} {unit}", patience)
 
