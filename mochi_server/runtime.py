@@ -160,7 +160,7 @@ class Runtime:
             turns=self.turns,
             tools=self.tools,
             execution=self.tool_execution,
-            confirmations=self.confirmations,
+            broker=self.confirmations,
             agents=agents,
             summaries=self.summaries,
             max_tool_rounds=settings.max_tool_rounds,

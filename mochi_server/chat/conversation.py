@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import NoReturn
 
 from ..core.aio import in_thread_if, run_to_completion
 from ..errors import ContextOverflow, ProviderError
@@ -50,7 +49,6 @@ class Conversation:
     requests: RequestBuilder
     sessions: SessionManager
     preempt: Callable[[str, str], None]
-    """Called with model and session before each request, to stop background work on the server."""
     stored_messages: StoredMessages | None
     """Gets every message that is stored, before the events that follow from it."""
 
@@ -78,7 +76,7 @@ class Conversation:
                         if deltas := reply.add(chunks):
                             yield deltas
                         if reply.size > longest:
-                            self._refuse_longer(longest)
+                            raise self._too_long(longest)
             except BaseException as error:
                 if isinstance(error, ContextOverflow) and reply.is_blank and not retried:
                     retried, before = True, self.requests.extent
@@ -90,11 +88,9 @@ class Conversation:
                 raise
             return
 
-    def _refuse_longer(self, longest: float) -> NoReturn:
-        raise ProviderError(
-            f"The model's reply is longer than {longest / 10**6:g} MB (MOCHI_MAX_REPLY_MB).",
-            details={"model": self.model.full_name, "incomplete": True},
-        )
+    def _too_long(self, longest: float) -> ProviderError:
+        text = f"The model's reply is longer than {longest / 10**6:g} MB (MOCHI_MAX_REPLY_MB)."
+        return ProviderError(text, details={"model": self.model.full_name, "incomplete": True})
 
     async def run_calls(self, reply: Reply, calls: ToolCalls) -> AsyncGenerator[list[Event], None]:
         """Store the reply, run its calls as events, store all results in one write."""
@@ -158,29 +154,15 @@ class Conversation:
             await self.store(message, *interrupted(reply.calls, [None] * len(reply.calls)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conversations:
     """Opens conversations, all with the same limits and context windows."""
 
-    def __init__(
-        self,
-        *,
-        providers: ProviderRegistry,
-        windows: DynamicContextWindowService,
-        limits: RequestLimits,
-        preempt: Callable[[str, str], None],
-    ) -> None:
-        """Keep the parts.
-
-        Args:
-            providers: All providers.
-            windows: The windows of their models.
-            limits: Limits of each request.
-            preempt: Called with model and session before each request.
-        """
-        self._providers = providers
-        self._windows = windows
-        self._limits = limits
-        self._preempt = preempt
+    providers: ProviderRegistry
+    windows: DynamicContextWindowService
+    limits: RequestLimits
+    preempt: Callable[[str, str], None]
+    """Called with model and session before each request, to stop background work on the server."""
 
     async def find_model(
         self, full_name: str, *, think: Think = False, tools: bool = False
@@ -191,13 +173,13 @@ class Conversations:
             ThinkingNotSupported, ToolsNotSupported: it is known not to.
             ModelNotFound, ProviderNotConfigured, ProviderUnreachable, ProviderError.
         """
-        provider, name = self._providers.resolve(full_name)
-        info = await self._providers.show_model(full_name)
+        provider, name = self.providers.resolve(full_name)
+        info = await self.providers.show_model(full_name)
         model = ChatModel(full_name=full_name, name=name, info=info, provider=provider)
         model.check_thinking(think)
         if tools:
             model.check_tools()
-        await learn_window(self._windows, full_name, provider, name)
+        await learn_window(self.windows, full_name, provider, name)
         return model
 
     def open(
@@ -209,16 +191,16 @@ class Conversations:
         think: Think = False,
         stored_messages: StoredMessages | None = None,
     ) -> Conversation:
-        """Open a conversation about a claimed session, as it was saved last."""
+        """Open a conversation about a claimed session."""
         return Conversation(
             session_id=session.session_id,
             session=session,
             model=model,
             requests=RequestBuilder(
-                model=model, think=think, limits=self._limits, windows=self._windows
+                model=model, think=think, limits=self.limits, windows=self.windows
             ),
             sessions=sessions,
-            preempt=self._preempt,
+            preempt=self.preempt,
             stored_messages=stored_messages,
         )
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+
+from typing_extensions import TypedDict, Unpack
 
 from ..core.ids import new_run_id
 from ..errors import InvalidRequest, JSONObject, ProviderError, ToolNotFound
@@ -28,31 +31,29 @@ from .tool_calls import SessionAgents, ToolCalls
 from .turn import Turn, TurnRegistry, log_failure
 
 
+class TurnOptions(TypedDict, total=False):
+    """Keyword arguments of ``ChatService.open_turn`` for what opens a turn itself."""
+
+    message: str | None
+    think: Think
+    wait: bool
+    model: str | None
+    selected: Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatService:
     """Opens turns on sessions, one at a time for each."""
 
-    def __init__(
-        self,
-        *,
-        sessions: SessionManager,
-        conversations: Conversations,
-        turns: TurnRegistry,
-        tools: ToolCatalogue,
-        execution: ToolExecutionService,
-        confirmations: ConfirmationBroker,
-        agents: SessionAgents,
-        summaries: SummarizationService,
-        max_tool_rounds: int,
-    ) -> None:
-        self._sessions = sessions
-        self._conversations = conversations
-        self._turns = turns
-        self._tools = tools
-        self._execution = execution
-        self._confirmations = confirmations
-        self._agents = agents
-        self._summaries = summaries
-        self._max_tool_rounds = max_tool_rounds
+    sessions: SessionManager
+    conversations: Conversations
+    turns: TurnRegistry
+    tools: ToolCatalogue
+    execution: ToolExecutionService
+    broker: ConfirmationBroker
+    agents: SessionAgents
+    summaries: SummarizationService
+    max_tool_rounds: int
 
     async def open_turn(
         self,
@@ -84,15 +85,15 @@ class ChatService:
             ProviderError, ShuttingDown, StorageError.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
         """
-        self._turns.check_open()
+        self.turns.check_open()
         async with AsyncExitStack() as stack:
-            session = await stack.enter_async_context(self._sessions.claim(session_id))
+            session = await stack.enter_async_context(self.sessions.claim(session_id))
             metadata = session.metadata
             full_name = model or metadata.model
-            stack.enter_context(self._summaries.turn(session_id, full_name))
+            stack.enter_context(self.summaries.turn(session_id, full_name))
             run_id = new_run_id()
             try:
-                chosen = await self._conversations.find_model(full_name, think=think)
+                chosen = await self.conversations.find_model(full_name, think=think)
             except ProviderError as error:
                 log_failure(session_id, run_id, full_name, error)
                 raise
@@ -107,45 +108,39 @@ class ChatService:
                 else:
                     add_question(session, message)
 
-            session = await self._sessions.update(session_id, change)
+            session = await self.sessions.update(session_id, change)
             calls = ToolCalls(
                 session_id=session_id,
                 model=full_name,
-                execution=self._execution,
-                confirmations=Confirmations(
-                    broker=self._confirmations, session_id=session_id, wait=wait
-                ),
+                execution=self.execution,
+                confirmations=Confirmations(broker=self.broker, session_id=session_id, wait=wait),
                 tools=tools,
                 settings=metadata.tool_settings or ToolSettings(),
             )
             return Turn(
                 run_id=run_id,
-                conversation=self._conversations.open(
+                conversation=self.conversations.open(
                     session,
                     chosen,
-                    sessions=self._sessions,
+                    sessions=self.sessions,
                     think=think,
                     stored_messages=stored_messages,
                 ),
                 calls=calls,
-                max_rounds=self._max_tool_rounds,
+                max_rounds=self.max_tool_rounds,
                 claim=stack.pop_all(),
             )
 
     async def _offered(
         self, metadata: SessionMetadata, selected: Sequence[str] | None
     ) -> dict[str, Tool]:
-        """Return the tools of the turn by name, the one that calls agents among them.
-
-        Raises:
-            ToolNotFound: a selected one is neither a tool nor that of the session's agents.
-        """
+        """Return the tools of the turn by name, the one that calls agents among them."""
         if selected is not None and not selected:
             return {}
         settings = metadata.tool_settings if selected is None else ToolSettings(tools=[*selected])
-        tools = dict((await self._tools.select(settings)).tools)
+        tools = dict((await self.tools.select(settings)).tools)
         if metadata.agent_settings is not None and metadata.agent_settings.enabled_agents:
-            agent = (await self._agents.offer(metadata.agent_settings)).tool
+            agent = (await self.agents.offer(metadata.agent_settings)).tool
             if agent is not None and (selected is None or agent.name in selected):
                 tools[agent.name] = agent
         for name in selected or ():
@@ -155,17 +150,10 @@ class ChatService:
 
     def start(self, turn: Turn) -> TurnLog:
         """Run the turn and return its log; the last reader that leaves the log cancels the turn."""
-        return self._turns.start(turn)
+        return self.turns.start(turn)
 
     async def stream(
-        self,
-        session_id: str,
-        *,
-        message: str | None = None,
-        think: Think = False,
-        wait: bool = True,
-        model: str | None = None,
-        selected: Sequence[str] | None = None,
+        self, session_id: str, **options: Unpack[TurnOptions]
     ) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events as they come, ``Done`` last.
 
@@ -176,10 +164,7 @@ class ChatService:
             MochiError: what ``open_turn`` raises, before the first event; or what ended the turn,
                 in the place of the events ``ErrorEvent`` and ``Done``.
         """
-        turn = await self.open_turn(
-            session_id, message=message, think=think, wait=wait, model=model, selected=selected
-        )
-        log = self.start(turn)
+        log = self.start(await self.open_turn(session_id, **options))
         reader = log.reader()
         try:
             while (batch := await reader.next()) is not None:
@@ -190,28 +175,17 @@ class ChatService:
         finally:
             reader.leave()
 
-    async def complete(
-        self,
-        session_id: str,
-        *,
-        message: str | None = None,
-        think: Think = False,
-        wait: bool = False,
-        model: str | None = None,
-        selected: Sequence[str] | None = None,
-    ) -> JSONObject:
+    async def complete(self, session_id: str, **options: Unpack[TurnOptions]) -> JSONObject:
         """Run a turn and return the whole reply, as ``POST /chat/{id}`` answers it.
 
-        The arguments are those of ``open_turn`` (docs/reference/http-api.md).
+        The arguments are those of ``open_turn``, except that ``wait`` is false by default.
 
         Raises:
             MochiError: what ``open_turn`` raises, or what ended the turn.
         """
         fold = WholeReply(session_id)
-        events = self.stream(
-            session_id, message=message, think=think, wait=wait, model=model, selected=selected
-        )
-        async with aclosing(events):
+        options.setdefault("wait", False)
+        async with aclosing(self.stream(session_id, **options)) as events:
             async for event in events:
                 fold.add(event)
         return fold.as_json()
@@ -232,28 +206,23 @@ class ChatService:
             InvalidRequest: the changed arguments do not fit the tool; the call still waits.
         """
         if approved and arguments is not None:
-            for request in await self._confirmations.pending(session_id):
+            for request in await self.broker.pending(session_id):
                 if request.confirmation_id == confirmation_id:
                     await self._check_arguments(request, arguments)
         decision = ConfirmationDecision(
             approved=approved, reason=reason, arguments=arguments if approved else None
         )
-        await self._confirmations.decide(session_id, confirmation_id, decision)
+        await self.broker.decide(session_id, confirmation_id, decision)
         return {"confirmation_id": confirmation_id, "approved": approved}
 
     async def confirmations(self, session_id: str) -> list[JSONObject]:
         """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
-        return [request.payload() for request in await self._confirmations.pending(session_id)]
+        return [request.payload() for request in await self.broker.pending(session_id)]
 
     async def _check_arguments(self, request: ConfirmationRequest, arguments: JSONObject) -> None:
-        """Refuse arguments that do not fit the tool.
-
-        Raises:
-            InvalidRequest: they do not.
-        """
-        tool = await self._agents.tool_of(request.tool_source, request.tool_name)
+        tool = await self.agents.tool_of(request.tool_source, request.tool_name)
         if tool is None:
-            tool = (await self._tools.inventory()).tools.get(request.tool_name)
+            tool = (await self.tools.inventory()).tools.get(request.tool_name)
         if tool is None or tool.source != request.tool_source:
             return  # gone meanwhile; the waiting turn still has it, and validates
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..errors import JSONObject, MochiError
 from ..providers.registry import ProviderRegistry
@@ -15,25 +15,16 @@ from .tool_calls import SessionAgents
 from .turn import TurnRegistry
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusService:
     """Reports the status of sessions, and what they name that does not exist."""
 
-    def __init__(
-        self,
-        *,
-        sessions: SessionManager,
-        providers: ProviderRegistry,
-        windows: DynamicContextWindowService,
-        turns: TurnRegistry,
-        tools: ToolCatalogue,
-        agents: SessionAgents,
-    ) -> None:
-        self._sessions = sessions
-        self._providers = providers
-        self._windows = windows
-        self._turns = turns
-        self._tools = tools
-        self._agents = agents
+    sessions: SessionManager
+    providers: ProviderRegistry
+    windows: DynamicContextWindowService
+    turns: TurnRegistry
+    tools: ToolCatalogue
+    agents: SessionAgents
 
     async def of(self, session_id: str) -> JSONObject:
         """Return what ``GET /sessions/{id}/status`` answers (docs/reference/http-api.md).
@@ -41,12 +32,16 @@ class StatusService:
         Raises:
             SessionNotFound, SessionUnreadable.
         """
-        session = await self._sessions.get(session_id)
+        session = await self.sessions.get(session_id)
         metadata = session.metadata
         tools = metadata.tool_settings or ToolSettings()
-        selection = await self._tools.select(tools)
-        missing = self._missing(selection.unknown)
-        agents = await self._agents.offer(metadata.agent_settings)
+        selection = await self.tools.select(tools)
+        missing: JSONObject = {
+            problem.tool: problem.reason
+            for problem in self.tools.problems
+            if problem.tool is not None and problem.tool in selection.unknown
+        }
+        agents = await self.agents.offer(metadata.agent_settings)
         config = metadata.context_window_config or ContextWindowConfig()
         system = system_of(session)
         summary = metadata.summary
@@ -54,9 +49,9 @@ class StatusService:
             "session_id": session_id,
             "model": metadata.model,
             "message_count": len(session.messages),
-            "turn_running": self._turns.log_of(session_id) is not None,
+            "turn_running": self.turns.log_of(session_id) is not None,
             "context_window": {
-                "dynamic_enabled": self._windows.enabled and config.dynamic_enabled,
+                "dynamic_enabled": self.windows.enabled and config.dynamic_enabled,
                 "current_window": config.current_window,
                 "model_max_context": await self._context_length(metadata.model),
                 "last_adjustment_reason": config.last_adjustment,
@@ -77,15 +72,8 @@ class StatusService:
             "summary_model": metadata.summary_model,
         }
 
-    def _missing(self, names: Sequence[str]) -> JSONObject:
-        return {
-            problem.tool: problem.reason
-            for problem in self._tools.problems
-            if problem.tool is not None and problem.tool in names
-        }
-
     async def _context_length(self, model: str) -> int | None:
         try:
-            return (await self._providers.show_model(model)).context_length
+            return (await self.providers.show_model(model)).context_length
         except MochiError:
             return None

@@ -81,7 +81,6 @@ class PlannedCall:
     index: int
     tool: Tool | None
     arguments: JSONObject
-    """Arguments for the tool."""
     refusal: ToolExecutionResult | None = None
     """Result of a call that will not run."""
     edited: bool = False
@@ -130,7 +129,6 @@ class ToolCalls:
                     yield events
 
     def _refuse_all(self, calls: Sequence[ToolCall], first: int, results: Results) -> list[Event]:
-        """Refuse a few calls, from ``first`` on, which are more than a reply may have."""
         most = self.execution.max_calls_per_reply
         reason = (
             f"a reply may have {most} calls at most, and this one had {len(calls)}. Call again for "
@@ -197,7 +195,6 @@ class ToolCalls:
                 yield [*start, self._refuse(plan, results)]
 
     def _needs_confirmation(self, tool: Tool) -> bool:
-        """Return whether a person is asked: the strictest policy counts."""
         policies = self.settings.policies_of(tool.name)
         return any(needs_confirmation(policy, tool) for policy in policies)
 
@@ -243,11 +240,10 @@ class ToolCalls:
         )
 
     def _refuse(self, plan: PlannedCall, results: Results) -> Event:
-        assert plan.refusal is not None  # noqa: S101 - both callers have checked it
+        assert plan.refusal is not None  # noqa: S101
         return self._record(plan, plan.refusal, results)
 
     def _record(self, plan: PlannedCall, result: ToolExecutionResult, results: Results) -> Event:
-        """Keep the message for the model, and make the event for the stream."""
         text = result.for_model()
         if plan.edited:
             text = EDITED.format(orjson.dumps(plan.arguments).decode(), text)
@@ -266,7 +262,6 @@ class ToolCalls:
 
 
 def _with_defaults(arguments: JSONObject, tool: Tool) -> JSONObject:
-    """Add the defaults that the tool has for what is not among the arguments."""
     properties = tool.parameters.get("properties")
     defaults = {
         name: schema["default"]
@@ -326,12 +321,9 @@ def _stored_result(call: Any) -> ToolMessage:  # noqa: ANN401 - JSON of any writ
     call = call if isinstance(call, dict) else {}
     function = call.get("function")
     name = function.get("name") if isinstance(function, dict) else None
+    call_id = call.get("id")
     return ToolMessage(
         content=INTERRUPTED,
-        tool_name=_text_or_none(name),
-        tool_call_id=_text_or_none(call.get("id")),
+        tool_name=name if isinstance(name, str) else None,
+        tool_call_id=call_id if isinstance(call_id, str) else None,
     )
-
-
-def _text_or_none(value: Any) -> str | None:  # noqa: ANN401 - JSON of any writer
-    return value if isinstance(value, str) else None

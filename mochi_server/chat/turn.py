@@ -57,10 +57,7 @@ class Turn:
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """Run the turn; yield its events, those that come together in one list.
 
-        Closing the generator, or cancelling its task, keeps what came so far.
-
-        Raises:
-            MochiError: the turn failed; what came so far is kept.
+        However it ends, what came so far is stored.
         """
         conversation = self.conversation
         offered = RequestExtras(tools=self.calls.schemas())
@@ -82,11 +79,6 @@ class Turn:
             yield [ToolContinuationStart()]
 
     async def _finish(self, reply: Reply, *, exhausted: bool) -> MessageComplete:
-        """Store the final message.
-
-        Raises:
-            ProviderError: the model said nothing that a person could read.
-        """
         if exhausted:
             reply.calls.clear()
         conversation = self.conversation
@@ -115,11 +107,7 @@ class TurnRegistry:
         return len(self._running)
 
     def check_open(self) -> None:
-        """Refuse new turns while the server stops.
-
-        Raises:
-            ShuttingDown: it does.
-        """
+        """Raise :class:`ShuttingDown` while the server stops."""
         if self._closed:
             raise ShuttingDown
 
@@ -159,8 +147,8 @@ class TurnRegistry:
             await asyncio.wait(tasks, timeout=seconds + SAVE_SECONDS)
 
     async def _run(self, turn: Turn, log: TurnLog) -> None:
-        """Write the turn's events, and whatever ends it, into its log."""
         error: MochiError | None = None
+        labels = _labels(turn.session_id, turn.run_id, turn.model)
         try:
             async with aclosing(turn.events()) as batches:
                 async for events in batches:
@@ -168,15 +156,15 @@ class TurnRegistry:
         except asyncio.CancelledError:
             error = self._stop_reasons.get(turn.session_id)
             if error is None:
-                logger.info("Turn interrupted, its last reader has left: %s", _labels_of(turn))
+                logger.info("Turn interrupted, its last reader has left: %s", labels)
                 raise
-            logger.info("Turn stopped: %s code=%s", _labels_of(turn), error.code)
+            logger.info("Turn stopped: %s code=%s", labels, error.code)
         except MochiError as failure:
             log_failure(turn.session_id, turn.run_id, turn.model, failure)
             error = failure
         except Exception:
             error = InternalError()
-            logger.exception("Turn failed: %s code=%s", _labels_of(turn), error.code)
+            logger.exception("Turn failed: %s code=%s", labels, error.code)
         finally:
             await self._end(turn, log, error)
 
@@ -196,10 +184,6 @@ class TurnRegistry:
 
 def _labels(session_id: str, run_id: str, model: str) -> str:
     return f"session={session_id} run={run_id} model={one_line(model)}"
-
-
-def _labels_of(turn: Turn) -> str:
-    return _labels(turn.session_id, turn.run_id, turn.model)
 
 
 def log_failure(session_id: str, run_id: str, model: str, error: MochiError) -> None:
