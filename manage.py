@@ -11,7 +11,6 @@ from mochi_server.config import SettingsError, export, load_settings
 
 
 def main() -> int:
-    """Run one management command."""
     use_own_settings()
     try:
         if "data_dir" not in load_settings().model_fields_set:

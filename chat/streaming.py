@@ -37,12 +37,7 @@ class EventStreamResponse(StreamingHttpResponse):
     """
 
     def __init__(self, log: TurnLog, encode: Encode = events.encode_all) -> None:
-        """Become a reader of the log.
-
-        Args:
-            log: the events of the turn.
-            encode: makes the frames of a batch; empty if this client gets nothing of it.
-        """
+        """Become a reader of the log. ``encode`` makes the frames of a batch, or no bytes."""
         super().__init__(headers=HEADERS)
         self._reader = log.reader()
         self._encode = encode

@@ -87,7 +87,6 @@ class ORJSONRenderer(BaseRenderer):
     media_type = "application/json"
 
     def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:  # noqa: ANN401, ARG002 - Ninja's signature
-        """Encode the answer, unless it is JSON already."""
         return data if isinstance(data, bytes) else orjson.dumps(data)
 
 
@@ -95,7 +94,6 @@ class MochiAPI(NinjaAPI):
     """Ninja's API with a finished document."""
 
     def get_content_type(self) -> str:
-        """Return the type of JSON, which has no parameters."""
         return "application/json"
 
     def get_openapi_schema(
@@ -104,7 +102,6 @@ class MochiAPI(NinjaAPI):
         path_prefix: str | None = None,
         path_params: dict[str, Any] | None = None,
     ) -> OpenAPISchema:
-        """Return the OpenAPI document, with every route's errors and examples."""
         document = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
         finish(document, event_schemas())
         return document
@@ -174,7 +171,6 @@ async def read_health(request: HttpRequest) -> Health:
 
 
 def without_password(address: str) -> str:
-    """Return an address as anybody may see it."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 

@@ -108,14 +108,12 @@ class Lifespan:
             self._closing = asyncio.get_running_loop().create_task(self._close_with_loop())
 
     async def _close_with_loop(self) -> None:
-        """Wait until the loop ends, which cancels its tasks, and close the runtime."""
         try:
             await asyncio.get_running_loop().create_future()
         finally:
             await self.stop()
 
     async def stop(self) -> None:
-        """Restore the signal handlers, end what runs, close everything."""
         self._unlisten()
         if self.runtime is not None:
             runtime, self.runtime = self.runtime, None

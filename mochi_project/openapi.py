@@ -272,7 +272,6 @@ class OfflineSwagger(DocsBase):
 
 
 async def asset(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Send one of the files in ``ASSETS``."""
     if name not in ASSETS:
         return not_found(request)
     content = await in_thread((FOLDER / name).read_bytes)

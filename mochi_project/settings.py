@@ -45,7 +45,6 @@ def channel_layers_of(mochi: MochiServerSettings) -> Backends:
 
 
 def approvals_of(mochi: MochiServerSettings) -> Backends:
-    """Return ``MOCHI_APPROVALS``."""
     broker = "chat.confirmations.channel_layer.ChannelLayerConfirmations"
     options = {"timeout": mochi.tool_confirmation_timeout_seconds}
     return {"default": {"BACKEND": broker, "OPTIONS": options}}

@@ -16,7 +16,6 @@ handler500 = errors.server_error
 
 
 async def root(request: HttpRequest) -> HttpResponseBase:
-    """Lead a browser to the documentation."""
     return HttpResponse(status=302, headers={"Location": f"{get_script_prefix()}api/v1/docs"})
 
 
@@ -26,7 +25,6 @@ async def nowhere(request: HttpRequest) -> HttpResponseBase:
 
 
 async def same_as_v1(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Answer as the route of the same name below ``/api/v1``."""
     route = resolve(f"/api/v1/models/{name}")
     response: HttpResponseBase = await route.func(request, *route.args, **route.kwargs)
     return response

@@ -18,19 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from mochi_project.openapi import MODEL_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel
+from mochi_server import errors
 from mochi_server.chat import StoredMessages
 from mochi_server.chat.turn import log_failure
 from mochi_server.core.aio import run_to_completion
 from mochi_server.core.ids import new_run_id, new_uuid
-from mochi_server.errors import (
-    MochiError,
-    ProviderError,
-    SessionBusy,
-    SessionExists,
-    SessionNotFound,
-    ToolNotFound,
-    ToolsNotSupported,
-)
+from mochi_server.errors import MochiError, ProviderError, SessionNotFound
 from mochi_server.runtime import Runtime
 from mochi_server.sessions.storage.base import SESSION_ID
 from sessions_app.schemas import ModelName, Names
@@ -98,7 +91,7 @@ async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterato
     is_new = await _create_if_absent(runtime, session_id, payload)
     try:
         yield session_id
-    except SessionBusy:  # another first message uses it
+    except errors.SessionBusy:  # another first message uses it
         raise
     except MochiError as error:
         if is_new and not await _delete_if_empty(runtime, session_id):
@@ -144,7 +137,7 @@ async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleCh
 
     try:
         await run_to_completion(create(payload.model))
-    except SessionExists:  # two first messages at once: wait until the other one has created it
+    except errors.SessionExists:  # two first messages at once: the other one creates it just now
         async with runtime.sessions.edit(session_id):
             return False
     except asyncio.CancelledError:  # the client has left meanwhile
@@ -181,7 +174,9 @@ async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> Simpl
     "/stream",
     response={200: None},
     summary="The same as server-sent events, with tools as well",
-    openapi_extra=documented(*MODEL_ERRORS, ToolNotFound, ToolsNotSupported, stream=simple_stream),
+    openapi_extra=documented(
+        *MODEL_ERRORS, errors.ToolNotFound, errors.ToolsNotSupported, stream=simple_stream
+    ),
 )
 async def stream_simple_chat(
     request: HttpRequest, payload: SimpleChatRequest

@@ -50,8 +50,8 @@ class FolderCache(FileBasedCache):
     Django's own throws entries away at random when there are many, lists the whole folder at each
     write to count them, and keeps expired entries that nobody reads again. Here nothing goes before
     its time, and what has expired goes by itself. ``delete`` returns True to exactly one of those
-    who try: the system removes a file once. Methods with an underscore are Django's own, as
-    mochi_project/django_private.py says.
+    who try: the system removes a file once. Methods with an underscore are private ones of Django
+    (tests/stories/test_private_names.py).
     """
 
     _swept: ClassVar[dict[str, float]] = {}
@@ -63,12 +63,10 @@ class FolderCache(FileBasedCache):
         self._dir = os.path.abspath(dir)  # noqa: PTH100 - of text, as Django has it
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Any:  # noqa: ANN401 - as Django has it
-        """Return when an entry expires, by the machine's monotonic clock."""
         seconds = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         return None if seconds is None else (MACHINE, time.monotonic() + float(seconds))
 
     def _is_expired(self, file: Any) -> bool:  # noqa: ANN401 - an open file
-        """Return whether an entry has expired, and remove it then."""
         try:
             expires = pickle.load(file)  # noqa: S301 - what we have written ourselves
         except EOFError:  # a power cut left an empty file

@@ -132,12 +132,6 @@ class ChannelLayerConfirmations(ConfirmationBroker):
     async def decide(
         self, session_id: str, confirmation_id: str, decision: ConfirmationDecision
     ) -> None:
-        """Hand the decision to the process that waits; the first one counts.
-
-        Raises:
-            ConfirmationNotFound, ToolConfirmationTimeout: As the base class says.
-            ConfirmationUnavailable: The cache failed; the confirmation is pending, or will be.
-        """
         if not (_ID.fullmatch(session_id) and _ID.fullmatch(confirmation_id)):
             raise ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
         # A client that leaves now must not leave a confirmation claimed and not decided.
@@ -177,11 +171,6 @@ class ChannelLayerConfirmations(ConfirmationBroker):
             logger.warning("A decision is noticed late: %s: %s", type(error).__name__, error)
 
     async def pending(self, session_id: str) -> list[ConfirmationRequest]:
-        """Return the session's confirmations that wait for a decision, oldest first.
-
-        Raises:
-            ConfirmationUnavailable: The cache failed.
-        """
         if not _ID.fullmatch(session_id):
             return []
         return await self.in_thread(self._store.of_session, session_id)
@@ -202,11 +191,7 @@ class ChannelLayerConfirmations(ConfirmationBroker):
             self._threads = None
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function of the store in a thread.
-
-        Raises:
-            ConfirmationUnavailable: It takes too long.
-        """
+        """Run a function of the store in a thread, for a limited time."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="mochi-confirmations")
         loop = asyncio.get_running_loop()
@@ -217,11 +202,6 @@ class ChannelLayerConfirmations(ConfirmationBroker):
         return step.result()
 
     async def expired(self, listener: DecisionListener, pending: _PendingInCache) -> None:
-        """End a confirmation whose time is over, unless it was claimed just before.
-
-        Raises:
-            ToolConfirmationTimeout: Nobody has decided it, and nobody can any more.
-        """
         if not await run_to_completion(self.in_thread(self._store.expire, pending.stored)):
             listener.check_soon()
             with anyio.move_on_after(CLAIMED_SECONDS):

@@ -80,7 +80,6 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
         self._owned: dict[str, _OwnChannel] = {}
 
     async def new_channel(self, prefix: str = "specific.") -> str:
-        """Make a channel that only this process receives from."""
         name = f"{prefix}{uuid.uuid4().hex}"
         self.require_valid_channel_name(name)
         made: list[_OwnChannel] = []
@@ -136,8 +135,6 @@ class FolderChannelLayer(BaseChannelLayer):  # type: ignore[misc] # channels has
 
 
 class _OwnChannel:
-    """A channel of this process."""
-
     def __init__(self, path: Path, lock: FileLock) -> None:
         self.path = path
         self.lock = lock

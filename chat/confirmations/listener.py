@@ -55,7 +55,6 @@ class WaitingConfirmation:
         return self.request.confirmation_id
 
     def settle(self, decision: ConfirmationDecision) -> None:
-        """Hand over the decision; the first one counts."""
         if not self.future.done():
             self.future.set_result(decision)
 
@@ -78,17 +77,12 @@ class DecisionListener:
         self._hurry: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def stored(self, waiting: WaitingConfirmation) -> StoredConfirmation:
-        """Return a confirmation as the cache has it."""
         return StoredConfirmation(
             waiting.request, self.channel or "", waiting.seconds, waiting.expires
         )
 
     async def open(self) -> None:
-        """Open a channel and listen to it; may be called again.
-
-        Raises:
-            ConfirmationUnavailable: The layer gives no channel.
-        """
+        """Open a channel and listen to it; may be called again."""
         if self._opening is None:
             self._opening = self._tasks.spawn(self._open(), name="a channel for confirmations")
         problem = await asyncio.shield(self._opening)
@@ -109,7 +103,6 @@ class DecisionListener:
         return None
 
     async def close(self) -> None:
-        """Stop listening, which ends the channel."""
         if self._opening is not None:
             await asyncio.wait({self._opening})
         await asyncio.sleep(0)  # a task that never began would not end its channel
@@ -119,7 +112,6 @@ class DecisionListener:
             await asyncio.wait(self._running, timeout=END_SECONDS)
 
     def check_soon(self) -> None:
-        """Search for decisions at once."""
         if not self._hurry.done():
             self._hurry.set_result(None)
 

@@ -69,7 +69,6 @@ class StoredConfirmation:
 
     @property
     def session_id(self) -> str:
-        """The session on whose stream the person is asked."""
         return self.request.session_id
 
 
@@ -94,11 +93,9 @@ class ConfirmationStore:
         return caches[self._alias]
 
     def _lock(self, session_id: str) -> threading.Lock:
-        """Return the lock of a session's list: only one process at a time has its turn."""
         return self._locks[hash(session_id) % len(self._locks)]
 
     def put(self, confirmation: StoredConfirmation) -> None:
-        """Register a confirmation, or register it again."""
         with _guarded():
             seconds = confirmation.seconds + SPARE_SECONDS
             self._cache.set(_key("pending", confirmation.id), _as_dict(confirmation), seconds)
@@ -120,7 +117,6 @@ class ConfirmationStore:
                 self._set_list(confirmation.session_id, longest, others)
 
     def check(self) -> None:
-        """Do nothing if the cache answers."""
         with _guarded():
             self._cache.get(f"{PREFIX}check")
 
@@ -137,11 +133,7 @@ class ConfirmationStore:
             self.remove(confirmation)
 
     def claim(self, session_id: str, confirmation_id: str) -> StoredConfirmation:
-        """Become the only one who decides this confirmation.
-
-        Raises:
-            ConfirmationNotFound, ToolConfirmationTimeout: As ``ConfirmationBroker.decide``.
-        """
+        """Become the only one who decides this confirmation."""
         with _guarded():
             confirmation = self._read(confirmation_id)
             if confirmation is None:
@@ -159,11 +151,7 @@ class ConfirmationStore:
     def claim_and_decide(
         self, session_id: str, confirmation_id: str, decision: ConfirmationDecision
     ) -> StoredConfirmation:
-        """Decide a confirmation of another process; where that fails, it is pending again.
-
-        Raises:
-            ConfirmationNotFound, ToolConfirmationTimeout: As ``claim``.
-        """
+        """Decide a confirmation of another process; where that fails, it is pending again."""
         confirmation = self.claim(session_id, confirmation_id)
         try:
             with _guarded():
@@ -203,7 +191,6 @@ class ConfirmationStore:
             return False
 
     def of_session(self, session_id: str) -> list[ConfirmationRequest]:
-        """Return the session's confirmations that can be decided, oldest first."""
         with _guarded():
             confirmations = map(self._read, self._list(session_id)[1])
             return [

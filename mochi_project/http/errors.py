@@ -132,7 +132,6 @@ def release_frames(error: BaseException | None) -> None:
 
 
 def install(api: NinjaAPI) -> None:
-    """Answer every exception of an operation by :func:`translate`."""
     for kind in (Exception, HttpError, ValidationError):
         api.add_exception_handler(kind, _answer)
 

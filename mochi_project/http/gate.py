@@ -15,16 +15,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import parse_qs
 
+from mochi_server import errors
 from mochi_server.config import MochiServerSettings
 from mochi_server.core.logs import begin_request, request_id
-from mochi_server.errors import (
-    HostNotAllowed,
-    InvalidRequest,
-    MochiError,
-    OriginNotAllowed,
-    PayloadTooLarge,
-    Unauthorized,
-)
+from mochi_server.errors import MochiError
 
 from ..openapi import ASSETS
 from .errors import error_body
@@ -42,14 +36,12 @@ Watched = dict[bytes, bytes | None]
 PAGES = frozenset({"/", "/api/v1/docs"})
 """Pages that a link on another site may lead to."""
 
-OPEN_PATHS = frozenset(
-    {
-        "/api/v1/health",
-        "/api/v1/openapi.json",
-        *PAGES,
-        *(f"/api/v1/docs/{name}" for name in ("", *ASSETS)),
-    }
-)
+OPEN_PATHS = {
+    "/api/v1/health",
+    "/api/v1/openapi.json",
+    *PAGES,
+    *(f"/api/v1/docs/{name}" for name in ("", *ASSETS)),
+}
 """Paths that need no token: they show nothing of a person's."""
 
 REQUEST_ID = b"x-request-id"  # with it a client names its request; the answer repeats it
@@ -59,14 +51,10 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 _OWN_SITES = frozenset({b"same-origin", b"none"})
-_WATCHED = frozenset(
-    {
-        *(b"host", b"origin", b"authorization", b"content-length"),
-        *(b"access-control-request-method", b"sec-fetch-site", b"sec-fetch-mode"),
-        b"sec-fetch-dest",
-        REQUEST_ID,
-    }
-)
+_WATCHED = {
+    *(b"host", b"origin", b"authorization", b"content-length", b"access-control-request-method"),
+    *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", REQUEST_ID),
+}
 
 
 class Gate:
@@ -74,7 +62,13 @@ class Gate:
 
     def __init__(self, app: Application, settings: MochiServerSettings) -> None:
         self.app = app
-        self.hosts = Hosts(settings.host, settings.allowed_hosts)
+        host = settings.host.lower().strip("[]")
+        allowed = [name.lower().rstrip(".") for name in settings.allowed_hosts]
+        self.hosts = _LOOPBACK | {host} | {name.strip("[]") for name in allowed}
+        self.suffixes = tuple(name for name in allowed if name.startswith("."))
+        self.any_host = "*" in allowed
+        address = as_address(host)
+        self.any_address = address is not None and address.is_unspecified
         self.origins = frozenset(filter(None, map(origin_key, settings.cors_origins)))
         token = settings.api_token
         self.token = token.get_secret_value().strip().encode() if token is not None else None
@@ -107,10 +101,20 @@ class Gate:
         )
 
     def _host_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
-        host = _text(headers.get(b"host"))
-        if self.hosts.allow(host, (scope.get("server") or ("",))[0]):
-            return None
-        return HostNotAllowed(host=host)
+        header = _text(headers.get(b"host"))
+        if (parts := split_host(header)) is not None:
+            host = parts[0]
+            local = (scope.get("server") or ("",))[0]  # the address that was connected to
+            if self.any_host or host in self.hosts or host == local:
+                return None
+            if self.suffixes and f".{host}".endswith(self.suffixes):
+                return None
+            # An address can never be made to point elsewhere, so a literal one is safe where the
+            # server listens on all of them.
+            address = as_address(host)
+            if address is not None and (self.any_address or address.is_loopback):
+                return None
+        return errors.HostNotAllowed(host=header)
 
     def _origin_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         if b"origin" not in headers:
@@ -122,7 +126,7 @@ class Gate:
             own = origin_key(f"{scheme}://{_text(headers.get(b'host'))}")
             if key == own or key in self.origins:
                 return None
-        return OriginNotAllowed(origin=origin)
+        return errors.OriginNotAllowed(origin=origin)
 
     def _site_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         """Refuse requests of another origin's page that come without an Origin header.
@@ -132,7 +136,7 @@ class Gate:
         site = headers.get(b"sec-fetch-site", b"none")
         if site in _OWN_SITES or self._is_cors(headers) or _is_visit(scope, headers):
             return None
-        return OriginNotAllowed(
+        return errors.OriginNotAllowed(
             "A page of another origin must not ask this. Add its origin to MOCHI_CORS_ORIGINS, and "
             "send the request with mode 'cors', to allow it.",
             details={"sec_fetch_site": _text(site)},
@@ -145,7 +149,7 @@ class Gate:
             return None  # a browser sends it without the token
         if any(hmac.compare_digest(token, self.token) for token in _tokens(scope, headers)):
             return None
-        return Unauthorized()
+        return errors.Unauthorized()
 
     def _is_preflight(self, scope: Scope, headers: Watched) -> bool:
         return (
@@ -160,14 +164,14 @@ class Gate:
     def _size_problem(self, headers: Watched) -> MochiError | None:
         length = headers.get(b"content-length") or b""
         if length.isdigit() and int(length[:20]) > self.limit:
-            return PayloadTooLarge(limit_mb=self.limit_mb)
+            return errors.PayloadTooLarge(limit_mb=self.limit_mb)
         return None
 
     def _extra_headers(self, error: MochiError, headers: Watched) -> Headers:
         extra: Headers = []
-        if isinstance(error, Unauthorized):
+        if isinstance(error, errors.Unauthorized):
             extra.append((b"www-authenticate", b'Bearer realm="mochi-server"'))
-        if isinstance(error, PayloadTooLarge):
+        if isinstance(error, errors.PayloadTooLarge):
             extra.append((b"connection", b"close"))  # the body is still on its way
         if self.origins:
             extra.append((b"vary", b"origin"))
@@ -175,35 +179,6 @@ class Gate:
                 origin = headers[b"origin"] or b""
                 extra.append((b"access-control-allow-origin", origin))
         return extra
-
-
-class Hosts:
-    """The hosts that the server answers for."""
-
-    def __init__(self, bound: str, allowed: Iterable[str]) -> None:
-        names = [name.lower().rstrip(".") for name in allowed]
-        self.names = _LOOPBACK | {bound.lower().strip("[]")} | {name.strip("[]") for name in names}
-        self.suffixes = tuple(name for name in names if name.startswith("."))
-        self.any = "*" in names
-        address = as_address(bound.strip("[]"))
-        self.any_address = address is not None and address.is_unspecified
-
-    def allow(self, header: str, local: str) -> bool:
-        """Return whether a Host header is one of ours; ``local`` is the address connected to.
-
-        An address can never be made to point elsewhere, so a literal one is safe where the server
-        listens on all of them.
-        """
-        host = split_host(header)
-        if host is None:
-            return False
-        name = host[0]
-        if self.any or name in self.names or name == local:
-            return True
-        if self.suffixes and f".{name}".endswith(self.suffixes):
-            return True
-        address = as_address(name)
-        return address is not None and (self.any_address or address.is_loopback)
 
 
 def watched(headers: Iterable[tuple[bytes, bytes]]) -> Watched:
@@ -236,7 +211,6 @@ def _text(value: bytes | None) -> str:
 
 
 def as_address(name: str) -> IPv4Address | IPv6Address | None:
-    """Return the IP address that a host name spells, or None."""
     try:
         return ip_address(name)
     except ValueError:
@@ -282,7 +256,7 @@ def _query_problem(scope: Scope) -> MochiError | None:
     """Refuse bytes that Django would answer with a page of HTML."""
     if scope.get("query_string", b"").isascii():
         return None
-    return InvalidRequest("The query string must be percent-encoded.")
+    return errors.InvalidRequest("The query string must be percent-encoded.")
 
 
 async def refuse(scope: Scope, send: Send, error: MochiError, extra: Headers) -> None:

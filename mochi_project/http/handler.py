@@ -24,14 +24,8 @@ from django.urls import set_script_prefix, set_urlconf
 from django.utils.decorators import async_only_middleware
 
 from chat.streaming import EventStreamResponse
+from mochi_server import errors
 from mochi_server.core.logs import request_id
-from mochi_server.errors import (
-    MethodNotAllowed,
-    MochiError,
-    PayloadTooLarge,
-    RequestTimeout,
-    ServerBusy,
-)
 
 from .errors import error_response
 from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send
@@ -104,8 +98,8 @@ class RequestBody:
         finally:
             self._bodies.arriving.pop(self, None)
         if self._given_up:
-            raise ServerBusy(retry_after=1)
-        raise RequestTimeout(seconds=self._bodies.seconds)
+            raise errors.ServerBusy(retry_after=1)
+        raise errors.RequestTimeout(seconds=self._bodies.seconds)
 
     async def _read(self, receive: Receive) -> bytes | None:
         body = bytearray()
@@ -123,11 +117,11 @@ class RequestBody:
     def _count(self, size: int) -> None:
         bodies = self._bodies
         if size > bodies.limit:
-            raise PayloadTooLarge(limit_mb=bodies.limit / 1_000_000)
+            raise errors.PayloadTooLarge(limit_mb=bodies.limit / 1_000_000)
         if size > SMALL:
             added = size - self._counted
             if added > bodies.room and not bodies.make_room(added):
-                raise ServerBusy(retry_after=1)
+                raise errors.ServerBusy(retry_after=1)
             bodies.room -= added
             self._counted = size
             bodies.arriving[self] = self._began
@@ -157,25 +151,22 @@ class MochiASGIHandler(ASGIHandler):
         self.bodies = RequestBodies(settings.MOCHI.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body, get the response, send it; stop as soon as the client has left."""
         with self.bodies.one() as body:
             request, response = await self._start(scope, receive, body)
             if request is None and response is None:
                 return
             watch = DisconnectWatch(receive)
             try:
-                if request is not None:
+                if response is None:
                     response = await self.get_response_async(request)
-                    request.close()
-                if response is not None:
-                    response.headers[_NOSNIFF_NAME] = _NOSNIFF_VALUE
-                    response.headers[_REQUEST_ID_NAME] = request_id()
+                response.headers[_NOSNIFF_NAME] = _NOSNIFF_VALUE
+                response.headers[_REQUEST_ID_NAME] = request_id()
                 if isinstance(response, EventStreamResponse):
                     request = None  # a stream would keep it for minutes
                     body.release()
                     watch.follow(response)
                     await response.send_to(send)
-                elif response is not None:
+                else:
                     await self.send_response(response, send)
             except asyncio.CancelledError:
                 stalled = getattr(response, "stalled", False)
@@ -192,18 +183,18 @@ class MochiASGIHandler(ASGIHandler):
     async def _start(
         self, scope: Scope, receive: Receive, body: RequestBody
     ) -> tuple[ASGIRequest | None, HttpResponseBase | None]:
-        """Return the request, or the answer to one that is not acceptable; neither if it left."""
+        """Return the request, or the answer to one that is refused; neither if the client left."""
         try:
             content = await body.read(receive)
-        except MochiError as error:
+        except errors.MochiError as error:
             response = error_response(error)
-            if isinstance(error, RequestTimeout):
+            if isinstance(error, errors.RequestTimeout):
                 response["Connection"] = "close"  # nobody waits for the rest
             return None, response
         if content is None:
             return None, None
         set_script_prefix(get_script_prefix(scope))
-        return self.create_request(scope, BytesIO(content))
+        return ASGIRequest(scope, BytesIO(content)), None
 
     async def get_response_async(self, request: Any) -> HttpResponseBase:  # noqa: ANN401
         set_urlconf(settings.ROOT_URLCONF)
@@ -212,6 +203,7 @@ class MochiASGIHandler(ASGIHandler):
         response: HttpResponseBase = await self._middleware_chain(request)  # type: ignore[attr-defined]
         if response.status_code >= HTTPStatus.BAD_REQUEST:
             logger.debug("%s %r: %s", request.method, request.path, response.status_code)
+        request.close()
         return response
 
 
@@ -251,7 +243,6 @@ class DisconnectWatch:
             self._request_task.cancel()
 
     def stop(self) -> None:
-        """Watch no longer: the request is over."""
         self._request_task = None
         if self._timer is not None:
             self._timer.cancel()
@@ -315,6 +306,8 @@ def _not_allowed(method: str, response: HttpResponseNotAllowed) -> HttpResponse:
     names = sorted(allowed)
     answer = HttpResponse(status=HTTPStatus.NO_CONTENT)
     if method != "OPTIONS":
-        answer = error_response(MethodNotAllowed(method=method, details={"allowed": [*names]}))
+        answer = error_response(
+            errors.MethodNotAllowed(method=method, details={"allowed": [*names]})
+        )
     answer["Allow"] = ", ".join(names)
     return answer

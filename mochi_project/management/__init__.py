@@ -25,11 +25,7 @@ def operator_commands() -> list[str]:
 
 
 def run_operator_command(program: str, arguments: Sequence[str]) -> None:
-    """Run a command with the settings of the environment.
-
-    Raises:
-        SystemExit: The command has failed; with its exit code.
-    """
+    """Run a command with the settings of the environment, and exit with its code if it fails."""
     from django.core.management import ManagementUtility  # noqa: PLC0415 - not to list the names
 
     use_own_settings()

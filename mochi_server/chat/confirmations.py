@@ -76,7 +76,6 @@ class ConfirmationDecision:
 
     @property
     def reason_for_model(self) -> str | None:
-        """Why the call does not run, in words for the model."""
         if self.approved or self.code is not None:
             return self.reason
         return f"{DENIED} Reason: {self.reason}" if self.reason else DENIED
@@ -163,7 +162,6 @@ class LocalConfirmations(ConfirmationBroker):
         return [request for request in requests if request.session_id == session_id]
 
     def expire(self, request: ConfirmationRequest) -> None:
-        """Let nobody decide it any more."""
         self._pending.pop(request.confirmation_id, None)
         self._expired[request.confirmation_id] = request.session_id
         while len(self._expired) > MAX_EXPIRED:
@@ -203,7 +201,6 @@ class Confirmations:
     agent_call_id: str | None = None
 
     def for_agent(self, name: str, call_id: str) -> Confirmations:
-        """Return the same for the calls of an agent that was started by the given call."""
         return replace(self, agent_name=name, agent_call_id=call_id)
 
     async def ask(

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import NoReturn
 
 from ..core.aio import in_thread_if, run_to_completion
 from ..errors import ContextOverflow, ProviderError
@@ -76,7 +77,7 @@ class Conversation:
                         if deltas := reply.add(chunks):
                             yield deltas
                         if reply.size > longest:
-                            raise self._too_long(longest)
+                            self._refuse_longer(longest)
             except BaseException as error:
                 if isinstance(error, ContextOverflow) and reply.is_blank and not retried:
                     retried, before = True, self.requests.extent
@@ -88,9 +89,9 @@ class Conversation:
                 raise
             return
 
-    def _too_long(self, longest: float) -> ProviderError:
+    def _refuse_longer(self, longest: float) -> NoReturn:
         text = f"The model's reply is longer than {longest / 10**6:g} MB (MOCHI_MAX_REPLY_MB)."
-        return ProviderError(text, details={"model": self.model.full_name, "incomplete": True})
+        raise ProviderError(text, details={"model": self.model.full_name, "incomplete": True})
 
     async def run_calls(self, reply: Reply, calls: ToolCalls) -> AsyncGenerator[list[Event], None]:
         """Store the reply, run its calls as events, store all results in one write."""
@@ -108,11 +109,7 @@ class Conversation:
             await self.store(*interrupted(reply.calls, results))
 
     async def finish(self, reply: Reply) -> AssistantMessage:
-        """Store a reply without calls and return its message.
-
-        Raises:
-            ProviderError: the model said nothing that a person could read.
-        """
+        """Store a reply without calls, which a person can read, and return its message."""
         message = reply.message(self.model.full_name)
         if reply.is_empty:
             if not reply.is_blank:
@@ -191,7 +188,6 @@ class Conversations:
         think: Think = False,
         stored_messages: StoredMessages | None = None,
     ) -> Conversation:
-        """Open a conversation about a claimed session."""
         return Conversation(
             session_id=session.session_id,
             session=session,

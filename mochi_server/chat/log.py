@@ -31,17 +31,6 @@ class TurnLog:
     cost an object for each token; a reader that comes later gets the same text in fewer events.
     """
 
-    __slots__ = (
-        "_events",
-        "_first",
-        "_folded",
-        "_readers",
-        "closed",
-        "end",
-        "error",
-        "task_to_cancel",
-    )
-
     def __init__(self) -> None:
         self._folded: list[tuple[int, Event]] = []
         self._events: list[Event] = []
@@ -60,7 +49,6 @@ class TurnLog:
         self.extend((event,))
 
     def extend(self, events: Sequence[Event]) -> None:
-        """Add events and wake the readers."""
         if len(self._events) >= FOLD:
             self._fold()
         self._events.extend(events)
@@ -83,7 +71,6 @@ class TurnLog:
         return reader
 
     def since(self, position: int) -> list[tuple[int, Event]]:
-        """Return all events from this number on, each with its number."""
         if position >= self._first:  # the common case: a reader that keeps up
             return list(enumerate(self._events[position - self._first :], position))
         events = [pair for pair in self._folded if pair[0] >= position]
@@ -102,7 +89,6 @@ class TurnLog:
             cancel_once_begun(self.task_to_cancel)
 
     def _fold(self) -> None:
-        """Fold the events that all readers have read, if they are enough."""
         count = min((reader.position for reader in self._readers), default=self.end) - self._first
         if count < FOLD:
             return
@@ -150,7 +136,6 @@ class LogReader:
         """Number of the next event to read."""
 
     def wake(self) -> None:
-        """Let a waiting ``next()`` look for events again."""
         if (waiter := self._waiter) is not None and not waiter.done():
             waiter.set_result(None)
 
@@ -184,11 +169,7 @@ class LogReader:
         return None
 
     def leave(self, *, abandon: bool = True) -> None:
-        """Stop reading; may be called again.
-
-        Args:
-            abandon: Whether the turn may be cancelled now; False for a client that is only slow.
-        """
+        """Stop reading; without ``abandon``, for a client that is only slow, the turn goes on."""
         if not self._left:
             self._left = True
             self._log.forget_reader(self, abandon=abandon)

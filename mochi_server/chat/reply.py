@@ -128,7 +128,6 @@ class WholeReply:
         self._final: MessageComplete | None = None
 
     def add(self, event: Event) -> None:
-        """Add the next event of the turn."""
         match event:
             case AgentStart():
                 self._start_agent(event)
@@ -189,11 +188,6 @@ class WholeReply:
         events.append({"event": event.type, "data": data})
 
     def as_json(self) -> JSONObject:
-        """Return the answer.
-
-        Raises:
-            InternalError: the turn ended without a final message and without an error.
-        """
         if self._final is None:
             raise InternalError
         answer: JSONObject = {

@@ -27,11 +27,7 @@ class StatusService:
     agents: SessionAgents
 
     async def of(self, session_id: str) -> JSONObject:
-        """Return what ``GET /sessions/{id}/status`` answers (docs/reference/http-api.md).
-
-        Raises:
-            SessionNotFound, SessionUnreadable.
-        """
+        """Return what ``GET /sessions/{id}/status`` answers (docs/reference/http-api.md)."""
         session = await self.sessions.get(session_id)
         metadata = session.metadata
         tools = metadata.tool_settings or ToolSettings()
@@ -49,7 +45,7 @@ class StatusService:
             "session_id": session_id,
             "model": metadata.model,
             "message_count": len(session.messages),
-            "turn_running": self.turns.log_of(session_id) is not None,
+            "turn_running": self.turns.is_running(session_id),
             "context_window": {
                 "dynamic_enabled": self.windows.enabled and config.dynamic_enabled,
                 "current_window": config.current_window,

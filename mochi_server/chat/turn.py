@@ -51,7 +51,6 @@ class Turn:
         return self.conversation.model.full_name
 
     async def release(self) -> None:
-        """Give the session back; may be called again."""
         await self.claim.aclose()
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
@@ -103,17 +102,13 @@ class TurnRegistry:
         self._stop_reasons: dict[str, MochiError] = {}
         self._closed = False
 
-    def __len__(self) -> int:
-        return len(self._running)
-
     def check_open(self) -> None:
         """Raise :class:`ShuttingDown` while the server stops."""
         if self._closed:
             raise ShuttingDown
 
-    def log_of(self, session_id: str) -> TurnLog | None:
-        running = self._running.get(session_id)
-        return running[1] if running else None
+    def is_running(self, session_id: str) -> bool:
+        return session_id in self._running
 
     def start(self, turn: Turn) -> TurnLog:
         """Run the turn until it ends, is stopped, or its last reader leaves."""

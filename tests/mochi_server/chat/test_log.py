@@ -165,7 +165,7 @@ async def test_a_turn_is_over_for_the_registry_before_its_readers_see_the_end() 
         if any(isinstance(event, Done) for _, event in batch):
             assert script.released == 1
             assert not len(registry)
-            assert registry.log_of("scripted") is None
+            assert not registry.is_running("scripted")
     reader.leave()
     assert not registry.stop("scripted", ShuttingDown())
 
