@@ -104,7 +104,6 @@ Messages = Annotated[
         ],
     ),
 ]
-"""The messages of a session."""
 
 Limit = Annotated[int | None, Query(ge=1, le=100_000, example=50)]
 Cursor = Annotated[

@@ -30,14 +30,9 @@ from mochi_server.errors import (
 logger = logging.getLogger(__name__)
 
 STREAM_HINT = "for a stream, send this to /chat/stream or /chat/{session_id}/stream"
-NAMED_PROBLEMS = 20
-"""Most wrong fields that an answer names; the others are counted."""
-
-NAME_CHARACTERS = 200
-"""Characters of the name of a wrong field that an answer repeats."""
-
-TEXT_CHARACTERS = 2_000
-"""Longest message of an error, and longest text among its details."""
+NAMED_PROBLEMS = 20  # most wrong fields that an answer names; the others are counted
+NAME_CHARACTERS = 200  # of the name of a wrong field that an answer repeats
+TEXT_CHARACTERS = 2_000  # of a message, and of each text among its details
 
 
 def error_body(error: MochiError) -> bytes:
@@ -61,10 +56,7 @@ def error_response(error: MochiError) -> HttpResponse:
 
 
 def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
-    """Return the 422 for what pydantic found: an entry for each field in ``details.errors``.
-
-    No more than :data:`NAMED_PROBLEMS`: a body can have a million wrong keys.
-    """
+    """Return the 422 for what pydantic found, which can be a million wrong keys."""
     errors: list[Any] = [_problem(problem) for problem in problems[:NAMED_PROBLEMS]]
     first = errors[0]
     message = f"{first['field']}: {first['message']}" if first["field"] else first["message"]
@@ -72,8 +64,7 @@ def invalid_request(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     return InvalidRequest(f"The request is not valid. {message}{more}", details={"errors": errors})
 
 
-def shortened(text: str, length: int = NAME_CHARACTERS) -> str:
-    """Return a text of the client, such as a name, as an answer repeats it."""
+def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
@@ -93,7 +84,7 @@ def _problem(problem: Mapping[str, Any]) -> JSONObject:
             message = "Empty, or only white space."
         case _:
             message = str(problem["msg"]).removeprefix("Value error, ")
-    field = shortened(".".join(str(step) for step in path))
+    field = shortened(".".join(str(step) for step in path), NAME_CHARACTERS)
     return {"in": str(place), "field": field, "message": message, "type": problem["type"]}
 
 

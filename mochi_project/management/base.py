@@ -74,13 +74,11 @@ def without_log_of_problems() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderContents:
-    """What a folder of the user's code has."""
+    """What a folder of the user's code has, for JSON and as rows of a table."""
 
     folder: str
     items: Sequence[JSONObject]
-    """Each as JSON shows it."""
     rows: Sequence[Sequence[object]]
-    """Each as the table shows it."""
     problems: Sequence[Problem]
 
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Protocol
 
 import orjson
@@ -68,7 +69,6 @@ class CallContext(ToolContext):
     settings: ToolSettings
     """Settings of the person's conversation, whose policies hold for the tools of agents, too."""
     confirmations: Confirmations
-    """Asks on the stream of the person's conversation."""
     depth: int
     """0 for the person's conversation, one more for each agent within."""
 
@@ -86,7 +86,6 @@ class PlannedCall:
     edited: bool = False
     """Whether a person has changed the arguments."""
     announced: bool = False
-    """Whether a confirmation has announced the call."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,7 +97,6 @@ class ToolCalls:
     execution: ToolExecutionService
     confirmations: Confirmations
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    """Offered tools by name."""
     settings: ToolSettings = field(default_factory=ToolSettings)
     """Settings whose policies say when a person is asked."""
     depth: int = 0
@@ -273,17 +271,14 @@ def _with_defaults(arguments: JSONObject, tool: Tool) -> JSONObject:
 
 def _batches(planned: Sequence[PlannedCall]) -> list[list[PlannedCall]]:
     """Group calls that may run side by side, in call order; a sequential tool runs alone."""
+
+    def is_sequential(plan: PlannedCall) -> bool:
+        return plan.tool is not None and plan.tool.sequential
+
     batches: list[list[PlannedCall]] = []
-    open_batch: list[PlannedCall] | None = None
-    for plan in planned:
-        if plan.tool is not None and plan.tool.sequential:
-            batches.append([plan])
-            open_batch = None
-        elif open_batch is None:
-            open_batch = [plan]
-            batches.append(open_batch)
-        else:
-            open_batch.append(plan)
+    for alone, group in groupby(planned, is_sequential):
+        plans = list(group)
+        batches += [[plan] for plan in plans] if alone else [plans]
     return batches
 
 

@@ -102,6 +102,9 @@ class TurnRegistry:
         self._stop_reasons: dict[str, MochiError] = {}
         self._closed = False
 
+    def __len__(self) -> int:
+        return len(self._running)
+
     def check_open(self) -> None:
         """Raise :class:`ShuttingDown` while the server stops."""
         if self._closed:
