@@ -207,7 +207,7 @@ Version = tuple[int, ...]
 class DocumentCache:
     """The documents used last, so that the second edit of a turn need not read the file again.
 
-    Callers name the version that the storage has now, so that a change by another process or an
+    Callers compare the version with that in the storage, so that a change by another process or an
     editor is never hidden. Limited by bytes: the document used least recently goes first.
     """
 
@@ -217,20 +217,12 @@ class DocumentCache:
         self.size = 0
         self._cached: OrderedDict[str, tuple[Version, Document, int]] = OrderedDict()
 
-    def get(self, session_id: str, version: Version) -> Document | None:
-        cached = self._cached.get(session_id)
-        if cached is None or cached[0] != version:
+    def get(self, session_id: str) -> tuple[Version, Document] | None:
+        """Return the last known document and its version, which may be out of date."""
+        if (cached := self._cached.get(session_id)) is None:
             return None
         self._cached.move_to_end(session_id)
-        return cached[1]
-
-    def last(self, session_id: str) -> tuple[Version, Document] | None:
-        """Return the last known document and its version, which may be out of date."""
-        cached = self._cached.get(session_id)
-        return None if cached is None else cached[:2]
-
-    def __contains__(self, session_id: str) -> bool:
-        return session_id in self._cached
+        return cached[:2]
 
     def put(self, session_id: str, version: Version, document: Document) -> None:
         self.drop(session_id)

@@ -15,7 +15,7 @@ from ..core.ids import new_session_id
 from ..errors import MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from ..protocol.messages import now
 from .catalogue.catalogue import SessionCatalogue
-from .catalogue.listing import ALL, ListQuery, SessionFilter, SessionPage
+from .catalogue.listing import ALL, ListQuery, SessionFilter, SessionPage, WholeList
 from .catalogue.rows import Row, row_of_session
 from .codec import Document, DocumentCache, NotASession, assemble, disassemble
 from .session import ChatSession
@@ -62,6 +62,7 @@ class SessionManager:
             raise ValueError("Give either a storage or sessions_dir.")
         self.storage = storage or JSONFileStorage(sessions_dir or ".")
         self._cache = DocumentCache(cache_bytes)
+        self._whole_list = WholeList()
         is_private = isinstance(self.storage, MemoryStorage)
         self.catalogue = SessionCatalogue(
             self.storage, None if is_private else catalogue_path, sweep_seconds=sweep_seconds
@@ -189,7 +190,7 @@ class SessionManager:
         Raises:
             MochiError: what ``edit`` raises, and what the change raises on the present session.
         """
-        if (known := self._cache.last(session_id)) is not None:
+        if (known := self._cache.get(session_id)) is not None:
             session = ChatSession.from_document(known[1], session_id)
             write = partial(self.storage.replace, session_id, known[0])
             with suppress(MochiError, SessionChanged):
@@ -264,13 +265,15 @@ class SessionManager:
         session_filter: SessionFilter = ALL,
     ) -> bytes:
         """Return what ``list`` returns, and fails with, as the JSON of ``GET /sessions``."""
+        if limit is None and cursor is None and session_filter == ALL:
+            return await self.catalogue.read(self._whole_list.json)
         return await self.catalogue.read(ListQuery(limit, cursor, session_filter).json)
 
     async def _document(self, session_id: str, version: tuple[int, ...] | None) -> Document:
         """Return the document from the cache if it is current, else read and check the file."""
-        if session_id in self._cache:
-            version = version or await self.storage.version(session_id)
-            if document := self._cache.get(session_id, version):
+        if (cached := self._cache.get(session_id)) is not None:
+            known, document = cached
+            if known == (version or await self.storage.version(session_id)):
                 return document
         data, version = await self.storage.read(session_id)
         try:

@@ -111,10 +111,6 @@ class ChatSession:
             data.pop(key, None)
         return data
 
-    @staticmethod
-    def _but_summary(essence: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in essence.items() if key != "summary"}
-
     # What the file has, as it stands there
 
     def stored(self, index: int) -> JsonValue:
@@ -213,9 +209,8 @@ class ChatSession:
         A new summary does not change the time: no message was added, and the session keeps its
         place in the list.
         """
-        if self._messages_changed or self._but_summary(self._essence()) != self._but_summary(
-            self._before
-        ):
+        before, now_is = ({**each, "summary": None} for each in (self._before, self._essence()))
+        if self._messages_changed or before != now_is:
             self.metadata.updated_at = now()
         self.metadata.format_version = FORMAT_VERSION
         self.metadata.message_count = len(self._lines)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import anyio
 
-from ...core.aio import KeyedLocks, in_thread_to_completion
+from ...core.aio import KeyedLocks
 from ...core.files import make_folder
 from ...core.leases import FileLock
 from ...core.logs import outside_request
@@ -203,7 +203,7 @@ class SessionCatalogue:
         """Exclude other processes from creating the file and from indexing texts."""
         lock = self._file_lock("lock")
         try:
-            while lock is not None and not await _acquire(lock):  # noqa: ASYNC110 - a file's lock
+            while lock is not None and not _acquire(lock):  # noqa: ASYNC110 - a file's lock
                 await anyio.sleep(_LOCK_SECONDS)
             yield
         finally:
@@ -288,7 +288,7 @@ class SessionCatalogue:
 
     async def _watch_once(self, began: float, lock: FileLock | None) -> None:
         try:
-            if self.unavailable or lock is None or lock.held or await _acquire(lock):
+            if self.unavailable or lock is None or lock.held or _acquire(lock):
                 await self.bring_up_to_date()
                 if self._checked_at is not None and self._checked_at < began:
                     async with self._locks.holding(_CHECK):
@@ -325,15 +325,10 @@ def _enter(changes: dict[str, Row | None], database: CatalogueDatabase) -> None:
                 database.has_deleted = True
 
 
-async def _acquire(lock: FileLock) -> bool:
-    """Take a lock beside the catalogue, and return whether it is held."""
-    await in_thread_to_completion(_acquire_now, lock)
-    return lock.held
-
-
-def _acquire_now(lock: FileLock) -> None:
+def _acquire(lock: FileLock) -> bool:
+    """Take a lock beside the catalogue, and return whether it is held; takes microseconds."""
     try:
         make_folder(lock.path.parent, private=True)
-        lock.acquire()
+        return lock.acquire()
     except OSError as error:
         raise TemporarilyUnavailable(error.strerror or str(error)) from error

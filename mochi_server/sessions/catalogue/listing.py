@@ -15,6 +15,9 @@ from .rows import storable
 LARGEST = 2**63 - 2
 """About the largest integer of SQLite."""
 
+LARGEST_KEPT = 8_000_000
+"""Bytes of a whole list that is kept; about 20,000 sessions."""
+
 IN_ORDER = "place.changed_at DESC, place.session_id"
 """The order of all lists. A statement calls the table with these columns ``place``."""
 
@@ -108,6 +111,22 @@ class ListQuery:
             last = connection.execute(statement, (*values, 2, self._limit - 1)).fetchall()
             next_cursor = _cursor_after(*last[0]) if len(last) > 1 else None
         return _lines(connection, source, separator, *values, self._limit or -1), next_cursor
+
+
+class WholeList:
+    """The whole list as JSON, kept until the database changes, if it is not very large."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[object, bytes] = (None, b"")
+
+    def json(self, connection: sqlite3.Connection) -> bytes:
+        (others,) = connection.execute("PRAGMA data_version").fetchone()
+        state = (connection, others, connection.total_changes)
+        kept_state, json = self._kept
+        if kept_state != state:
+            json = ListQuery(None, None, ALL).json(connection)
+            self._kept = (state, json) if len(json) <= LARGEST_KEPT else (None, b"")
+        return json
 
 
 def read_problems(connection: sqlite3.Connection) -> list[JSONObject]:
