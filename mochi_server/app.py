@@ -20,8 +20,7 @@ class ASGIApplication(Protocol):
         scope: MutableMapping[str, Any],
         receive: Callable[[], Awaitable[Mapping[str, Any]]],
         send: Callable[[Mapping[str, Any]], Awaitable[None]],
-    ) -> None:
-        """Serve one connection of the ASGI protocol."""
+    ) -> None: ...
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Start it, and end it with the block, in a program that mounts it below a path."""

@@ -35,11 +35,7 @@ class SettingsError(Exception):
 
 
 def _secret_files(environ: Mapping[str, str]) -> dict[str, str]:
-    """Read the values of ``NAME_FILE`` variables, for keys that are mounted as files.
-
-    Raises:
-        SettingsError: A named file cannot be read, or is no text.
-    """
+    """Read the values of ``NAME_FILE`` variables, for keys that are mounted as files."""
     values: dict[str, str] = {}
     for field in _SECRET_FIELDS:
         for name in (variable_of(field), field.upper()):
@@ -141,10 +137,7 @@ _WORKERS = re.compile(r"(?:--workers|-w)(?:=|\s+|(?<=-w))(\d+)")
 
 
 def server_processes(settings: MochiServerSettings) -> int:
-    """Return how many processes serve, as far as one of them can know.
-
-    The setting says it, or the command line of another ASGI server that has started this process.
-    """
+    """Return how many processes serve: by the setting, or by the command line of an ASGI server."""
     has_parent = multiprocessing.parent_process() is not None
     if settings.workers > 1 or not (has_parent or Path(sys.argv[0]).name == "gunicorn"):
         return settings.workers

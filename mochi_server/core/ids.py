@@ -9,12 +9,7 @@ _numbers: random.Random = random.SystemRandom()
 
 
 def start_ids(*, repeatable: bool) -> None:
-    """Set how this process makes ids from now on.
-
-    Args:
-        repeatable: Whether each start gives the same ids in the same order, for test mode; else
-            nobody can guess them.
-    """
+    """Set whether each start gives the same ids in the same order, or ids that nobody can guess."""
     global _numbers  # noqa: PLW0603 - one for all: messages are made in many places
     _numbers = random.Random(0) if repeatable else random.SystemRandom()  # noqa: S311 - repeatable
 

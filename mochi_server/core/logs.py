@@ -18,6 +18,8 @@ T = TypeVar("T")
 FOREIGN_CHARACTERS = 500
 """Characters of foreign text in one line, at most."""
 
+_CLIENTS = ("httpx", "httpx2", "openai", "anthropic", "google_genai")
+
 _SANE_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 _request_id: ContextVar[str] = ContextVar("mochi_request_id", default="")
@@ -26,9 +28,7 @@ _request_id: ContextVar[str] = ContextVar("mochi_request_id", default="")
 def begin_request(client_id: bytes | None) -> None:
     """Set the id of the request that this task and those that it starts serve.
 
-    Args:
-        client_id: The client's id of its request. It is taken if it has at most 128 letters, digits
-            and ``._~:/+=@-``; else the request gets a new id.
+    The client's id is taken if it has at most 128 letters, digits and ``._~:/+=@-``.
     """
     if client_id is not None and _SANE_ID.fullmatch(client_id):
         _request_id.set(client_id.decode())
@@ -109,13 +109,8 @@ def logging_config(level: str) -> dict[str, Any]:
             "uvicorn.error": {"filters": ["refused sockets"]},
             "ollama_instructor": {"level": quiet},
             # At lower levels these log addresses with their logins, and conversations.
-            "httpx": {"level": "WARNING"},
-            "httpx2": {"level": "WARNING"},
-            "openai": {"level": "WARNING"},
-            "anthropic": {"level": "WARNING"},
-            "google_genai": {"level": "WARNING"},
-            "httpcore": {"level": "INFO"},
-            "httpcore2": {"level": "INFO"},
+            **{name: {"level": "WARNING"} for name in _CLIENTS},
+            **{name: {"level": "INFO"} for name in ("httpcore", "httpcore2")},
         },
     }
 

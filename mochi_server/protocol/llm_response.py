@@ -63,12 +63,7 @@ class LlmResponse:
 
     @classmethod
     def of(cls, message: AssistantMessage, finish_reason: str | None = None) -> LlmResponse:
-        """Convert a stored message.
-
-        Args:
-            message: The message, its tool calls in the session file's shape.
-            finish_reason: The provider's word; with calls it is always ``tool_calls``.
-        """
+        """Convert a stored message; with calls the finish reason is always ``tool_calls``."""
         calls = tuple(_call(call) for call in message.tool_calls or ())
         return cls(
             content=message.content or None,

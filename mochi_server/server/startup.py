@@ -352,10 +352,7 @@ def forbid_inspection() -> None:
 
 
 def start_resource_tracker() -> None:
-    """Start the helper process of `multiprocessing` without secrets.
-
-    Otherwise it would start with the workers, with the whole environment, which tools can read.
-    """
+    """Start the helper process of `multiprocessing` without secrets: tools can read it."""
     with with_tool_environment():
         resource_tracker.ensure_running()
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from .lorem import words_of
+from .samples import words_of
 from .script import ScriptedError
 
 
@@ -129,13 +129,9 @@ def _split(chunk: Delta, at: int) -> tuple[Delta, Delta]:
 async def paced(
     chunks: Iterable[ScriptedChunk], words_per_second: float
 ) -> AsyncGenerator[ScriptedChunk, None]:
-    """Yield the chunks at the pace of a model.
+    """Yield the chunks at the pace of a model; 0 is no pace, but pauses stay.
 
     Late wake-ups do not add up: the moment of each chunk counts from the start.
-
-    Args:
-        chunks: Those of one reply.
-        words_per_second: 0 for no pace; pauses stay.
     """
     loop = asyncio.get_running_loop()
     moment = loop.time()
@@ -144,9 +140,7 @@ async def paced(
             moment = max(moment, loop.time()) + chunk.seconds
         elif words_per_second:
             moment += chunk.words / words_per_second
-        await asyncio.sleep(
-            max(moment - loop.time(), 0)
-        )  # also without a pace, so that other tasks run
+        await asyncio.sleep(max(moment - loop.time(), 0))  # without a pace too: others run
         yield chunk
 
 

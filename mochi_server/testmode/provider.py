@@ -16,9 +16,8 @@ from ..providers.common.errors import not_installed
 from ..providers.common.http import http_library_of
 from ..providers.openai import OpenAICompatibleProvider
 from .chunks import Abort, CallDelta, Delta, End, ScriptedChunk, first_audible, paced
-from .lorem import stable_hash
 from .reply import ReplyRequest, compose_async, listed_models, model_info, text_of
-from .schema_example import NoExample
+from .samples import NoExample, stable_hash
 from .script import BadScript, ScriptedError
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from .chunks import (
     limit_length,
     size_of,
 )
-from .lorem import SHORTEST, length_of, lorem, pieces, stable_hash
-from .schema_example import example_of
+from .samples import SHORTEST, example_of, length_of, lorem, pieces, stable_hash
 from .script import (
     BadScript,
     CallAsText,
@@ -149,20 +148,21 @@ def compose(request: ReplyRequest, cancel_after_words: int | None = None) -> lis
             parts = [part.without_thinking() for part in parts]
     chunks: Iterable[ScriptedChunk] = [*(chunk for part in parts for chunk in part.chunks)]
     chunks = [*chunks, _end(request, parts, items)]
-    for interruption in _later(items, cancel_after_words):
-        chunks = insert_after(chunks, interruption.after_words or 0, _chunk_of(interruption))
-    whole = _until_abort(chunks)
-    return list(
-        whole
-        if request.limit is None
-        else limit_length(whole, request.limit * TOKEN, request.limit)
-    )
+    interruptions = [item.interruption for item in items]
+    if cancel_after_words is not None:
+        interruptions.insert(0, Cancel(after_words=cancel_after_words))
+    for each in interruptions:
+        if each is not None and each.after_words is not None:
+            chunks = insert_after(chunks, each.after_words, _chunk_of(each))
+    chunks = _until_abort(chunks)
+    if request.limit is not None:
+        chunks = limit_length(chunks, request.limit * TOKEN, request.limit)
+    return list(chunks)
 
 
 def _items_of(
     messages: Sequence[Mapping[str, Any]], *, must_think: bool
 ) -> tuple[list[_ReplyItem], list[Item]]:
-    """Return the parts of the reply, and the script's items that they come from."""
     last = _last_user(messages, len(messages))
     script, at = _script(messages, last)
     message = text_of(messages[last]) if last is not None else ""
@@ -208,7 +208,6 @@ def _script(
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """Return the text of a message, also of one in parts."""
     content = message.get("content")
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, dict))
@@ -303,16 +302,6 @@ def tokens_of(text: str) -> int:
 
 def _tokens(characters: int) -> int:
     return -(-characters // TOKEN)
-
-
-def _later(items: Sequence[Item], cancel_after_words: int | None) -> Iterator[Interruption]:
-    """Yield the interruptions that come after a number of words."""
-    if cancel_after_words is not None:
-        yield Cancel(after_words=cancel_after_words)
-    for item in items:
-        interruption = item.interruption
-        if interruption is not None and interruption.after_words is not None:
-            yield interruption
 
 
 def _chunk_of(interruption: Interruption) -> ScriptedChunk:

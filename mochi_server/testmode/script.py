@@ -24,7 +24,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from .lorem import lorem
+from .samples import lorem
 
 START: Final = "<|instruction_start|>"
 END: Final = "<|instruction_end|>"

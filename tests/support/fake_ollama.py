@@ -44,7 +44,7 @@ from mochi_server.testmode.ollama.rules import (
     window_of,
 )
 from mochi_server.testmode.reply import prompt_tokens
-from mochi_server.testmode.schema_example import example_of
+from mochi_server.testmode.samples import example_of
 
 from .http_wire import Connection, Request
 

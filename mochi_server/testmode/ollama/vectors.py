@@ -6,8 +6,8 @@ import math
 from itertools import islice
 from typing import Any, Final
 
-from ..lorem import numbers
 from ..reply import tokens_of
+from ..samples import numbers
 from .answers import Body, FakeResponse
 from .chat import NANOSECONDS
 from .fields import Fields, body_of, check_kinds, check_options

@@ -9,13 +9,7 @@ import time
 
 import pytest
 
-from mochi_server.testmode.lorem import (
-    length_of,
-    lorem,
-    pieces,
-    stable_hash,
-    words_of,
-)
+from mochi_server.testmode.samples import length_of, lorem, pieces, stable_hash, words_of
 from tests.support.scripted import answer, chunks, client, deltas, finishes, text
 from tests.support.server import ROOT
 
@@ -100,7 +94,7 @@ async def test_the_echo_is_verbatim_at_the_end_and_does_not_count():
 
 
 def test_the_hash_is_the_same_in_every_process():
-    code = "from mochi_server.testmode.lorem import *; print(stable_hash('é'), lorem(30, 'x'))"
+    code = "from mochi_server.testmode.samples import *; print(stable_hash('é'), lorem(30, 'x'))"
     seen = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from mochi_server.providers.base import ModelRequest
 from mochi_server.testmode.provider import ScriptedProvider
-from mochi_server.testmode.schema_example import NoExample, example_of
+from mochi_server.testmode.samples import NoExample, example_of
 
 
 class Colour(Enum):

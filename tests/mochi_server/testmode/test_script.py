@@ -24,8 +24,8 @@ from mochi_server.testing import (
     usage,
 )
 from mochi_server.testing import text as words
-from mochi_server.testmode.lorem import length_of
 from mochi_server.testmode.provider import BASE_URL
+from mochi_server.testmode.samples import length_of
 from tests.support.scripted import (
     answer,
     body_of,
