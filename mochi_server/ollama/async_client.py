@@ -69,22 +69,17 @@ class AsyncInstructorOllamaClient:
             num_ctx=context_window, num_predict=max_tokens, temperature=temperature
         )
         client = self._clients.get()
+        problem: ValidationError | None = None
         with translated(self.host, model=model):
-            try:
-                return await client.thinking(think).chat_completion(
-                    format, model, sent, options, self._keep_alive, retries=1
-                )
-            except ValidationError:
-                options |= SECOND_TRY
-            try:
-                return await client.thinking(None).chat_completion(
-                    format, model, sent, options, self._keep_alive, retries=1
-                )
-            except ValidationError as error:
-                raise OllamaError(
-                    f"The reply of {model!r} does not have the form of {format.__name__}.",
-                    details={"model": model},
-                ) from error
+            for thinks, chosen in ((think, options), (None, options | SECOND_TRY)):
+                try:
+                    return await client.thinking(thinks).chat_completion(
+                        format, model, sent, chosen, self._keep_alive, retries=1
+                    )
+                except ValidationError as error:  # noqa: PERF203 - two rounds
+                    problem = error
+        text = f"The reply of {model!r} does not have the form of {format.__name__}."
+        raise OllamaError(text, details={"model": model}) from problem
 
     async def structured_result(
         self,

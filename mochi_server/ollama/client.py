@@ -63,12 +63,10 @@ class OllamaClient:
         return _info(name, self.show_model_details(name))
 
     def check_connection(self) -> bool:
-        try:
-            with translated(self.host):
-                self._client.list()
-        except ProviderError:
-            return False
-        return True
+        with suppress(ProviderError), translated(self.host):
+            self._client.list()
+            return True
+        return False
 
     def chat(
         self,
@@ -152,12 +150,10 @@ class AsyncOllamaClient:
         return _info(name, await self.show_model_details(name))
 
     async def check_connection(self) -> bool:
-        try:
-            with translated(self.host):
-                await self._clients.get().list()
-        except ProviderError:
-            return False
-        return True
+        with suppress(ProviderError), translated(self.host):
+            await self._clients.get().list()
+            return True
+        return False
 
     async def chat(
         self,

@@ -37,18 +37,13 @@ RUNNER_DIED = re.compile(
 """Beginnings of texts that end with lines of the runner's log, which may be of other requests."""
 CLOUD_DISABLED = "ollama cloud is disabled"
 COUNTS = ("n_prompt_tokens", "n_ctx")
-"""Numbers of tokens beside an overflow."""
 OURS = frozenset({"status", "incomplete"})
-"""Details that we add ourselves."""
 BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 BUSY_SECONDS = 5
-"""Seconds to wait if the server does not say."""
 WAIT_DIGITS = 6
-"""Most digits of ``Retry-After`` that are read."""
 LONGEST_WORDS = 1000
 """Characters of the server's words in a message: it may send megabytes."""
 SHOWN_CHARACTERS = 300
-"""Longest piece of an answer that is not JSON in a message."""
 
 logger = logging.getLogger(__name__)
 

@@ -154,7 +154,6 @@ class ReplyReader:
         self._call_ids: set[str] = set()
         self.error: MochiError | None = None
         self.finished = False
-        """Whether the last chunk has come."""
 
     def feed(self, data: bytes) -> list[Chunk]:
         """Return the chunks that ``data`` completes."""

@@ -27,9 +27,7 @@ from .failures import failure_of_answer
 T = TypeVar("T")
 
 ANSWER_SECONDS = 30.0
-"""Longest wait for an answer that needs no model."""
 REFUSAL_BYTES = 2**16
-"""Most bytes that are read of an error's text."""
 READ_BUFFER = 2**16
 """Bytes; aiohttp stops reading the socket at twice this."""
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": ENCODINGS}
@@ -55,7 +53,6 @@ class Address:
     url: str
     """Without user and password, and without a slash at the end: it may be shown to anybody."""
     headers: dict[str, str] = field(default_factory=dict, repr=False)
-    """``Authorization``, where the address had a user."""
 
 
 def address_of(host: str) -> Address:

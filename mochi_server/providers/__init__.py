@@ -1,1 +1,1 @@
-"""Model providers: the base class, the registry, and one package for each service."""
+"""Model providers: the base class, the registry, and what each service needs."""

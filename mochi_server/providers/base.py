@@ -73,7 +73,6 @@ class LoadState(Enum):
     LOADED = "loaded"
     """The model is in memory, or needs no memory of a server that it shares with other models."""
     NONE_LOADED = "none_loaded"
-    """No model is in memory."""
     OTHERS_LOADED = "others_loaded"
     """Other models are in memory; loading this one may unload them."""
 

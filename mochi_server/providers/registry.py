@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import anyio
@@ -104,10 +105,8 @@ class ProviderRegistry:
         models = await provider.list_models()
         if not models and (reason := await provider.problem()) is not None:
             raise HasNoModel(reason)
-        return [
-            replace(model, name=self.full_name(alias, model.name), provider=alias)
-            for model in models
-        ]
+        full_name = partial(self.full_name, alias)
+        return [replace(one, name=full_name(one.name), provider=alias) for one in models]
 
     async def list_models(self) -> ModelList:
         """Return every model of every provider that answers, asked all at once.
@@ -119,13 +118,10 @@ class ProviderRegistry:
         aliases = self.aliases
         answers = await asyncio.gather(*map(self._models_or_error, aliases))
         models = [model for answer in answers if isinstance(answer, list) for model in answer]
-        errors = {
-            alias: answer
-            for alias, answer in zip(aliases, answers, strict=True)
-            if isinstance(answer, MochiError)
-        }
-        problems = [problem_of(alias, error) for alias, error in errors.items()]
-        failed = (error for error in errors.values() if not isinstance(error, HasNoModel))
+        pairs = zip(aliases, answers, strict=True)
+        errors = [(alias, error) for alias, error in pairs if isinstance(error, MochiError)]
+        problems = [problem_of(alias, error) for alias, error in errors]
+        failed = (error for _, error in errors if not isinstance(error, HasNoModel))
         if not models and (error := next(failed, None)) is not None:
             error.details["problems"] = list[JsonValue](problems)
             raise error

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from ..core.aio import BackgroundTasks
@@ -29,7 +28,6 @@ REACHABLE_FRESH_SECONDS = 3.0
 BELIEVED_SECONDS = 60.0
 """How long a service that counts requests is believed to be reachable, once it was."""
 STATUS_SECONDS = 3.0
-"""Longest wait for the models of a provider."""
 STATUS_FRESH_SECONDS = 60.0
 """Age up to which a status is returned again."""
 PREPARE_SECONDS = 30.0
@@ -52,9 +50,7 @@ class Reachability:
     """Which services answer."""
 
     providers: dict[str, bool]
-    """By alias, in the order of the aliases."""
     redis: bool | None
-    """None where no Redis is configured."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +62,6 @@ class ModelAvailability:
     latency_ms: float | None = None
     """Until it began to reply; None where it was not asked."""
     problem: JSONObject | None = None
-    """``{"provider", "model", "code", "message"}``"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,11 +73,8 @@ class ProviderStatus:
     reachable: bool = False
     latency_ms: float | None = None
     models: list[ModelInfo] | None = None
-    """None where it did not list them."""
     problem: JSONObject | None = None
-    """``{"provider", "code", "message"}``"""
     model_status: dict[str, ModelAvailability] = field(default_factory=dict)
-    """By name as in ``models``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,129 +102,102 @@ class ProviderChecks:
         tasks: BackgroundTasks,
         redis: Callable[[], Coroutine[Any, Any, bool]] | None = None,
     ) -> None:
-        self.reachability: CachedResult[Reachability] = CachedResult(
-            partial(check_reachability, registry, {}, tasks=tasks, redis=redis),
-            tasks=tasks,
-            fresh_seconds=REACHABLE_FRESH_SECONDS,
-            name="check of the providers",
+        self._registry, self._tasks, self._redis = registry, tasks, redis
+        self._believed_until: dict[str, float] = {}
+        """By alias, until when a service that counts requests is believed to be reachable."""
+        self.reachability = self._cached(self.check_reachability, REACHABLE_FRESH_SECONDS)
+        self.status = self._cached(self.check_providers, STATUS_FRESH_SECONDS)
+        self.status_of_models = self._cached(self.check_models, 0)
+
+    def _cached(
+        self, compute: Callable[[], Coroutine[Any, Any, T]], seconds: float
+    ) -> CachedResult[T]:
+        name = f"status: {compute.__name__}"
+        return CachedResult(compute, tasks=self._tasks, fresh_seconds=seconds, name=name)
+
+    async def check_reachability(self) -> Reachability:
+        """Ask every configured provider whether it is there."""
+        aliases = self._registry.aliases
+        questions = {("provider", alias): self._is_reachable(alias) for alias in aliases}
+        if self._redis is not None:
+            questions["redis", ""] = self._redis()
+        answers = await _ask_all(
+            questions, tasks=self._tasks, name="check of", limit=REACHABLE_SECONDS
         )
-        self.status: CachedResult[StatusReport] = CachedResult(
-            partial(provider_status, registry, tasks=tasks),
-            tasks=tasks,
-            fresh_seconds=STATUS_FRESH_SECONDS,
-            name="status of the providers",
-        )
-        self.status_of_models: CachedResult[StatusReport] = CachedResult(
-            partial(model_status, registry, tasks=tasks),
-            tasks=tasks,
-            fresh_seconds=0,
-            name="status of the models",
+        reachable = {key: answer is True for key, answer in answers.items()}
+        return Reachability(
+            providers={alias: reachable["provider", alias] for alias in aliases},
+            redis=reachable.get(("redis", "")),
         )
 
+    async def _is_reachable(self, alias: str) -> bool:
+        if self._believed_until.get(alias, 0.0) > time.monotonic():
+            return True
+        provider = self._registry.get(alias)
+        reachable = await provider.check()
+        if reachable and provider.lists_to_check:
+            self._believed_until[alias] = time.monotonic() + BELIEVED_SECONDS
+        return reachable
 
-async def check_reachability(
-    registry: ProviderRegistry,
-    believed_until: dict[str, float],
-    *,
-    tasks: BackgroundTasks,
-    redis: Callable[[], Coroutine[Any, Any, bool]] | None = None,
-) -> Reachability:
-    """Ask every configured provider whether it is there.
+    async def check_providers(self, limit: float = STATUS_SECONDS) -> StatusReport:
+        """Ask every configured provider for its models, each for at most ``limit`` seconds."""
+        registry = self._registry
+        statuses = {
+            alias: ProviderStatus(configured=registry.get(alias).configured)
+            for alias in registry.known
+        }
+        answers = await ask_providers(
+            registry,
+            lambda alias: self._complete(statuses[alias], alias),
+            aliases=[alias for alias, status in statuses.items() if status.configured],
+            tasks=self._tasks,
+            limit=limit,
+        )
+        for alias, error in answers.items():
+            if error is not None:
+                statuses[alias].configured = not isinstance(error, ProviderNotConfigured)
+                statuses[alias].problem = problem_of(alias, error)
+        for status in statuses.values():
+            status.model_status = {model.name: ModelAvailability() for model in status.models or ()}
+        return StatusReport(statuses)
 
-    ``believed_until`` is kept by this function: by alias, the time until which a service that
-    counts requests is believed to be reachable.
-    """
-    questions = {
-        ("provider", alias): _is_reachable(registry, alias, believed_until)
-        for alias in registry.aliases
-    }
-    if redis is not None:
-        questions["redis", ""] = redis()
-    answers = await _ask_all(questions, tasks=tasks, name="check of", limit=REACHABLE_SECONDS)
-    reachable = {key: answer is True for key, answer in answers.items()}
-    return Reachability(
-        providers={alias: reachable["provider", alias] for alias in registry.aliases},
-        redis=reachable.get(("redis", "")),
-    )
-
-
-async def _is_reachable(
-    registry: ProviderRegistry, alias: str, believed_until: dict[str, float]
-) -> bool:
-    if believed_until.get(alias, 0.0) > time.monotonic():
-        return True
-    provider = registry.get(alias)
-    reachable = await provider.check()
-    if reachable and provider.lists_to_check:
-        believed_until[alias] = time.monotonic() + BELIEVED_SECONDS
-    return reachable
-
-
-async def provider_status(
-    registry: ProviderRegistry, *, tasks: BackgroundTasks, limit: float = STATUS_SECONDS
-) -> StatusReport:
-    """Ask every configured provider for its models, each for at most ``limit`` seconds."""
-    statuses = {
-        alias: ProviderStatus(configured=registry.get(alias).configured) for alias in registry.known
-    }
-    answers = await ask_providers(
-        registry,
-        lambda alias: _complete(statuses[alias], registry, alias),
-        aliases=[alias for alias, status in statuses.items() if status.configured],
-        tasks=tasks,
-        limit=limit,
-    )
-    for alias, error in answers.items():
-        if error is not None:
-            statuses[alias].configured = not isinstance(error, ProviderNotConfigured)
-            statuses[alias].problem = problem_of(alias, error)
-    for status in statuses.values():
-        status.model_status = {model.name: ModelAvailability() for model in status.models or ()}
-    return StatusReport(statuses)
-
-
-async def _complete(status: ProviderStatus, registry: ProviderRegistry, alias: str) -> None:
-    """Write down each answer as it comes: it stays when the time is over."""
-    provider = registry.get(alias)
-    began = time.perf_counter()
-    if not provider.lists_to_check and await provider.check():
-        status.reachable, status.latency_ms = True, _milliseconds_since(began)
-    status.models = await registry.models_of(alias)
-    if provider.lists_to_check:
-        status.reachable, status.latency_ms = True, _milliseconds_since(began)
-
-
-async def model_status(
-    registry: ProviderRegistry, *, tasks: BackgroundTasks, limit: float = MODEL_SECONDS
-) -> StatusReport:
-    """Ask every provider for its models, and every model for the beginning of a reply.
-
-    All models together have ``limit`` seconds.
-    """
-    report = await provider_status(registry, tasks=tasks)
-    models: dict[tuple[str, str], ModelAvailability] = {}
-    questions: dict[tuple[str, str], Coroutine[Any, Any, None]] = {}
-    for alias, status in report.providers.items():
-        slots = asyncio.Semaphore(MODELS_AT_ONCE)
-        for name, model in status.model_status.items():
-            models[alias, name] = model
-            questions[alias, name] = _ask_model(model, registry, name, slots)
-    answers = await _ask_all(questions, tasks=tasks, name="question to the model", limit=limit)
-    for (alias, name), error in answers.items():
-        if error is not None:
-            models[alias, name].available = False
-            models[alias, name].problem = {**problem_of(alias, error), "model": name}
-    return report
-
-
-async def _ask_model(
-    status: ModelAvailability, registry: ProviderRegistry, name: str, slots: asyncio.Semaphore
-) -> None:
-    provider, own_name = registry.resolve(name)
-    async with slots:
+    async def _complete(self, status: ProviderStatus, alias: str) -> None:
+        """Write down each answer as it comes: it stays when the time is over."""
+        provider = self._registry.get(alias)
         began = time.perf_counter()
-        await provider.probe(own_name)
-        status.latency_ms = _milliseconds_since(began)
+        if not provider.lists_to_check and await provider.check():
+            status.reachable, status.latency_ms = True, _milliseconds_since(began)
+        status.models = await self._registry.models_of(alias)
+        if provider.lists_to_check:
+            status.reachable, status.latency_ms = True, _milliseconds_since(began)
+
+    async def check_models(self, limit: float = MODEL_SECONDS) -> StatusReport:
+        """Ask the providers, and every model for the beginning of a reply, within ``limit``."""
+        report = await self.check_providers()
+        models: dict[tuple[str, str], ModelAvailability] = {}
+        questions: dict[tuple[str, str], Coroutine[Any, Any, None]] = {}
+        for alias, status in report.providers.items():
+            slots = asyncio.Semaphore(MODELS_AT_ONCE)
+            for name, model in status.model_status.items():
+                models[alias, name] = model
+                questions[alias, name] = self._ask_model(model, name, slots)
+        answers = await _ask_all(
+            questions, tasks=self._tasks, name="question to the model", limit=limit
+        )
+        for (alias, name), error in answers.items():
+            if error is not None:
+                models[alias, name].available = False
+                models[alias, name].problem = {**problem_of(alias, error), "model": name}
+        return report
+
+    async def _ask_model(
+        self, status: ModelAvailability, name: str, slots: asyncio.Semaphore
+    ) -> None:
+        provider, own_name = self._registry.resolve(name)
+        async with slots:
+            began = time.perf_counter()
+            await provider.probe(own_name)
+            status.latency_ms = _milliseconds_since(began)
 
 
 async def ask_providers(

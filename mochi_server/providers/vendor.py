@@ -6,7 +6,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from importlib import import_module
 from operator import attrgetter
 from traceback import format_exception
@@ -19,7 +19,7 @@ from ..core.aio import in_thread
 from ..errors import MochiError, ProviderError, ProviderNotConfigured, ProviderUnreachable
 from ..protocol.messages import ToolCall
 from .base import Chunk, ModelRequest, Provider
-from .common.errors import Refusal, not_configured, not_installed
+from .common.errors import Refusal, not_installed
 from .common.http import UnexpectedBody, http_errors, split_address, without_login
 from .common.retry import ATTEMPTS, retry_when_busy
 from .common.values import REDACTED, WholeCharacters, error_text, redaction
@@ -33,7 +33,6 @@ MODEL_SECONDS: Final = 300.0
 NO_ROUTE: Final = frozenset({404, 405, 501})
 """Statuses of a service that has no list of models."""
 CALLS_AT_ONCE: Final = 100
-"""Calls of a reply after which other tasks run."""
 EVERYTHING: Final = ("completion", "tools", "thinking")
 """Capabilities of a model of which nothing is known; the service refuses what it lacks."""
 MOST_CHARACTERS: Final = 1000
@@ -48,18 +47,18 @@ ClientT = TypeVar("ClientT")
 
 
 class VendorProvider(Provider, Generic[ClientT]):
-    """The models of one key at one address."""
+    """The models of one key at one address.
+
+    A subclass names the SDK's ``package`` and the ``module`` to import, our ``extra`` that installs
+    it, the ``variable`` that a person must set, and the ``service`` to show without an address.
+    """
 
     lists_to_check = True
     service: ClassVar[str]
-    """Name to show where no address is set."""
     module: ClassVar[str]
-    """Name by which the package is imported."""
     package: ClassVar[str]
     extra: ClassVar[str]
-    """Our extra that installs the package."""
     variable: ClassVar[str]
-    """Variable that a person must set."""
     sdk_error: ClassVar[str]
     """Dotted name, within the package, of the base class of its errors."""
     attempts: int = ATTEMPTS
@@ -97,7 +96,9 @@ class VendorProvider(Provider, Generic[ClientT]):
             ProviderNotConfigured: there is no key, no package, or they are of no use.
         """
         if not self.configured:
-            raise not_configured(self.alias, self.variable)
+            raise self._not_usable(
+                f"Provider {self.alias!r} is not configured: set {self.variable}."
+            )
         if self._api_key and not (self._api_key.isascii() and self._api_key.isprintable()):
             raise self._not_usable(
                 f"The key of provider {self.alias!r} has characters that no key has: "
@@ -143,11 +144,10 @@ class VendorProvider(Provider, Generic[ClientT]):
         """Yield the reply to one request."""
 
     async def check(self) -> bool:
-        try:
+        with suppress(MochiError):
             await self.list_models()
-        except MochiError:
-            return False
-        return True
+            return True
+        return False
 
     def describe(self) -> str:
         if self._base_url is None:

@@ -12,9 +12,11 @@ from ..base import Chunk, ContentDelta, Finish, ModelRequest, Think, ThinkingDel
 from ..common.history import (
     NO_RESULT,
     HistoryCall,
+    HistoryStep,
     ReplyStep,
     ToolNames,
     UserStep,
+    alternate,
     normalize_history,
     system_prompt,
 )
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from anthropic.types import RawMessageStreamEvent
 
 FORM: Final = "anthropic"
-"""Marks ``provider_data`` that this API made."""
 REPLY_TOOL: Final = "reply"
 """The tool that a model without JSON-schema mode must call with its reply."""
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -44,7 +45,6 @@ BUDGETS: Final[dict[Think, int]] = {
     "high": 16384,
     "max": 32768,
 }
-"""Tokens of thinking, on top of the reply's."""
 SMALLEST_BUDGET: Final = 1024
 
 Blocks = list[dict[str, Any]]
@@ -64,7 +64,6 @@ class Traits:
     """What a model accepts."""
 
     most_tokens: int | None = None
-    """Tokens of the longest reply."""
     adaptive: bool = False
     """Whether ``thinking`` may be of type ``adaptive``; the next two are types, too."""
     enabled: bool = False
@@ -155,23 +154,18 @@ def messages_of(messages: Sequence[JSONObject], model: str, names: ToolNames) ->
 
     The results of a reply's calls stand first in the user message after it, whose text follows.
     """
-    sent: Blocks = []
-    for step in normalize_history(messages, model, names=names, legal_id=_legal_id):
-        match step:
-            case UserStep(text=text):
-                _join(sent, "user", _text(text))
-            case ReplyStep():
-                _join(sent, "assistant", _reply(step, model))
-            case _:
-                _join(sent, "user", [_result(call.id, text) for call, text in step.results])
-    return sent
+    history = normalize_history(messages, model, names=names, legal_id=_legal_id)
+    return alternate((_turn(step, model) for step in history), key="content")
 
 
-def _join(sent: Blocks, role: str, blocks: Blocks) -> None:
-    if sent and sent[-1]["role"] == role:
-        sent[-1]["content"].extend(blocks)
-    else:
-        sent.append({"role": role, "content": blocks})
+def _turn(step: HistoryStep, model: str) -> tuple[str, Blocks]:
+    match step:
+        case UserStep(text=text):
+            return "user", _text(text)
+        case ReplyStep():
+            return "assistant", _reply(step, model)
+        case _:
+            return "user", [_result(call.id, text) for call, text in step.results]
 
 
 def _legal_id(stored: str, own: bool) -> str:  # noqa: ARG001, FBT001 - as the history asks
@@ -257,11 +251,9 @@ class AnthropicReply:
     model: str
     names: ToolNames
     forced: bool = False
-    """Whether the call of ``REPLY_TOOL`` is the text."""
     _calls: dict[int, CallFragments] = field(default_factory=dict)
     _parts: ReplyParts = field(default_factory=ReplyParts)
     _is_new: bool = True
-    """Whether the block has just begun."""
     _reason: str | None = None
     _prompt_tokens: int | None = None
     _reply_tokens: int | None = None

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 DRAIN_SECONDS: Final = 0.5
-"""Longest wait for the end of the body when the reply has ended."""
 _NO_MODEL: Final = "not_found_error"
-"""The vendor's own name for a model that is not there."""
 
 
 class AnthropicProvider(VendorProvider["AsyncAnthropic"]):

@@ -19,7 +19,6 @@ class WheelSource:
     version: str
     wheel_sha256: str
     member: str
-    """Path of the GGUF file inside the wheel."""
 
     @property
     def requirement(self) -> str:
@@ -46,7 +45,6 @@ class CatalogueModel:
     name: str
     source: WheelSource | HubSource
     size: int
-    """Bytes of the GGUF file."""
     sha256: str
 
     @property

@@ -6,12 +6,10 @@ gives back the locks of a killed process), and when nobody held ``busy.lock`` fo
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
@@ -25,29 +23,20 @@ TAKEN: Final = 75
 """Exit code of a child that finds another one running its model."""
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    options = _parse(arguments)
-    folder: Path = options.folder
-    owner = FileLock(folder / "child.lock")
+def main(
+    *, model: str, folder: str, context: int, slots: int, threads: int, idle_seconds: float
+) -> NoReturn:
+    """Serve until no process uses the model, or nobody has for the idle time; then end."""
+    shared = Path(folder)
+    owner = FileLock(shared / "child.lock")
     if not _acquire(owner):
         os._exit(TAKEN)
-    base_url, key, _server = _serve(options)
-    _announce(folder, base_url, key)
-    _watch(folder, options.idle_seconds)
-    (folder / "state.json").unlink(missing_ok=True)
+    base_url, key, _server = _serve(model, context=context, slots=slots, threads=threads)
+    _announce(shared, base_url, key)
+    _watch(shared, idle_seconds)
+    (shared / "state.json").unlink(missing_ok=True)
     # An ordinary exit aborts the process: the server's threads are still alive (code 134).
     os._exit(0)
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="mochi_server.providers.builtin.child")
-    parser.add_argument("model", type=Path)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--context", type=int, required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--idle-seconds", type=float, required=True)
-    return parser.parse_args(arguments)
 
 
 def _acquire(lock: FileLock) -> bool:
@@ -59,20 +48,20 @@ def _acquire(lock: FileLock) -> bool:
     return False
 
 
-def _serve(options: argparse.Namespace) -> tuple[str, str, object]:
+def _serve(model: str, *, context: int, slots: int, threads: int) -> tuple[str, str, object]:
     """Load the model and listen; return its address, its key, and what keeps it alive."""
     xllamacpp = import_module("xllamacpp")  # only after the lock; it ships no types
     key = secrets.token_urlsafe(32)
     params = xllamacpp.CommonParams()
-    params.model.path = str(options.model)
+    params.model.path = model
     params.api_keys = [key]
     params.hostnames = ["127.0.0.1"]
     params.port = 0
-    params.n_parallel = options.slots
-    params.n_ctx = options.context * options.slots
-    params.cpuparams.n_threads = options.threads
+    params.n_parallel = slots
+    params.n_ctx = context * slots
+    params.cpuparams.n_threads = threads
     # Not set by the former: prompts took twice as long.
-    params.cpuparams_batch.n_threads = options.threads
+    params.cpuparams_batch.n_threads = threads
     params.cache_ram_mib = PROMPT_CACHE_MEBIBYTES
     params.endpoint_slots = False
     params.endpoint_props = False

@@ -45,10 +45,9 @@ from .child import TAKEN
 logger = logging.getLogger(__name__)
 
 START_SECONDS: Final = 120.0
-"""Longest wait for a model to load."""
 _RUN_CHILD: Final = (
-    "import sys; sys.path = [path for path in sys.path if path] + [sys.argv.pop(1)]; "
-    "from mochi_server.providers.builtin.child import main; main(sys.argv[1:])"
+    "import json, sys; sys.path = [path for path in sys.path if path] + [sys.argv.pop(1)]; "
+    "from mochi_server.providers.builtin.child import main; main(**json.loads(sys.argv[1]))"
 )
 """``-m`` would look for modules in the working directory first, which is the user's."""
 POLL_SECONDS: Final = 0.02
@@ -109,26 +108,12 @@ class Endpoint:
 class Engine:
     """The child process of one model file, shared with every other process that uses the file."""
 
-    def __init__(
-        self,
-        model: Path,
-        *,
-        folder: Path,
-        context: int,
-        slots: int,
-        threads: int,
-        idle_seconds: float,
-    ) -> None:
+    def __init__(self, model: Path, folder: Path, **options: float) -> None:
+        """Start nothing yet; the options are those of the child's ``main``."""
         self._model = model.absolute()
-        self._options = {
-            "--context": context,
-            "--slots": slots,
-            "--threads": threads,
-            "--idle-seconds": idle_seconds,
-        }
+        self._options = options
         self.folder = folder
         self.uses = 0
-        """Requests of this process that hold the child."""
         self._left = False
         self._users = FileLock(self.folder / "users.lock")
         self._attaching = threading.Lock()
@@ -215,10 +200,9 @@ class Engine:
         if not is_locked(path):
             return None
         try:
-            state = json.loads(path.read_bytes())
+            return Endpoint(**json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
-        return Endpoint(state["base_url"], state["api_key"], state["pid"])
 
     def _start(self) -> None:
         """Start a child unless one is starting; of several, one wins and the others end."""
@@ -241,9 +225,9 @@ class Engine:
         return next((line for line in lines if " E " in line), (lines or ["no reason given"])[-1])
 
     def _spawn(self) -> None:
-        arguments = [sys.executable, "-c", _RUN_CHILD, str(Path(__file__).parents[3])]
-        arguments += [str(self._model), str(self.folder)]
-        arguments += [text for pair in self._options.items() for text in map(str, pair)]
+        options = {"model": str(self._model), "folder": str(self.folder), **self._options}
+        place = str(Path(__file__).parents[3])
+        arguments = [sys.executable, "-c", _RUN_CHILD, place, json.dumps(options)]
         self._served = False
         log = os.open(self.folder / "child.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:

@@ -35,9 +35,7 @@ class GGUFHeader:
 
     architecture: str
     context_length: int | None
-    """Tokens that the model was trained for."""
     parameters: int
-    """Number of weights."""
     quantization: str | None
     chat_template: str
 

@@ -65,7 +65,6 @@ class LlamaServer(ChatCompletionsProvider):
         super().__init__(alias, base_url=endpoint.base_url, api_key=endpoint.api_key)
         self.endpoint = endpoint
         self.uses = 0
-        """Requests that run through it."""
         self.closed = False
         self._sampling = sampling
 
@@ -270,7 +269,7 @@ class LocalProvider(Provider):
             return old
         engine = Engine(
             path,
-            folder=folder,
+            folder,
             context=context,
             slots=SLOTS,
             threads=self._threads,

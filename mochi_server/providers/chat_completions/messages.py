@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
 FORM: Final = "openai"
-"""Marks ``provider_data`` that this protocol made."""
 THOUGHT_FIELDS: Final = ("reasoning_content", "reasoning")
 """Where servers put thinking: DeepSeek and llama.cpp the first, vLLM and OpenRouter the second."""
 DETAILS: Final = "reasoning_details"
@@ -211,7 +210,7 @@ class ChatCompletionsReply:
     def finish(self) -> Iterator[Chunk]:
         if self._reason is None or self._reason == "error":
             raise ProviderError("The model's reply broke off before its end.")
-        calls = [call for call in self._calls if call.name or call.has_arguments]
+        calls = [call for call in self._calls if call.name or call.arguments]
         reason = plain_text(self._reason).lower()
         reason = REASONS.get(reason, reason)
         for call in calls:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 LIST_SECONDS: Final = 30.0
-"""How long a list of models is kept."""
 NO_KEY: Final = "none"
 """Sent if no key is set: the SDK requires one."""
 SCHEMA_TOKENS: Final = 2048
@@ -54,7 +53,6 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
     variable = "OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"
     sdk_error = "OpenAIError"
     headers: ClassVar[dict[str, str]] = {}
-    """Sent with every request."""
 
     def __init__(
         self, alias: str, *, base_url: str | None = None, api_key: SecretStr | str | None = None

@@ -86,15 +86,11 @@ class Refusal:
     """A service's refusal of a request, with what all vendors' refusals have."""
 
     text: str
-    """The service's own words."""
     status: int | None = None
     """Of HTTP; None, or 200, for an event in mid-stream."""
     codes: tuple[object, ...] = ()
     """Names that it gives the error; the first is shown."""
-    is_spent: bool = False
-    """Whether a quota is used up that waiting does not restore."""
     retry_after: int | None = None
-    """Seconds to wait before the next request, if the service says so."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """``n_prompt_tokens`` and ``n_ctx``, where it tells them apart from its words."""
 
@@ -123,7 +119,7 @@ class Refusal:
             details["upstream_code"] = str(self.codes[0]) if self.codes[0] is not None else None
         if self.status is not None:
             details["upstream_status"] = self.status
-        if self.is_spent or codes & SPENT:
+        if codes & SPENT:
             return ProviderError(f"Provider {alias!r}: {self.text}", details=details)
         if (counts := self._overflow(codes)) is not None:
             details |= {"upstream": self.text, **counts}
@@ -147,12 +143,6 @@ class Refusal:
 
 def _sane(counts: Mapping[str, int]) -> Mapping[str, int]:
     return {name: count for name, count in counts.items() if token_count(count) is not None}
-
-
-def not_configured(alias: str, variable: str) -> ProviderNotConfigured:
-    return ProviderNotConfigured(
-        f"Provider {alias!r} is not configured: set {variable}.", details={"provider": alias}
-    )
 
 
 def not_installed(alias: str, package: str, extra: str) -> ProviderNotConfigured:

@@ -13,6 +13,8 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from ...errors import JSONObject
@@ -224,3 +226,13 @@ def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(arguments, str):
         arguments = read_json(arguments)
     return arguments if isinstance(arguments, dict) else {}
+
+
+def alternate(
+    turns: Iterable[tuple[str, list[dict[str, Any]]]], *, key: str
+) -> list[dict[str, Any]]:
+    """Return messages with ``key`` whose roles alternate: turns of one role in a row are joined."""
+    return [
+        {"role": role, key: [part for _, parts in group for part in parts]}
+        for role, group in groupby(turns, key=itemgetter(0))
+    ]

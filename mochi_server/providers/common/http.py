@@ -26,7 +26,6 @@ KEPT_CONNECTIONS: Final = 100
 """Idle connections that are kept; the HTTP libraries close them after five seconds."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _LONGEST_WAIT: Final = 10**9
-"""Seconds; a longer time is a mistake."""
 _EVENT_STREAM: Final = "text/event-stream"
 _KEPT_BYTES: Final = 65_536
 

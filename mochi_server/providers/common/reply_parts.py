@@ -7,7 +7,7 @@ storing its text twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from ...core.limits import LARGEST_RESPONSE, too_large
@@ -16,7 +16,6 @@ from ...errors import JSONObject
 CallT = TypeVar("CallT")
 
 STORED = {"text": "content", "thinking": "thinking"}
-"""The key of a message with the text of each kind of part."""
 
 
 class ReplyParts:
@@ -25,7 +24,6 @@ class ReplyParts:
     def __init__(self) -> None:
         self._parts: list[JSONObject] = []
         self._size = 0
-        """Characters that are kept beside the texts."""
 
     def add_text(self, kind: str, text: str, signature: str | None = None, *, new: bool) -> None:
         """Add text of a kind to the last part, or as a new one."""
@@ -69,30 +67,20 @@ def split(
     parts = data.get("parts")
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         return None
-    if not _make_up(message, parts, len(calls)):
-        return None
-    return list(_split(message, parts, iter(calls)))
-
-
-def _make_up(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], calls: int) -> bool:
-    for kind, key in STORED.items():
-        lengths = [part.get("length") for part in parts if part.get("kind") == kind]
-        if not all(isinstance(length, int) and length >= 0 for length in lengths):
-            return False
-        if sum(length or 0 for length in lengths) != len(message.get(key) or ""):
-            return False
-    return [part.get("kind") for part in parts].count("call") == calls
-
-
-def _split(
-    message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], calls: Iterator[CallT]
-) -> Iterator[tuple[Mapping[str, Any], str | CallT | None]]:
-    begin = dict.fromkeys(STORED, 0)
+    texts = {kind: str(message.get(key) or "") for kind, key in STORED.items()}
+    ends, call_count = dict.fromkeys(STORED, 0), 0
+    pieces: list[tuple[Mapping[str, Any], str | CallT | None]] = []
     for part in parts:
-        kind = part.get("kind")
-        if kind in STORED:
-            end = begin[kind] + part["length"]
-            yield part, (message.get(STORED[kind]) or "")[begin[kind] : end]
-            begin[kind] = end
+        kind, length = part.get("kind"), part.get("length")
+        if kind in STORED and isinstance(length, int) and length >= 0:
+            begin, ends[kind] = ends[kind], ends[kind] + length
+            pieces.append((part, texts[kind][begin : ends[kind]]))
+        elif kind == "call" and call_count < len(calls):
+            pieces.append((part, calls[call_count]))
+            call_count += 1
+        elif kind in STORED or kind == "call":
+            return None
         else:
-            yield part, next(calls) if kind == "call" else None
+            pieces.append((part, None))
+    is_whole = all(ends[kind] == len(text) for kind, text in texts.items())
+    return pieces if is_whole and call_count == len(calls) else None

@@ -56,10 +56,6 @@ class CallFragments:
         return "".join(self._pieces)
 
     @property
-    def has_arguments(self) -> bool:
-        return bool(self._pieces)
-
-    @property
     def may_be_whole(self) -> bool:
         """Whether the arguments end as an object does; reading them takes long."""
         return bool(self._pieces) and self._pieces[-1].rstrip().endswith("}")

@@ -25,7 +25,6 @@ _REPLACEMENT: Final = "\ufffd"
 _PAGE: Final = re.compile(r"<[a-z!?]", re.IGNORECASE)
 _ERROR_KEYS: Final = ("message", "error", "detail", "errors")
 _ERROR_LEVELS: Final = 4
-"""How deep in a body the text of an error may stand."""
 
 
 def plain_text(text: object) -> str:

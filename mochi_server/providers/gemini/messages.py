@@ -16,9 +16,11 @@ from ..base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, 
 from ..common.history import (
     NO_RESULT,
     HistoryCall,
+    HistoryStep,
     ReplyStep,
     ToolNames,
     UserStep,
+    alternate,
     normalize_history,
     system_prompt,
 )
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from google.genai.types import FunctionCall, GenerateContentResponse, Part
 
 FORM: Final = "gemini"
-"""Marks ``provider_data`` that this API made."""
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 BUDGETS: Final[dict[Think, int]] = {"low": 1024, "medium": 8192, "high": 24576, "max": -1}
 """Tokens of thinking for models that count them; -1 lets the model choose."""
@@ -39,7 +40,6 @@ _COUNTED: Final = re.compile(r"gemini-2\.")
 _UNSIGNED: Final = re.compile(r"gemini-[12]\.|(?!gemini)")
 """Models that accept calls without a signature."""
 STAND_IN: Final = b"skip_thought_signature_validator"
-"""Google's stand-in for a missing signature."""
 _THINKING_CAN_BE_OFF: Final = re.compile(r"gemini-2\.5-flash")
 """Models whose thinking is switched off by a budget of 0."""
 REASONS: Final = {"STOP": "stop", "MAX_TOKENS": "length"}
@@ -47,7 +47,6 @@ MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
 """The reason of a reply that ends with a call which only its message about the end has."""
 BROKEN: Final = frozenset({MALFORMED_CALL, "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
 LONGEST_WORDS: Final = 500
-"""Characters of what the service says of a call that it could not read."""
 
 Parts = list[dict[str, Any]]
 
@@ -57,19 +56,21 @@ def contents_of(messages: Sequence[JSONObject], model: str, names: ToolNames) ->
 
     The results of a reply's calls are one message, in the order of the calls.
     """
-    contents: Parts = []
     history = normalize_history(messages, model, names=names, legal_id=lambda stored, _own: stored)
-    for step in history:
-        match step:
-            case UserStep(text=text):
-                _join(contents, "user", [{"text": text}])
-            case ReplyStep():
-                _join(contents, "model", _reply(step, model))
-            case _:
-                _join(contents, "user", [_result(call, text) for call, text in step.results])
+    contents = alternate((_turn(step, model) for step in history), key="parts")
     if not _UNSIGNED.match(model):
         _sign(contents)
     return contents
+
+
+def _turn(step: HistoryStep, model: str) -> tuple[str, Parts]:
+    match step:
+        case UserStep(text=text):
+            return "user", [{"text": text}]
+        case ReplyStep():
+            return "model", _reply(step, model)
+        case _:
+            return "user", [_result(call, text) for call, text in step.results]
 
 
 def without_ids(contents: Sequence[Mapping[str, Any]]) -> Parts:
@@ -94,13 +95,6 @@ def _sign(contents: Sequence[Mapping[str, Any]]) -> None:
             calls[0].setdefault("thought_signature", STAND_IN)
         elif any("text" in part for part in content["parts"]) and content["role"] == "user":
             return
-
-
-def _join(contents: Parts, role: str, parts: Parts) -> None:
-    if contents and contents[-1]["role"] == role:
-        contents[-1]["parts"].extend(parts)
-    else:
-        contents.append({"role": role, "parts": parts})
 
 
 def _result(call: HistoryCall, text: str | None) -> dict[str, Any]:
@@ -192,7 +186,6 @@ class GeminiReply:
     _calls: list[ToolCall] = field(default_factory=list)
     _parts: ReplyParts = field(default_factory=ReplyParts)
     _signed: bool = False
-    """Whether the last part is closed by a signature."""
     _reason: str | None = None
     _prompt_tokens: int | None = None
     _reply_tokens: int | None = None

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from ...core.aio import in_thread_if
 from ...errors import MochiError, ModelNotFound
 from ..base import Chunk, ModelInfo, ModelRequest
-from ..common.errors import Refusal
+from ..common.errors import SPENT, Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_options, retry_after, seconds_of
 from ..common.values import error_text, read_json
@@ -39,7 +39,6 @@ THINKING_TOKENS: Final = 24576
 NO_IDS: Final = 'Unknown name "id" at \'contents['
 """Vertex AI's refusal of ids of calls; it is behind some gateways."""
 LAST_BYTES: Final = "mochi_last_bytes"
-"""Key of the last bytes of a response, among its extensions."""
 KEPT_BYTES: Final = 16_384
 _END_WORDS: Final = re.compile(r'"finishMessage":\s*("(?:[^"\\]|\\.)*")')
 
@@ -194,14 +193,10 @@ class GeminiProvider(VendorProvider["Client"]):
             return None
         status = error.code if isinstance(error.code, int) else None
         text = _text_of(error) or (str(error) if status is None else f"HTTP {status}")
-        is_spent = _is_spent_for_today(error)
-        return Refusal(
-            text=f"the quota of the day is used up: {text}" if is_spent else text,
-            status=status,
-            codes=(error.status,),
-            is_spent=is_spent,
-            retry_after=_wait_after(error),
-        )
+        codes = (error.status,)
+        if _is_spent_for_today(error):
+            text, codes = f"the quota of the day is used up: {text}", (*codes, *SPENT)
+        return Refusal(text=text, status=status, codes=codes, retry_after=_wait_after(error))
 
 
 async def _limit_connect(request: Any) -> None:  # noqa: ANN401 - the HTTP library's

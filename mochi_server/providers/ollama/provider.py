@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=BaseModel)
 
 MODEL_SECONDS = 30.0
-"""How long a model's description is kept."""
 FIRST_TO_STOP_READING = (0, 30)
 """The first version whose models stop reading a prompt when its request is cancelled."""
 
@@ -77,13 +75,17 @@ class OllamaProvider(Provider):
         self._shown: dict[str, dict[str, Any]] = {}
         """Answers of ``/api/show`` by digest; they never change."""
         self._digests: dict[str, str] = {}
-        """Digests by full name, from the last list."""
         self._instructor: AsyncInstructorOllamaClient | None = None
 
     async def list_models(self) -> list[ModelInfo]:
         """Return the models that can chat, by one request where the server's list tells enough."""
         entries = await self._entries()
-        await self._show_all(entries)
+        missing = [entry for entry in entries if self._is_missing(entry)]
+        try:
+            await run_for_each(self._complete, missing)
+        except MochiError:  # one that fails is listed without details
+            if len(missing) == len(entries) and not any(map(tells_abilities, missing)):
+                raise
         models = [self._remember(self._info(entry)) for entry in entries]
         return [model for model in models if can_chat(model)]
 
@@ -96,15 +98,6 @@ class OllamaProvider(Provider):
     def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
         shown = self._shown.get(_digest_of(entry))
         return info_of(entry["name"], listed=entry, shown=shown, provider=self.alias)
-
-    async def _show_all(self, entries: list[dict[str, Any]]) -> None:
-        """Ask for what the list does not tell; a model that fails is listed without details."""
-        missing = [entry for entry in entries if self._is_missing(entry)]
-        try:
-            await run_for_each(self._complete, missing)
-        except MochiError:
-            if len(missing) == len(entries) and not any(map(tells_abilities, missing)):
-                raise
 
     def _is_missing(self, entry: Mapping[str, Any]) -> bool:
         return not tells_enough(entry) and _digest_of(entry) not in self._shown
@@ -169,10 +162,9 @@ class OllamaProvider(Provider):
         return chat_body(request, keep_alive=self._keep_alive)
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
+        # Half a second of imports, not to be spent in the event loop nor at start-up.
+        module = await in_thread(import_module, "mochi_server.ollama.async_client")
         if self._instructor is None:
-            # Half a second of imports, not to be spent in the event loop nor at start-up.
-            module = await in_thread(import_module, "mochi_server.ollama.async_client")
-        if self._instructor is None:  # nobody else has made it meanwhile
             self._instructor = module.AsyncInstructorOllamaClient(
                 self._transport.address, limits=self._transport.limits, keep_alive=self._keep_alive
             )
@@ -187,12 +179,10 @@ class OllamaProvider(Provider):
         )
 
     async def weights_of(self, name: str) -> Weights:
-        digest = self._digests.get(full_name(name))
-        shown = self._shown.get(digest) if digest is not None else None
-        if shown is None:
-            shown = await self._show(name)
-            if digest is not None:
-                self._shown[digest] = shown
+        digest = self._digests.get(full_name(name), "")
+        shown = self._shown.get(digest) or await self._show(name)
+        if digest:
+            self._shown[digest] = shown
         return Weights(key=shown["weights"] or full_name(name), window=shown["window"])
 
     async def loaded_window(self, model: str) -> int | None:
@@ -206,7 +196,7 @@ class OllamaProvider(Provider):
             return by_name.get(full_name(model))
         weights = await self.weights_of(model)
         for name, entry in by_name.items():
-            with contextlib.suppress(ModelNotFound):  # deleted since it was loaded
+            with suppress(ModelNotFound):  # deleted since it was loaded
                 if (await self.weights_of(name)).key == weights.key:
                     return entry
         return None
@@ -242,11 +232,8 @@ class OllamaProvider(Provider):
         return str((await self._transport.fetch("/api/version")).get("version") or "unknown")
 
     async def check(self) -> bool:
-        with anyio.move_on_after(self._transport.limits.connect):
-            try:
-                await self.version()
-            except MochiError:
-                return False
+        with anyio.move_on_after(self._transport.limits.connect), suppress(MochiError):
+            await self.version()
             return True
         return False
 

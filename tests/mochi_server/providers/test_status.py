@@ -15,7 +15,6 @@ from mochi_server.providers import status
 from mochi_server.providers.builtin.provider import LocalProvider
 from mochi_server.providers.ollama import OllamaProvider
 from mochi_server.providers.openai import OpenAICompatibleProvider
-from mochi_server.providers.status import check_reachability, model_status, provider_status
 from mochi_server.runtime import Runtime
 from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_ollama import FakeOllama
@@ -23,11 +22,11 @@ from tests.support.fake_openai import JSON, Answer, delta, error, finished, runn
 
 
 async def status_of(runtime, **options):
-    return await provider_status(runtime.providers, tasks=runtime.background, **options)
+    return await runtime.provider_checks.check_providers(**options)
 
 
 async def status_of_models(runtime, **options):
-    return await model_status(runtime.providers, tasks=runtime.background, **options)
+    return await runtime.provider_checks.check_models(**options)
 
 
 class KeylessProvider(OllamaProvider):
@@ -239,11 +238,10 @@ async def test_a_vendor_that_has_answered_is_not_asked_again_for_a_minute(
         vendor = OpenAICompatibleProvider("openai", api_key="wrong", base_url=fake.base_url)
         own = OllamaProvider("ollama", host=ollama.url, idle_timeout=60, first_byte_timeout=60)
         runtime = Runtime(settings, providers={"ollama": own, "openai": vendor})
-        until: dict[str, float] = {}
 
         async def reachable() -> bool:
             with anyio.fail_after(120):
-                found = await check_reachability(runtime.providers, until, tasks=runtime.background)
+                found = await runtime.provider_checks.check_reachability()
             assert found.providers["ollama"]
             return found.providers["openai"]
 
@@ -252,6 +250,6 @@ async def test_a_vendor_that_has_answered_is_not_asked_again_for_a_minute(
         assert [await reachable() for _ in range(3)] == [True] * 3
         assert len(fake.paths) == 2
         assert len(ollama.requests) >= 4, "what is one's own is looked at each time"
-        until.clear()
+        runtime.provider_checks._believed_until.clear()
         assert not await reachable()
         await runtime.aclose()
