@@ -35,7 +35,6 @@ class AgentDefinition:
 
     name: str
     path: Path
-    """Its folder."""
     description: str = ""
     """One line; empty if ``SKILL.md`` cannot be read."""
     system_prompt: str = ""
@@ -44,7 +43,6 @@ class AgentDefinition:
     tools: Mapping[str, Tool] = field(default_factory=dict)
     """Its own tools by name; they stay as they are after a reload, for calls that run."""
     agents: Sequence[str] = ()
-    """Names of agents that it may call."""
     license: str | None = None
     compatibility: str | None = None
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -62,8 +60,6 @@ class AgentDefinition:
 
 @dataclass(frozen=True, slots=True)
 class _AgentFiles:
-    """The files of an agent, as far as they were read."""
-
     folder: AgentFolder
     skill: SkillFile | SkillFileError | None
     loaded: LoadedFolder | None
@@ -263,13 +259,7 @@ def _log_changes(new: Mapping[str, AgentDefinition], old: Mapping[str, AgentDefi
 
 
 class _AgentBuilder:
-    """Makes the definition of an agent, with all its problems.
-
-    Args:
-        files: What its folder has.
-        names: Names of all agents.
-        default_timeout: Seconds for a tool that names no time of its own.
-    """
+    """Makes the definition of an agent with its problems; ``names`` are those of all agents."""
 
     def __init__(
         self, files: _AgentFiles, names: Collection[str], default_timeout: float | None

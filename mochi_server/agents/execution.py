@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -50,11 +49,11 @@ class AgentExecutionService:
         execution: ToolExecutionService,
         prompts: PromptLoader,
     ) -> None:
-        self._max_rounds = max_rounds
+        self.max_rounds = max_rounds
         self._sessions = sessions
         self._conversations = conversations
-        self._execution = execution
-        self._prompts = prompts
+        self.execution = execution
+        self.prompts = prompts
 
     async def run(
         self,
@@ -96,7 +95,8 @@ class AgentExecutionService:
                     check_owner(session, definition)
                     session = await self._sessions.update(session_id, instruct)  # noqa: PLW2901
                 conversation = self._conversations.open(session, model, sessions=self._sessions)
-                run = self._run(definition, tools, conversation, context, len(session.messages))
+                begin = len(session.messages)
+                run = AgentRun(self, definition, tools, conversation, context, begin=begin)
                 async with aclosing(run.events(instruction)) as events:
                     async for event in events:
                         yield event
@@ -125,43 +125,9 @@ class AgentExecutionService:
 
         return (await self._sessions.create(model.full_name, prepare=prepare)).session_id
 
-    def _run(
-        self,
-        definition: AgentDefinition,
-        tools: Sequence[Tool],
-        conversation: Conversation,
-        context: CallContext,
-        begin: int,
-    ) -> AgentRun:
-        confirmations = context.confirmations.for_agent(definition.name, context.tool_call_id)
-        return AgentRun(
-            name=definition.name,
-            call_id=context.tool_call_id,
-            parent_call_id=context.confirmations.agent_call_id,
-            conversation=conversation,
-            calls=ToolCalls(
-                session_id=conversation.session_id,
-                model=conversation.model.full_name,
-                execution=self._execution,
-                confirmations=confirmations,
-                tools={tool.name: tool for tool in tools},
-                settings=context.settings,
-                depth=context.depth + 1,
-            ),
-            planning=self._prompts.planning(tools),
-            execution=self._prompts.execution(tools),
-            max_rounds=self._max_rounds,
-            begin=begin,
-            longest_output=self._execution.result_characters,
-        )
-
 
 def check_owner(session: ChatSession, definition: AgentDefinition) -> None:
-    """Refuse the session of another agent.
-
-    Raises:
-        ToolFailed: it belongs to another one.
-    """
+    """Raise ToolFailed if the session belongs to another agent."""
     owner = (session.metadata.model_extra or {}).get(AGENT_KEY)
     if owner is not None and owner != definition.name:
         raise ToolFailed(f"session {session.session_id} belongs to agent {owner!r}.")
@@ -169,19 +135,13 @@ def check_owner(session: ChatSession, definition: AgentDefinition) -> None:
 
 SILENT = "(The agent said nothing.)"
 SHORTEST_PART = 100
-"""Characters of a part that are always kept."""
 
 
 def _transcript(session_id: str, messages: Iterable[JSONObject], most: int) -> str:
     """Return ``Session ID: …``, then messages, calls and results, for the calling model.
 
-    If that is too long, the longest parts are shortened; the last one, the answer, may have half of
-    the room.
-
-    Args:
-        session_id: Id of the agent's session.
-        messages: Stored messages.
-        most: Most characters of the text.
+    If that is longer than ``most`` characters, the longest parts are shortened; the last one, the
+    answer, may have half of the room.
     """
     head = f"Session ID: {session_id}"
     parts = [part for message in messages for part in _lines(message)] or [SILENT]
@@ -208,29 +168,40 @@ def _lines(message: JSONObject) -> Iterator[str]:
         yield f"Call of {function['name']}: {orjson.dumps(function['arguments']).decode()}"
 
 
-@dataclass(slots=True, kw_only=True)
 class AgentRun:
     """An agent at work: its session is claimed, its instruction stored."""
 
-    name: str
-    call_id: str
-    parent_call_id: str | None
-    conversation: Conversation
-    calls: ToolCalls
-    planning: str
-    execution: str
-    max_rounds: int
-    begin: int
-    """Number of messages in the session before the agent's first."""
-    longest_output: int
-    """Most characters of the output for the calling model."""
+    def __init__(
+        self,
+        service: AgentExecutionService,
+        definition: AgentDefinition,
+        tools: Sequence[Tool],
+        conversation: Conversation,
+        context: CallContext,
+        *,
+        begin: int,
+    ) -> None:
+        self.name = definition.name
+        self.call_id = context.tool_call_id
+        self.parent_call_id = context.confirmations.agent_call_id
+        self.conversation = conversation
+        self.calls = ToolCalls(
+            session_id=conversation.session_id,
+            model=conversation.model.full_name,
+            execution=service.execution,
+            confirmations=context.confirmations.for_agent(self.name, self.call_id),
+            tools={tool.name: tool for tool in tools},
+            settings=context.settings,
+            depth=context.depth + 1,
+        )
+        self.planning = service.prompts.planning(tools)
+        self.execution = service.prompts.execution(tools)
+        self.max_rounds = service.max_rounds
+        self.begin = begin
+        """Number of messages in the session before the agent's first."""
 
     async def events(self, instruction: str) -> AsyncGenerator[Event | ToolOutput, None]:
-        """Yield the events of the agent and, last, its output for the calling model.
-
-        Raises:
-            ToolFailed: it could not go on; ``agent_complete`` says so too.
-        """
+        """Do what :meth:`AgentExecutionService.run` says, in a session."""
         yield AgentStart(
             agent_name=self.name,
             instruction=instruction,
@@ -304,14 +275,13 @@ class AgentRun:
             await self.conversation.finish(reply)
 
     async def _output(self, text_before: str = "") -> str:
-        """Return the transcript, with room for a text before it."""
         conversation = self.conversation
         since: list[JSONObject] = []
         with suppress(MochiError):  # the session may be deleted by now; the run ends all the same
             session = await conversation.sessions.get(conversation.session_id)
             count = max(len(session.messages) - self.begin, 0)
             since = list(objects(islice(session.tail(), count)))
-        most = self.longest_output - len(text_before) - 1
+        most = self.calls.execution.result_characters - len(text_before) - 1
         return _transcript(conversation.session_id, reversed(since), most)
 
 

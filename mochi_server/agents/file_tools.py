@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -24,7 +25,6 @@ READ = "read_skill_file"
 
 MAX_FILES = 500
 MAX_ENTRIES = 5_000
-"""Entries of folders that are read for a list."""
 MAX_DEPTH = 6
 MAX_CHARACTERS = 20_000
 """Characters of a file that one call returns."""
@@ -130,19 +130,19 @@ def _inside(folder: Path, path: str) -> Path:
 def _files(folder: Path) -> Iterator[tuple[str, int]]:
     """Yield path and size of each plain file, by name; skip hidden files and links."""
     left = MAX_ENTRIES
-    waiting = [(folder, 0)]
-    while waiting and left > 0:
-        here, depth = waiting.pop()
-        entries = _entries(here)
-        left -= len(entries)
-        for entry in entries:
-            if not is_hidden(entry.name) and entry.is_file(follow_symlinks=False):
-                path = Path(entry.path).relative_to(folder).as_posix()
-                yield path.encode("utf-8", "replace").decode(), _size(entry)
-        if depth < MAX_DEPTH:
-            folders = [each for each in entries if each.is_dir(follow_symlinks=False)]
-            inner = [Path(each.path) for each in folders if not is_hidden(each.name)]
-            waiting.extend((each, depth + 1) for each in reversed(inner))
+    for here, folders, files in os.walk(folder):
+        left -= len(folders) + len(files)
+        for path in (Path(here, name) for name in sorted(files) if not is_hidden(name)):
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    shown = path.relative_to(folder).as_posix()
+                    yield shown.encode("utf-8", "replace").decode(), status.st_size
+        if left <= 0:
+            return
+        depth = len(Path(here).relative_to(folder).parts)
+        inner = sorted(name for name in folders if not is_hidden(name))
+        folders[:] = inner if depth < MAX_DEPTH else []
 
 
 def find_scripts(folder: Path) -> tuple[str, ...]:
@@ -161,21 +161,4 @@ def _is_script(path: PurePosixPath) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether the agent may not read a file or folder of this name."""
     return name.startswith(".") or name == "__pycache__"
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:  # gone, or not permitted
-        return []
-
-
-def _size(entry: os.DirEntry[str]) -> int:
-    try:
-        status = entry.stat(follow_symlinks=False)
-    except OSError:
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0

@@ -27,7 +27,6 @@ README = "readme.md"
 
 MAX_AGENTS = 1_000
 MAX_ENTRIES = 10_000
-"""Entries of one agent's folder that are read."""
 
 FileVersion = tuple[int, int, int]
 """Time, size and inode; a changed file differs in one of them."""
@@ -41,11 +40,9 @@ class AgentFolder:
     skill_file: Path | None
     skill_version: FileVersion | None
     modules: tuple[str, ...]
-    """Python files directly in the folder."""
     has_tools: bool
     """Whether there is a ``tools`` folder with Python files, which then is the only code."""
     has_files: bool
-    """Whether there are other files for the agent to read."""
     code: FolderSnapshot | None
     """Snapshot of the Python files that are imported; null if there are none."""
 

@@ -14,7 +14,6 @@ from .folder import FileVersion, file_version
 logger = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 100_000
-"""Bytes of a prompt."""
 
 TOOLS = "{tools}"
 """Placeholder in a prompt for the list of the agent's tools."""
@@ -37,7 +36,6 @@ class PromptLoader:
         return self._planning.text().replace(TOOLS, listed(tools))
 
     def execution(self, tools: Sequence[Tool] = ()) -> str:
-        """Return the prompt for each round of work."""
         return self._execution.text().replace(TOOLS, listed(tools))
 
 
@@ -84,7 +82,6 @@ def built_in(name: str) -> str:
 
 
 def listed(tools: Sequence[Tool]) -> str:
-    """Return a line ``- name: what it does`` for each tool."""
     lines = (f"- {tool.name}: {_first_line(tool.description)}" for tool in tools)
     return "\n".join(lines) or "(They are told in the next step.)"
 

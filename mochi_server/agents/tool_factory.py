@@ -38,16 +38,9 @@ class AgentTool(Tool):
     sequential = False
     timeout = None  # its model calls and tools have theirs
 
-    def __init__(
-        self,
-        agents: Sequence[AgentDefinition],
-        *,
-        discovery: AgentDiscoveryService,
-        runner: AgentExecutionService,
-    ) -> None:
+    def __init__(self, agents: Sequence[AgentDefinition], source: AgentSource) -> None:
         self._names = [agent.name for agent in agents]
-        self._discovery = discovery
-        self._runner = runner
+        self._source = source
         self.description = describe(agents)
         self.parameters = parameters_of(self._names)
 
@@ -84,7 +77,7 @@ class AgentTool(Tool):
         definition = await self._definition(str(arguments["agent"]))
         tools = [*definition.tools.values(), *await self._inner_tool(definition, context.depth + 1)]
         session_id = arguments["session_id"]
-        running = self._runner.run(
+        running = self._source.runner.run(
             definition,
             tools,
             str(arguments["instruction"]),
@@ -96,13 +89,9 @@ class AgentTool(Tool):
                 yield event
 
     async def _definition(self, name: str) -> AgentDefinition:
-        """Return the agent as it is now.
-
-        Raises:
-            ToolFailed: it does not exist, or cannot be used any more.
-        """
+        """Return the agent as it is now, or raise ToolFailed."""
         try:
-            return await self._discovery.get(name)
+            return await self._source.discovery.get(name)
         except MochiError as error:
             raise ToolFailed(error.message) from error
 
@@ -110,39 +99,19 @@ class AgentTool(Tool):
         """Return this tool for the agents that the agent may call, if it may call any."""
         if depth >= MAX_DEPTH or not definition.agents:
             return []
-        known = await self._discovery.agents()
+        known = await self._source.discovery.agents()
         agents = [known[name] for name in definition.agents if name in known]
-        tool = agent_tool(agents, discovery=self._discovery, runner=self._runner)
+        tool = self._source.tool(agents)
         return [tool] if tool is not None else []
 
 
-def agent_tool(
-    agents: Sequence[AgentDefinition],
-    *,
-    discovery: AgentDiscoveryService,
-    runner: AgentExecutionService,
-) -> AgentTool | None:
-    """Return the tool for the agents that can be used; None if none can."""
-    valid = [agent for agent in agents if agent.valid]
-    return AgentTool(valid, discovery=discovery, runner=runner) if valid else None
-
-
 def describe(agents: Sequence[AgentDefinition]) -> str:
-    lines = [f"  - {agent.name}: {agent.description}" for agent in agents]
-    arguments = [f"    {name} (str): {text}" for name, text in PARAMETERS.items()]
-    return "\n".join(
-        [
-            "Delegate a task to a specialised agent.",
-            "",
-            "Available agents:",
-            *lines,
-            "",
-            "Args:",
-            *arguments,
-            "",
-            "Returns:",
-            "    str: The agent's response including its Session ID.",
-        ]
+    lines = "\n".join(f"  - {agent.name}: {agent.description}" for agent in agents)
+    arguments = "\n".join(f"    {name} (str): {text}" for name, text in PARAMETERS.items())
+    return (
+        f"Delegate a task to a specialised agent.\n\nAvailable agents:\n{lines}\n\n"
+        f"Args:\n{arguments}\n\n"
+        "Returns:\n    str: The agent's response including its Session ID."
     )
 
 
@@ -184,18 +153,23 @@ class AgentSource:
     """Offers agents to conversations, as ``SessionAgents`` of the chat."""
 
     def __init__(self, discovery: AgentDiscoveryService, runner: AgentExecutionService) -> None:
-        self._discovery = discovery
-        self._runner = runner
+        self.discovery = discovery
+        self.runner = runner
+
+    def tool(self, agents: Sequence[AgentDefinition]) -> AgentTool | None:
+        """Return the tool for the agents that can be used; None if none can."""
+        valid = [agent for agent in agents if agent.valid]
+        return AgentTool(valid, self) if valid else None
 
     async def offer(self, settings: AgentSettings | None) -> AgentOffer:
         """Return what the settings enable, in their order; read nothing if that is nothing."""
         names = list(dict.fromkeys(settings.enabled_agents)) if settings is not None else []
         if not names:
             return AgentOffer()
-        agents = await self._discovery.agents()
+        agents = await self.discovery.agents()
         known = [agents[name] for name in names if name in agents]
         return AgentOffer(
-            tool=agent_tool(known, discovery=self._discovery, runner=self._runner),
+            tool=self.tool(known),
             enabled=[agent.name for agent in known if agent.valid],
             unknown=[name for name in names if name not in agents],
             invalid={
@@ -210,8 +184,8 @@ class AgentSource:
         is_own = source.startswith(SOURCE_PREFIX)
         if not is_own and (source, name) != (AGENT_TOOL_SOURCE, AGENT_TOOL):
             return None
-        agents = await self._discovery.agents()
+        agents = await self.discovery.agents()
         if is_own:
             agent = agents.get(source.removeprefix(SOURCE_PREFIX))
             return agent.tools.get(name) if agent is not None else None
-        return agent_tool(list(agents.values()), discovery=self._discovery, runner=self._runner)
+        return self.tool(list(agents.values()))

@@ -54,16 +54,7 @@ class ToolSchemaService:
     """Describes functions as tools."""
 
     def describe(self, function: Function, name: str, *, file: Path = NO_FILE) -> PythonTool:
-        """Describe what the function does and takes.
-
-        Args:
-            function: Anything that can be called for a result.
-            name: What models call it.
-            file: Of a function whose source is not found.
-
-        Raises:
-            Unsupported: it lacks a docstring or a hint, or no schema can say what it takes.
-        """
+        """Describe a callable, or raise Unsupported; ``file`` is for one without source."""
         check_callable(function)
         text = _docstring(function)
         signature = read_signature(function)
@@ -124,11 +115,8 @@ def _json_schema(
         name: _described(own, docstring.parameters.get(name))
         for name, own in full.get("properties", {}).items()
     }
-    made: JSONObject = {
-        "type": "object",
-        "properties": properties,
-        "required": full.get("required", []),
-    }
+    required = full.get("required", [])
+    made: JSONObject = {"type": "object", "properties": properties, "required": required}
     return {**made, "$defs": full["$defs"]} if "$defs" in full else made
 
 

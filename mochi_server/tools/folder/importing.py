@@ -92,11 +92,7 @@ class ImportedFolder:
         return module
 
     def import_root(self) -> ModuleType:
-        """Run the folder's ``__init__.py``; when it fails, sub-folders can still be imported.
-
-        Raises:
-            ImportFailed: why and where.
-        """
+        """Run the folder's ``__init__.py``; after an ImportFailed sub-folders can be imported."""
         file = self.path / "__init__.py"
         loader = FreshLoader(self.name, str(file))
         spec = spec_from_file_location(

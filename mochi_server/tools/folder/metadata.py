@@ -55,12 +55,7 @@ class PackageMetadata:
 def read_metadata(
     module: ModuleType, group: str | None
 ) -> tuple[PackageMetadata, list[WrongVariable]]:
-    """Read what the package says, and which of its variables have no use.
-
-    Args:
-        module: The package.
-        group: Of its tools when it names none.
-    """
+    """Read what the package says, and which of its variables have no use."""
     variables = dict(vars(module))
     wrong: list[WrongVariable] = []
 

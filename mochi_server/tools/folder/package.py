@@ -50,14 +50,7 @@ class LoadedPackage:
 
 
 def load_package(spec: FolderSpec, *, generation: str = "") -> LoadedPackage:
-    """Import a folder under a fresh name and describe its tools.
-
-    A folder that does not exist is empty. Never raises because of what is in the folder.
-
-    Args:
-        spec: The folder.
-        generation: A part of the names of its modules.
-    """
+    """Import a folder and describe its tools; whatever its code does, this raises nothing."""
     path = spec.path.absolute()
     if not path.exists():
         return LoadedPackage(FolderDescription(folder=str(path)), {})

@@ -50,11 +50,7 @@ def check_folder(folder: Path, stamp: Path | None = None) -> FolderSnapshot:
 
 
 def write_stamp(stamp: Path) -> None:
-    """Make every process that checks the stamp load its tools again. Blocks.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Make every process that checks the stamp load its tools again; blocks, may raise OSError."""
     replace_file(stamp, [b"%d\n" % time.time_ns()], private=True)
 
 

@@ -212,12 +212,7 @@ _LIST_BOUNDS = {"minItems": "min_length", "maxItems": "max_length"}
 
 
 class SchemaArguments(Arguments):
-    """Fits arguments to a JSON Schema of an object.
-
-    Args:
-        parameters: The schema.
-        unchecked: Names in it that take any value here.
-    """
+    """Fits arguments to a JSON Schema of an object; those in ``unchecked`` take any value."""
 
     def __init__(self, parameters: JSONObject, unchecked: Collection[str] = ()) -> None:
         properties = object_or_empty(parameters.get("properties"))

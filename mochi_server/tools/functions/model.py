@@ -28,11 +28,7 @@ CONFIG = ConfigDict(
 
 
 class FunctionArguments(Arguments):
-    """Makes arguments what a function's hints ask for.
-
-    Raises:
-        Unsupported: (when it is made) no schema can be made of a hint.
-    """
+    """Makes arguments what a function's hints ask for; raises Unsupported for a bad hint."""
 
     def __init__(self, parameters: tuple[Parameter, ...]) -> None:
         super().__init__([each.name for each in parameters])
@@ -42,11 +38,7 @@ class FunctionArguments(Arguments):
         }
 
     def bind(self, arguments: JSONObject) -> dict[str, object]:
-        """Return the values of the hinted types by name; what has a default may be absent.
-
-        Raises:
-            InvalidArguments: the arguments do not fit.
-        """
+        """Return values by name, or raise InvalidArguments; what has a default may be absent."""
         model = self._fit(arguments)[0]
         passed = self._passed(model)
         return {

@@ -38,13 +38,7 @@ class PythonTool(ToolDescription):
     """The object that the package has under the name: the function, most often."""
 
     def validate(self, arguments: JSONObject) -> JSONObject:
-        """Check the arguments as a call does, in the server and then in the function's process.
-
-        Returns them coerced, in JSON form.
-
-        Raises:
-            InvalidArguments: they do not fit.
-        """
+        """Return the arguments as a call does: coerced, in JSON form; raises InvalidArguments."""
         fitted = SchemaArguments(self.parameters, self.unchecked).validate(arguments)
         self.bind(fitted)
         return fitted

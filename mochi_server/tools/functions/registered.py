@@ -94,11 +94,7 @@ class RegisteredFunctions(LoadedFolder):
 
 
 def _start_thread(step: Callable[[], str | InvalidArguments | ToolFailed]) -> Running:
-    """Run it in a daemon thread, which holds up neither a pool nor the program's end.
-
-    Raises:
-        ToolFailed: there is no thread to be had.
-    """
+    """Run it in a daemon thread, which holds up neither a pool nor the program's end."""
     loop = asyncio.get_running_loop()
     ended: Running = loop.create_future()
 

@@ -59,11 +59,7 @@ def unwrapped(function: Function) -> Function:
 
 
 def read_signature(function: Function) -> Signature:
-    """Parameters and result with resolved hints.
-
-    Raises:
-        Unsupported: something has no hint, or cannot be filled by name.
-    """
+    """Read parameters and result with resolved hints, or raise Unsupported."""
     hints = _hints(function)
     try:
         signature = inspect.signature(function)

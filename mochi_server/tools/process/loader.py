@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ...core.aio import BackgroundTasks, in_thread
 from ..base import FolderDescription, FolderSpec, LoadedFolder, Problem, ToolFailed, ToolLoader
 from .output import LineAllowance
-from .pool import CLOSED, PoolOptions, ProcessPool, sentence
+from .pool import CLOSED, ProcessPool, sentence
 from .protocol import BadFrame, decode_description
-from .worker_process import WorkerLimits, WorkerProcess
+from .worker_process import WorkerOptions, WorkerProcess
 
 END_SECONDS = 1.0
 MOST_DESCRIBERS = 4
@@ -42,13 +43,14 @@ class ProcessLoader(ToolLoader):
         working_dir: Path | None = None,
         variables: Sequence[str] = (),
     ) -> None:
-        self._limits = WorkerLimits(
+        self._options = WorkerOptions(
+            workers=workers,
             memory=int(memory_mb * 1_000_000),
             start_seconds=start_seconds,
+            idle_seconds=idle_seconds,
             working_dir=(working_dir or Path()).absolute(),
             variables=tuple(variables),
         )
-        self._options = PoolOptions(workers=workers, idle_seconds=idle_seconds, limits=self._limits)
         self._tasks = BackgroundTasks()
         self._pools: set[ProcessPool] = set()
         self._describers: set[_Describer] = set()
@@ -65,12 +67,15 @@ class ProcessLoader(ToolLoader):
         return [folder for part in found for folder in part]
 
     async def _load(self, folders: Sequence[FolderSpec]) -> list[LoadedFolder]:
-        describer = _Describer(self._limits, self._tasks)
+        describer = _Describer(self._options, self._tasks)
         self._describers.add(describer)
         pools: list[ProcessPool] = []
         try:
             for spec in folders:
-                description = await describer.describe(spec, closed=self._closed)
+                if self._closed:
+                    description = _broken(spec, sentence(CLOSED))
+                else:
+                    description = await describer.describe(spec)
                 pools.append(
                     ProcessPool(
                         spec,
@@ -80,8 +85,9 @@ class ProcessLoader(ToolLoader):
                         on_close=self._pools.discard,
                     )
                 )
-            if len(pools) == 1:
-                describer.hand_over(pools[0])
+            if len(pools) == 1 and describer.worker is not None:
+                pools[0].release(describer.worker)
+                describer.worker = None
         finally:
             describer.close()
             self._describers.discard(describer)
@@ -106,42 +112,31 @@ def _parts(folders: Sequence[FolderSpec]) -> list[Sequence[FolderSpec]]:
 
 
 class _Describer:
-    def __init__(self, limits: WorkerLimits, tasks: BackgroundTasks) -> None:
-        self._limits = limits
-        self._tasks = tasks
-        self._lines = LineAllowance()
-        self._worker: WorkerProcess | None = None
+    def __init__(self, options: WorkerOptions, tasks: BackgroundTasks) -> None:
+        self._new_worker = partial(
+            WorkerProcess, options=options, tasks=tasks, lines=LineAllowance()
+        )
+        self.worker: WorkerProcess | None = None
 
-    async def describe(self, spec: FolderSpec, *, closed: bool) -> FolderDescription:
+    async def describe(self, spec: FolderSpec) -> FolderDescription:
         """Describe the folder; what is wrong in it raises nothing."""
-        if closed:
-            return _broken(spec, sentence(CLOSED))
         try:
             if not await in_thread(spec.path.exists):
                 return FolderDescription(folder=str(spec.path))
-            return decode_description(await self._ready(spec).load(spec))
+            if self.worker is None or not self.worker.alive:
+                self.worker = self._new_worker(spec.path.name)
+            self.worker.name = spec.path.name
+            return decode_description(await self.worker.load(spec))
         except (ToolFailed, BadFrame) as error:
-            never_began = self._worker is not None and self._worker.pid is None
+            never_began = self.worker is not None and self.worker.pid is None
             return _broken(spec, str(error), is_transient=never_began)
         except OSError as error:  # a folder above it may not be entered
             return _broken(spec, f"cannot be read: {error.strerror}")
 
-    def _ready(self, spec: FolderSpec) -> WorkerProcess:
-        if self._worker is None or not self._worker.alive:
-            self._worker = WorkerProcess(spec.path.name, self._limits, self._tasks, self._lines)
-        self._worker.name = spec.path.name
-        return self._worker
-
-    def hand_over(self, pool: ProcessPool) -> None:
-        """Let the process serve the folder that it described last."""
-        if self._worker is not None:
-            pool.release(self._worker)
-            self._worker = None
-
     def close(self) -> None:
         """End the process; a description that is under way fails."""
-        if self._worker is not None and self._worker.alive:
-            self._worker.kill(CLOSED)
+        if self.worker is not None and self.worker.alive:
+            self.worker.kill(CLOSED)
 
 
 def _broken(spec: FolderSpec, reason: str, *, is_transient: bool = False) -> FolderDescription:

@@ -10,7 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -22,7 +21,7 @@ from ..base import FolderDescription, FolderSpec, LoadedFolder, ToolContext, Too
 from ..functions.results import log_failure
 from .output import LineAllowance
 from .protocol import NONSENSE, BadFrame
-from .worker_process import WorkerGone, WorkerLimits, WorkerProcess
+from .worker_process import WorkerGone, WorkerOptions, WorkerProcess
 
 logger = logging.getLogger(__name__)
 
@@ -87,16 +86,6 @@ class FairSlots:
             granted.set_result(None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOptions:
-    """What holds for every pool of a loader."""
-
-    workers: int
-    idle_seconds: float
-    """After that long without a call all processes but one end."""
-    limits: WorkerLimits
-
-
 def sentence(reason: str) -> str:
     return f"{reason[:1].upper()}{reason[1:]}."
 
@@ -113,7 +102,7 @@ class ProcessPool(LoadedFolder):
         spec: FolderSpec,
         description: FolderDescription,
         *,
-        options: PoolOptions,
+        options: WorkerOptions,
         tasks: BackgroundTasks,
         on_close: Callable[[ProcessPool], None],
     ) -> None:
@@ -138,11 +127,7 @@ class ProcessPool(LoadedFolder):
 
     @asynccontextmanager
     async def slot(self, name: str, context: ToolContext) -> AsyncIterator[None]:
-        """Wait for a process, also for its start; this task's next ``call`` uses it.
-
-        Raises (when it is entered):
-            ToolFailed: there is none to be had.
-        """
+        """Wait for a process, also for its start; this task's next ``call`` uses it."""
         async with self._slots.slot(context.session_id):
             task = asyncio.current_task()
             call_id = one_line(context.tool_call_id)
@@ -188,7 +173,7 @@ class ProcessPool(LoadedFolder):
             if worker.alive:
                 self._busy.add(worker)
                 return worker
-        worker = WorkerProcess(self._spec.path.name, self._options.limits, self._tasks, self._lines)
+        worker = WorkerProcess(self._spec.path.name, self._options, self._tasks, self._lines)
         self._busy.add(worker)
         try:
             await worker.load(self._spec)
@@ -202,7 +187,7 @@ class ProcessPool(LoadedFolder):
         self._busy.discard(worker)
         if not worker.alive:
             return
-        room = max(0, self._options.limits.memory - worker.loaded_size)
+        room = max(0, self._options.memory - worker.loaded_size)
         if self._closed or worker.size > worker.loaded_size + room // 2:
             self._retire(worker)
             return

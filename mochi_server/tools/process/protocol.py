@@ -71,12 +71,7 @@ def encode_result(result: object) -> JSONObject:
 
 
 def decode_result(answer: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the value that :func:`encode_result` put into an answer.
-
-    Raises:
-        InvalidArguments, ToolFailed: there is none.
-        BadFrame: it is no such answer.
-    """
+    """Return the value in an answer; raises InvalidArguments, ToolFailed or BadFrame."""
     match answer:
         case {"kind": "done", "value": value}:
             return value

@@ -104,11 +104,7 @@ class Worker:
 
 
 def _enter(folder: Path) -> None:
-    """Make it the working directory; make it if it is not there.
-
-    Raises:
-        ToolFailed: that cannot be. A path of the tool's would mean another file elsewhere.
-    """
+    """Make it the working directory, or raise ToolFailed: paths would mean other files."""
     try:
         try:
             os.chdir(folder)

@@ -51,12 +51,14 @@ class WorkerGone(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLimits:
-    """What a process may use, and where it works; see :class:`.loader.ProcessLoader`."""
+class WorkerOptions:
+    """What processes may use, and where they work; see :class:`.loader.ProcessLoader`."""
 
+    workers: int
     memory: int
-    """Bytes on top of what an idle one needs."""
+    """Bytes on top of what an idle process needs."""
     start_seconds: float
+    idle_seconds: float
     working_dir: Path
     variables: tuple[str, ...] = ()
 
@@ -65,11 +67,11 @@ class WorkerProcess:
     """A process from its start to its end; it is sent one request at a time."""
 
     def __init__(
-        self, name: str, limits: WorkerLimits, tasks: BackgroundTasks, lines: LineAllowance
+        self, name: str, options: WorkerOptions, tasks: BackgroundTasks, lines: LineAllowance
     ) -> None:
         self.name = name
         """In front of what it prints, in the log."""
-        self._limits = limits
+        self._options = options
         self._process: asyncio.subprocess.Process | None = None
         self._connection = WorkerConnection(on_trouble=self.kill, on_end=self._settle)
         self._reason: str | None = None
@@ -119,22 +121,18 @@ class WorkerProcess:
         return self._value_of(answer.result())
 
     async def load(self, spec: FolderSpec) -> JSONObject:
-        """Load a folder and return its description as JSON; kill the process when it cannot.
-
-        Raises:
-            ToolFailed: the process ended, took too long, or could not load.
-        """
+        """Load a folder and return its description, or raise ToolFailed and kill the process."""
         try:
-            with anyio.fail_after(self._limits.start_seconds):
+            with anyio.fail_after(self._options.start_seconds):
                 description: JSONObject = await self.request(
                     "load",
                     path=str(spec.path),
                     subfolders=spec.subfolders,
                     reserved=sorted(spec.reserved),
-                    working_dir=str(self._limits.working_dir),
+                    working_dir=str(self._options.working_dir),
                 )
         except TimeoutError as error:
-            seconds = f"{self._limits.start_seconds:g}"
+            seconds = f"{self._options.start_seconds:g}"
             raise ToolFailed(f"The tools did not load within {seconds} seconds.") from error
         except WorkerGone as error:
             raise ToolFailed(f"The tools cannot be loaded: {error}.") from error
@@ -159,8 +157,8 @@ class WorkerProcess:
             return
         with contextlib.suppress(OSError, IndexError, ValueError):
             pages = int(Path(f"/proc/{self._process.pid}/statm").read_bytes().split()[1])
-            if pages * os.sysconf("SC_PAGE_SIZE") > self._limits.memory + UNCOUNTED_BYTES:
-                allowed = self._limits.memory // 1_000_000
+            if pages * os.sysconf("SC_PAGE_SIZE") > self._options.memory + UNCOUNTED_BYTES:
+                allowed = self._options.memory // 1_000_000
                 self.kill(f"the tool used more than {allowed} MB of memory")
 
     @contextlib.contextmanager
@@ -225,7 +223,7 @@ class WorkerProcess:
     async def _spawn(
         self, link: socket.socket, lifeline: int, sink: int
     ) -> asyncio.subprocess.Process:
-        arguments = [link.fileno(), lifeline, self._limits.memory]
+        arguments = [link.fileno(), lifeline, self._options.memory]
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -237,7 +235,7 @@ class WorkerProcess:
             stderr=sink,
             pass_fds=(link.fileno(), lifeline),
             start_new_session=True,
-            env=tool_environment(self._limits.variables),
+            env=tool_environment(self._options.variables),
         )
 
     async def _wait_for_end(self, process: asyncio.subprocess.Process) -> None:
@@ -300,11 +298,7 @@ class WorkerConnection(asyncio.Protocol):
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
     def send(self, request: JSONObject) -> asyncio.Future[dict[str, Any] | None]:
-        """Send a request; the future holds the answer, or None when the socket ends before.
-
-        Raises:
-            BadFrame: it cannot be sent.
-        """
+        """Send a request, or raise BadFrame; the answer is None when the socket ends before."""
         self._number += 1
         frame = pack(request | {"id": self._number})
         self._answer = asyncio.get_running_loop().create_future()
