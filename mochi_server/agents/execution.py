@@ -127,7 +127,6 @@ class AgentExecutionService:
 
 
 def check_owner(session: ChatSession, definition: AgentDefinition) -> None:
-    """Raise ToolFailed if the session belongs to another agent."""
     owner = (session.metadata.model_extra or {}).get(AGENT_KEY)
     if owner is not None and owner != definition.name:
         raise ToolFailed(f"session {session.session_id} belongs to agent {owner!r}.")
@@ -201,7 +200,6 @@ class AgentRun:
         """Number of messages in the session before the agent's first."""
 
     async def events(self, instruction: str) -> AsyncGenerator[Event | ToolOutput, None]:
-        """Do what :meth:`AgentExecutionService.run` says, in a session."""
         yield AgentStart(
             agent_name=self.name,
             instruction=instruction,

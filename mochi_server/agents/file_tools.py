@@ -27,11 +27,9 @@ MAX_FILES = 500
 MAX_ENTRIES = 5_000
 MAX_DEPTH = 6
 MAX_CHARACTERS = 20_000
-"""Characters of a file that one call returns."""
 MAX_FILE_BYTES = 2_000_000
 
 SCRIPTS = "scripts"
-"""Folder of programs in the public format."""
 PROGRAM = re.compile(r"\.(bash|bat|cjs|js|mjs|php|pl|ps1|py|r|rb|sh|ts)")
 
 _SECONDS = 30.0
@@ -47,7 +45,6 @@ def make_file_tools(folder: Path, *, source: str) -> list[FunctionTool]:
 
 @cache
 def _functions() -> dict[str, PythonTool]:
-    """Describe the functions, which belong to no folder."""
     service, files = ToolSchemaService(), _SkillFolder(Path())
     described = (service.describe(files.list, LIST), service.describe(files.read, READ))
     return {tool.name: replace(tool, destructive=False) for tool in described}

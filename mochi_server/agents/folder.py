@@ -15,7 +15,6 @@ from .file_tools import is_hidden
 from .skill_file import SKILL_FILES
 
 RELOAD_STAMP = "reload-agents"
-"""The stamp's name below ``MochiServerSettings.state_path``."""
 
 AGENT_CHATS = "agent_chats"
 RESERVED_NAMES = frozenset({"chats", "reload"})
@@ -52,7 +51,6 @@ class AgentFolder:
 
     @property
     def is_agent(self) -> bool:
-        """Whether this is an agent; other folders may lie beside agents."""
         return self.skill_file is not None or self.code is not None
 
     @property

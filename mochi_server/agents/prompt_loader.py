@@ -32,7 +32,6 @@ class PromptLoader:
         self._execution = _PromptFile(execution, "execution.md")
 
     def planning(self, tools: Sequence[Tool] = ()) -> str:
-        """Return the prompt for planning; ``tools`` are those that the agent will have."""
         return self._planning.text().replace(TOOLS, listed(tools))
 
     def execution(self, tools: Sequence[Tool] = ()) -> str:
@@ -58,7 +57,6 @@ class _PromptFile:
         return self._text
 
     def _read(self) -> str:
-        """Read the text; log why and return none if it cannot be used."""
         try:
             content, _ = read_plain(self._path, MAX_FILE_BYTES + 1)
             text = content.decode("utf-8-sig").strip()
@@ -82,9 +80,6 @@ def built_in(name: str) -> str:
 
 
 def listed(tools: Sequence[Tool]) -> str:
-    lines = (f"- {tool.name}: {_first_line(tool.description)}" for tool in tools)
+    firsts = [(tool.name, tool.description.strip().partition("\n")[0]) for tool in tools]
+    lines = (f"- {name}: {line}" for name, line in firsts)
     return "\n".join(lines) or "(They are told in the next step.)"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]

@@ -32,10 +32,8 @@ _COLON = "mapping values are not allowed here"
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 SKILL_FILES = ("SKILL.md", "skill.md")
-"""Names of the file; the first that is there counts."""
 
 MAX_FILE_BYTES = 200_000
-"""Bytes; a larger file is no prompt."""
 
 DESCRIPTION_CHARACTERS = 1024
 COMPATIBILITY_CHARACTERS = 500
@@ -242,7 +240,6 @@ class _Keys:
         return _line(self._values[key]) if key in self._values else 1
 
     def text(self, key: str, most: int | None = None) -> str | None:
-        """Return a text without the white space around it; None if it is absent or empty."""
         value = self._values.get(key)
         if value is None:
             return None

@@ -15,7 +15,6 @@ from .discovery import AGENT_TOOL, SOURCE_PREFIX, AgentDefinition, AgentDiscover
 from .execution import AgentExecutionService
 
 AGENT_TOOL_SOURCE = "agents"
-"""The ``Tool.source`` of the tool."""
 
 MAX_DEPTH = 3
 """Levels of agents: the conversation calls one, which calls one, which calls one."""
@@ -89,14 +88,12 @@ class AgentTool(Tool):
                 yield event
 
     async def _definition(self, name: str) -> AgentDefinition:
-        """Return the agent as it is now, or raise ToolFailed."""
         try:
             return await self._source.discovery.get(name)
         except MochiError as error:
             raise ToolFailed(error.message) from error
 
     async def _inner_tool(self, definition: AgentDefinition, depth: int) -> list[Tool]:
-        """Return this tool for the agents that the agent may call, if it may call any."""
         if depth >= MAX_DEPTH or not definition.agents:
             return []
         known = await self._source.discovery.agents()

@@ -35,9 +35,7 @@ class Problem:
     """From 1; None when the whole file is meant."""
     reason: str
     tool: str | None = None
-    """The tool that is missing for this reason."""
     severity: Literal["warning", "hint"] = "warning"
-    """``hint``: nothing is wrong, but functions are left out."""
 
     @property
     def is_hint(self) -> bool:
@@ -128,7 +126,6 @@ class FolderSpec:
     subfolders: bool = True
     """Whether each sub-folder with an ``__init__.py`` is a package of tools as well."""
     reserved: frozenset[str] = RESERVED_NAMES
-    """Names that none of its tools may have."""
 
 
 class ToolLoader(ABC):
@@ -178,7 +175,6 @@ class Tool(ABC):
     timeout: float | None
     """Seconds; None: no limit."""
     details: ToolDescription | None = None
-    """Where its function is written, and how; None for what is no Python function."""
 
     def schema(self) -> JSONObject:
         """Return what the model reads: ``{"type": "function", "function": {…}}``."""

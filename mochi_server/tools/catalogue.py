@@ -32,7 +32,6 @@ class Inventory:
     tools: Mapping[str, Tool] = field(default_factory=dict)
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
-    """What could not be used, tools whose name is taken among it."""
 
 
 class ToolCatalogue:

@@ -21,9 +21,7 @@ from .base import InvalidArguments, Tool, ToolBegun, ToolContext, ToolFailed, To
 logger = logging.getLogger(__name__)
 
 HISTORY = 100
-"""Executions that are remembered one by one."""
 SAMPLES = 1000
-"""Latest durations of a tool, from which its percentile is taken."""
 EMPTY = "(The tool returned no text.)"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -41,31 +41,21 @@ class _Quiet(GenerateJsonSchema):
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
 
-@dataclass(frozen=True, slots=True)
-class Docstring:
-    """The parts of a docstring that matter to a model."""
-
-    text: str
-    """Summary and explanation, without the sections on parameters, results and errors."""
-    parameters: dict[str, str] = field(default_factory=dict)
-
-
 class ToolSchemaService:
     """Describes functions as tools."""
 
     def describe(self, function: Function, name: str, *, file: Path = NO_FILE) -> PythonTool:
         """Describe a callable, or raise Unsupported; ``file`` is for one without source."""
         check_callable(function)
-        text = _docstring(function)
+        text, descriptions = read_docstring(_docstring(function))
         signature = read_signature(function)
         check_result(signature.result)
         arguments = FunctionArguments(signature.parameters)
-        docstring = read_docstring(text)
-        parameters = _json_schema(arguments, signature, docstring)
+        parameters = _json_schema(arguments, signature, descriptions)
         path, line, source = source_of(function, file)
         return PythonTool(
             name=name,
-            description=clean(docstring.text),
+            description=clean(text),
             parameters=parameters,
             short_parameters=_short_form(signature, parameters),
             file=path,
@@ -79,20 +69,21 @@ class ToolSchemaService:
         )
 
 
-def read_docstring(doc: str) -> Docstring:
-    """Take a docstring of Google, NumPy or Sphinx style apart; any other is text as a whole."""
+def read_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """Return the text of a docstring without its sections, and descriptions of parameters.
+
+    The style is Google's, NumPy's or Sphinx's; any other is text as a whole.
+    """
     try:
         parsed = docstring_parser.parse(doc)
         if not parsed.params:  # ollama reads ``args:`` as well
             parsed = docstring_parser.parse(SECTION.sub(lambda word: word[0].title(), doc))
     except (docstring_parser.ParseError, LookupError, ValueError, AttributeError):
-        return Docstring(doc.strip())
+        return doc.strip(), {}
     parts = [parsed.short_description, parsed.long_description]
     texts = {each.arg_name: " ".join((each.description or "").split()) for each in parsed.params}
-    return Docstring(
-        "\n\n".join(part.strip() for part in parts if part) or doc.strip(),
-        {name.lstrip("*"): text for name, text in texts.items() if text},
-    )
+    text = "\n\n".join(part.strip() for part in parts if part) or doc.strip()
+    return text, {name.lstrip("*"): each for name, each in texts.items() if each}
 
 
 def _docstring(function: Function) -> str:
@@ -104,7 +95,7 @@ def _docstring(function: Function) -> str:
 
 
 def _json_schema(
-    arguments: FunctionArguments, signature: Signature, docstring: Docstring
+    arguments: FunctionArguments, signature: Signature, descriptions: Mapping[str, str]
 ) -> JSONObject:
     try:
         full = arguments.model.model_json_schema(schema_generator=_Quiet)
@@ -112,7 +103,7 @@ def _json_schema(
         raise Unsupported(culprit(signature.parameters) or reason_of(error)) from error
     full = encodable(to_jsonable_python(_without_titles(full), fallback=str))
     properties: JSONObject = {
-        name: _described(own, docstring.parameters.get(name))
+        name: _described(own, descriptions.get(name))
         for name, own in full.get("properties", {}).items()
     }
     required = full.get("required", [])
@@ -121,7 +112,6 @@ def _json_schema(
 
 
 def _described(schema: JSONObject, text: str | None) -> JSONObject:
-    """Return the schema of a parameter with the best description that there is, if any."""
     made = {key: value for key, value in schema.items() if key != "description"}
     description = schema.get("description") or text
     if isinstance(description, str) and description.strip():
@@ -130,7 +120,6 @@ def _described(schema: JSONObject, text: str | None) -> JSONObject:
 
 
 NAMED = {"properties", "$defs", "patternProperties"}
-"""Keys below which names stand, not words of JSON Schema."""
 PLAIN = {"default", "enum", "const", "examples", "example"}
 
 

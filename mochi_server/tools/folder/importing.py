@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec
 from itertools import count
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -84,7 +84,6 @@ class ImportedFolder:
         sys.modules[self.name] = self.root
 
     def _blank(self) -> ModuleType:
-        """Make a package without code, through which sub-folders are found."""
         module = ModuleType(self.name)
         module.__path__ = [str(self.path)]
         module.__package__ = self.name
@@ -95,11 +94,9 @@ class ImportedFolder:
         """Run the folder's ``__init__.py``; after an ImportFailed sub-folders can be imported."""
         file = self.path / "__init__.py"
         loader = FreshLoader(self.name, str(file))
-        spec = spec_from_file_location(
-            self.name, file, loader=loader, submodule_search_locations=[str(self.path)]
-        )
-        if spec is None:  # cannot be, with a loader; for the type
-            raise ImportFailed(Problem(file=str(file), line=None, reason="is not a module"))
+        spec = ModuleSpec(self.name, loader, origin=str(file), is_package=True)
+        spec.submodule_search_locations = [str(self.path)]
+        spec.has_location = True
         module = sys.modules[self.name] = module_from_spec(spec)
         try:
             loader.exec_module(module)

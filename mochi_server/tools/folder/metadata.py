@@ -20,7 +20,6 @@ NOT_GROUPS = {ALL, "__path__", DESTRUCTIVE, SEQUENTIAL, TIMEOUTS}
 GROUP = re.compile(r"__(\w+?)__")
 
 WrongVariable = tuple[str, str]
-"""The name of a variable and what is wrong with its value."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,6 @@ NOT_TOOLS = {"venv", "env", "node_modules", "site-packages", "build", "dist"}
 
 
 def candidates(folder: Path) -> tuple[list[Path], list[Problem]]:
-    """Return sub-folders that may be packages of tools, and those that must be renamed."""
     found: list[Path] = []
     problems: list[Problem] = []
     try:
@@ -125,20 +123,16 @@ def candidates(folder: Path) -> tuple[list[Path], list[Problem]]:
             continue
         if (each / "pyvenv.cfg").exists():
             continue
-        problem = _why_not(each)
-        if problem is None:
+        if each.is_symlink():
+            reason = "is a symbolic link, which is not followed"
+        elif "." in each.name:
+            reason = "has a dot in its name, so it cannot be imported"
+        else:
             found.append(each)
-        elif (each / "__init__.py").is_file():
-            problems.append(Problem(file=str(each), line=None, reason=problem))
+            continue
+        if (each / "__init__.py").is_file():
+            problems.append(Problem(file=str(each), line=None, reason=reason))
     return found, problems
-
-
-def _why_not(folder: Path) -> str | None:
-    if folder.is_symlink():
-        return "is a symbolic link, which is not followed"
-    if "." in folder.name:
-        return "has a dot in its name, so it cannot be imported"
-    return None
 
 
 def modules(folder: Path) -> list[Path]:

@@ -56,16 +56,17 @@ def load_package(spec: FolderSpec, *, generation: str = "") -> LoadedPackage:
         return LoadedPackage(FolderDescription(folder=str(path)), {})
     path = path.resolve()
     folder = ImportedFolder(path, generation)
-    contents = _Contents(spec.reserved)
+    contents = _Contents(folder, spec.reserved)
     try:
-        _load(folder, contents, subfolders=spec.subfolders)
+        contents.load(subfolders=spec.subfolders)
     except BaseException as error:  # noqa: BLE001 - modules of the user's can raise anywhere
         contents.problems.append(folder.cause(error, path))
-    return LoadedPackage(contents.description(path), contents.tools, folder)
+    return LoadedPackage(contents.description(), contents.tools, folder)
 
 
 @dataclass
 class _Contents:
+    folder: ImportedFolder
     reserved: frozenset[str]
     tools: dict[str, PythonTool] = field(default_factory=dict)
     not_harmless: set[str] = field(default_factory=set)
@@ -73,7 +74,7 @@ class _Contents:
     groups: dict[str, list[str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def description(self, path: Path) -> FolderDescription:
+    def description(self) -> FolderDescription:
         """Describe all of it; names of files may hold what UTF-8 cannot say."""
         problems = [
             replace(
@@ -85,62 +86,57 @@ class _Contents:
             for each in self.problems
         ]
         return FolderDescription(
-            folder=str(path),
+            folder=str(self.folder.path),
             tools=tuple(self.tools.values()),
             groups={clean(name): tuple(dict.fromkeys(all_)) for name, all_ in self.groups.items()},
             problems=tuple(dict.fromkeys(problems)),
         )
 
+    def problem(
+        self, file: Path | str, reason: str, *, line: int | None = None, tool: str | None = None
+    ) -> None:
+        self.problems.append(Problem(file=str(file), line=line, reason=reason, tool=tool))
 
-def _load(folder: ImportedFolder, contents: _Contents, *, subfolders: bool) -> None:
-    path = folder.path
-    if not path.is_dir():
-        contents.problems.append(Problem(file=str(path), line=None, reason="is not a folder"))
-        return
-    inner, problems = candidates(path) if subfolders else ([], [])
-    contents.problems += problems
-    if (path / "__init__.py").is_file():
-        _load_one(folder.import_root, path, None, folder, contents)
-    else:
-        _load_one(lambda: folder.root, path, None, folder, contents)
-    for each in inner:
-        init = each / "__init__.py"
-        if init.is_file():
-            _load_one(partial(folder.import_file, init), each, each.name, folder, contents)
-        else:
-            contents.problems += _without_init(each)
+    def hint(self, file: Path, reason: str, line: int | None = None) -> None:
+        reason = f"left out: {reason}"
+        self.problems.append(Problem(file=str(file), line=line, reason=reason, severity="hint"))
 
-
-def _load_one(
-    run: Callable[[], ModuleType],
-    path: Path,
-    group: str | None,
-    folder: ImportedFolder,
-    contents: _Contents,
-) -> None:
-    try:
-        _Package(run(), path, group, folder, contents).collect()
-    except ImportFailed as failed:
-        contents.problems.append(failed.problem)
-    except BaseException as error:  # noqa: BLE001 - hooks of the module, like __getattr__
-        contents.problems.append(folder.cause(error, path / "__init__.py"))
-
-
-def _without_init(path: Path) -> Iterator[Problem]:
-    """Yield a hint for each file with functions in a sub-folder that is no package."""
-    for file in modules(path):
-        try:
-            names = public_functions(file)
-        except SyntaxError as error:
-            yield _left_out(file, reason_of(error), error.lineno)
-            continue
-        if names:
+    def load(self, *, subfolders: bool) -> None:
+        folder, path = self.folder, self.folder.path
+        if not path.is_dir():
+            self.problem(path, "is not a folder")
+            return
+        inner, problems = candidates(path) if subfolders else ([], [])
+        self.problems += problems
+        has_init = (path / "__init__.py").is_file()
+        self._load_package(folder.import_root if has_init else lambda: folder.root, path, None)
+        for each in inner:
+            init = each / "__init__.py"
+            if init.is_file():
+                self._load_package(partial(folder.import_file, init), each, each.name)
+                continue
             how = "the folder has no __init__.py; with one, which may be empty, they can be tools"
-            yield _left_out(file, f"{', '.join(names)} ({how})")
+            for file, functions in self.functions_in(each):
+                if functions:
+                    self.hint(file, f"{', '.join(functions)} ({how})")
 
+    def _load_package(self, run: Callable[[], ModuleType], path: Path, group: str | None) -> None:
+        try:
+            _Package(run(), path, group, self).collect()
+        except ImportFailed as failed:
+            self.problems.append(failed.problem)
+        except BaseException as error:  # noqa: BLE001 - hooks of the module, like __getattr__
+            self.problems.append(self.folder.cause(error, path / "__init__.py"))
 
-def _left_out(file: Path, reason: str, line: int | None = None) -> Problem:
-    return Problem(file=str(file), line=line, reason=f"left out: {reason}", severity="hint")
+    def functions_in(self, path: Path) -> Iterator[tuple[Path, dict[str, str | None]]]:
+        """Yield each file beside ``__init__.py`` with its functions and what they lack."""
+        for file in modules(path):
+            try:
+                functions = public_functions(file)
+            except SyntaxError as error:  # noqa: PERF203 - each one is reported
+                self.hint(file, reason_of(error), error.lineno)
+            else:
+                yield file, functions
 
 
 class _Package:
@@ -151,13 +147,12 @@ class _Package:
         module: ModuleType,
         path: Path,
         group: str | None,
-        folder: ImportedFolder,
         contents: _Contents,
     ) -> None:
         self.module = module
         self.path = path
         self.file = path / "__init__.py"
-        self.folder = folder
+        self.folder = contents.folder
         self.contents = contents
         self.metadata, wrong = read_metadata(module, group)
         self.is_unclear = any(variable == DESTRUCTIVE for variable, _ in wrong)
@@ -170,7 +165,7 @@ class _Package:
         if hasattr(self.module, ALL):
             self._check_lists("which __all__ does not export")
             names = [name for name in self.metadata.exported if self._add_exported(name)]
-            self.contents.problems += self._hints()
+            self._hint_at_others()
         else:
             names = self._add_public()
         for group, members in self.metadata.groups_of(names):
@@ -201,31 +196,23 @@ class _Package:
             if names is None or not set(names) <= set(self.metadata.destructive):
                 contradicted = True
                 reason = f"{DESTRUCTIVE} counts in __init__.py only, which has another one"
-                line = line_of(file, DESTRUCTIVE)
-                self.contents.problems.append(Problem(file=str(file), line=line, reason=reason))
+                self.contents.problem(file, reason, line=line_of(file, DESTRUCTIVE))
         return contradicted
 
     def _problem(self, reason: str, *, variable: str = ALL, tool: str | None = None) -> None:
-        line = line_of(self.file, variable)
-        self.contents.problems.append(
-            Problem(file=str(self.file), line=line, reason=reason, tool=tool)
-        )
+        self.contents.problem(self.file, reason, line=line_of(self.file, variable), tool=tool)
 
     def _add_exported(self, name: str) -> bool:
         if not hasattr(self.module, name):
-            self._problem(
-                f"__all__ names {name!r}, which does not exist here; import it first",
-                tool=name,
-            )
+            reason = f"__all__ names {name!r}, which does not exist here; import it first"
+            self._problem(reason, tool=name)
             return False
         thing = getattr(self.module, name)
-        reason = self._add(thing, name)
-        if reason is not None:
+        lack = self._add(thing, name)
+        if lack is not None:
             file, line = self._origin(thing, name)
-            self.contents.problems.append(
-                Problem(file=file, line=line, reason=f"{name!r} {reason}", tool=name)
-            )
-        return reason is None
+            self.contents.problem(file, f"{name!r} {lack}", line=line, tool=name)
+        return lack is None
 
     def _origin(self, thing: object, name: str) -> tuple[str, int | None]:
         """Return where it is written; or imported, where that is not in this folder."""
@@ -234,22 +221,15 @@ class _Package:
             return file, line
         return str(self.file), line_of(self.file, name) or line_of(self.file, ALL)
 
-    def _hints(self) -> Iterator[Problem]:
-        """Yield a hint for each file with functions that ``__all__`` does not name.
+    def _hint_at_others(self) -> None:
+        """Add a hint for each file with functions that ``__all__`` does not name.
 
         In a file that the package imports, those that could be tools count; in any other, all.
         """
         exported = {id(getattr(self.module, name, None)) for name in self.metadata.exported}
-        for file in modules(self.path):
-            try:
-                lacks = public_functions(file)
-            except SyntaxError as error:
-                yield _left_out(file, reason_of(error), error.lineno)
-                continue
-            module = self.folder.loaded(file)
-            if module is None:
-                names = list(lacks)
-            else:
+        for file, lacks in self.contents.functions_in(self.path):
+            module, names = self.folder.loaded(file), list(lacks)
+            if module is not None:
                 names = [
                     name
                     for name, lack in lacks.items()
@@ -257,9 +237,8 @@ class _Package:
                 ]
             if names:
                 them = "them" if names[1:] else "it"
-                yield _left_out(
-                    file, f"{', '.join(names)} (__all__ in __init__.py does not name {them})"
-                )
+                how = f"__all__ in __init__.py does not name {them}"
+                self.contents.hint(file, f"{', '.join(names)} ({how})")
 
     def _add_public(self) -> list[str]:
         """Make tools of the public functions of all files; return their names."""
@@ -277,7 +256,7 @@ class _Package:
                     lacks[name] = reason
             if lacks:
                 reasons = "; ".join(f"{name!r} {lack}" for name, lack in lacks.items())
-                self.contents.problems.append(_left_out(file, reasons))
+                self.contents.hint(file, reasons)
         return names
 
     def _functions_of(self, file: Path) -> tuple[dict[str, object], dict[str, str]]:
@@ -292,8 +271,7 @@ class _Package:
                 return {}, lacks
             module = self.module if file == self.file else self.folder.import_file(file)
         except SyntaxError as error:
-            problem = Problem(file=str(file), line=error.lineno, reason=reason_of(error))
-            self.contents.problems.append(problem)
+            self.contents.problem(file, reason_of(error), line=error.lineno)
             return {}, {}
         except ImportFailed as failed:
             self.contents.problems.append(failed.problem)
@@ -334,11 +312,8 @@ class _Package:
         """Add what this package says of a tool that another one exports as well."""
         name = known.name
         destructive = {known.destructive, self.metadata.is_destructive(name)}
-        merged = None
-        if True in destructive:
-            merged = True
-        elif False in destructive and name not in self.contents.not_harmless:
-            merged = False
+        is_harmless = False in destructive and name not in self.contents.not_harmless
+        merged = True if True in destructive else (False if is_harmless else None)
         return replace(
             known,
             destructive=merged,

@@ -115,7 +115,6 @@ class FolderKeeper:
             self._tasks.spawn(folder.aclose(), name="close a folder of tools")
 
     async def aclose(self) -> None:
-        """Close all of them, held or not; may be called again."""
         folders, self._open = list(self._open.values()), {}
         await asyncio.gather(*(folder.aclose() for folder in folders))
         await self._tasks.drain(CLOSE_SECONDS)

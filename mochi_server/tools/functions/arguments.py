@@ -65,7 +65,6 @@ class Arguments(ABC):
         return parsed, dumped
 
     def _parse_with_text(self, arguments: JSONObject) -> tuple[JSONObject, Any]:
-        """Parse, and take JSON out of text where that helps."""
         _check_depth(arguments)
         rounds = 0
         while True:
@@ -74,7 +73,8 @@ class Arguments(ABC):
             except ValidationError as error:
                 rounds += 1
                 arguments = deepcopy(arguments)
-                if rounds > ROUNDS or not _read_texts(arguments, error):
+                paths = [each["loc"] for each in error.errors(include_url=False)]
+                if rounds > ROUNDS or not sum(_read_text(arguments, path) for path in paths):
                     raise
             _check_depth(arguments)
 
@@ -120,13 +120,8 @@ def _short(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
-def _read_texts(arguments: JSONObject, error: ValidationError) -> bool:
-    """Put in place what texts hold that are JSON, where the errors are; tell if there were any."""
-    paths = [each["loc"] for each in error.errors(include_url=False)]
-    return sum(_read_text(arguments, path) for path in paths) > 0
-
-
 def _read_text(arguments: JSONObject, path: tuple[int | str, ...]) -> bool:
+    """Put in place what the text at a path holds, if that is JSON; tell if it is."""
     value: Any = arguments
     holder: Any = None
     key: Any = None

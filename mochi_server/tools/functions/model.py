@@ -48,7 +48,6 @@ class FunctionArguments(Arguments):
         }
 
     def unchecked(self) -> list[str]:
-        """Return the names of parameters that only the function's own code can check."""
         names = dict(zip(self.model.model_fields, self._names, strict=True))
         return [names[field] for field in uncheckable(self.model.__pydantic_core_schema__)]
 
@@ -111,7 +110,6 @@ _INEXACT_SETTINGS = re.compile(
 )
 _VALUES = frozenset({"metadata", "serialization", "cls", "default", "expected", "members"})
 _REMARKS = frozenset({"title", "description", "examples", "example", "deprecated"})
-"""Words of JSON Schema that refuse nothing."""
 
 
 def uncheckable(model_schema: Any) -> list[str]:  # noqa: ANN401 - a schema of pydantic's core
@@ -163,7 +161,6 @@ def _is_inexact(schema: Mapping[str, Any]) -> bool:
 
 
 def _has_own_values(cls: object) -> bool:
-    """Tell whether a class is an enum that takes more values than it lists."""
     return (
         isinstance(cls, type)
         and issubclass(cls, Enum)

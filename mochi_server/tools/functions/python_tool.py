@@ -119,7 +119,6 @@ def function_of(thing: Any) -> Any:  # noqa: ANN401 - any object
 
 
 def check_name(name: str, reserved: Collection[str]) -> None:
-    """Raise Unsupported if models cannot call a tool of this name."""
     if not NAME.fullmatch(name):
         raise Unsupported("is no name that models can call: letters of ASCII, digits, _ and -")
     if name in reserved:
@@ -127,7 +126,6 @@ def check_name(name: str, reserved: Collection[str]) -> None:
 
 
 def check_callable(thing: object) -> None:
-    """Raise Unsupported if calling it gives no result."""
     if isinstance(thing, type):
         raise Unsupported("is a class; export a function that makes use of it")
     if inspect.ismodule(thing):

@@ -75,7 +75,8 @@ def _text(value: object) -> str:
     if isinstance(value, Enum):
         return _text(value.value)
     if _has_structure(value):
-        return json.dumps(_jsonable(value), ensure_ascii=False)
+        plain = to_jsonable_python(_cleaned(value), fallback=str, inf_nan_mode="constants")
+        return json.dumps(plain, ensure_ascii=False)
     return str(value)
 
 
@@ -83,10 +84,6 @@ def _has_structure(value: object) -> bool:
     if isinstance(value, type):
         return False
     return isinstance(value, Mapping | list | tuple | Set | BaseModel) or is_dataclass(value)
-
-
-def _jsonable(value: object) -> object:
-    return to_jsonable_python(_cleaned(value), fallback=str, inf_nan_mode="constants")
 
 
 def _cleaned(value: object) -> object:

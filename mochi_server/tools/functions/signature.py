@@ -138,7 +138,6 @@ def check_result(hint: Any) -> None:  # noqa: ANN401
 
 
 def bare(hint: Any) -> Any:  # noqa: ANN401 - hints are anything
-    """Return the hint without ``Annotated``."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     return hint
@@ -156,7 +155,6 @@ def accepts_none(hint: Any) -> bool:  # noqa: ANN401
 
 
 def shown(hint: Any) -> str:  # noqa: ANN401
-    """Write the hint as its author knows it."""
     try:
         return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
     except BaseException:  # noqa: BLE001 - the user's own __repr__

@@ -119,7 +119,6 @@ class _Describer:
         self.worker: WorkerProcess | None = None
 
     async def describe(self, spec: FolderSpec) -> FolderDescription:
-        """Describe the folder; what is wrong in it raises nothing."""
         try:
             if not await in_thread(spec.path.exists):
                 return FolderDescription(folder=str(spec.path))

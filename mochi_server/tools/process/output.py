@@ -36,7 +36,6 @@ class LineAllowance:
         self.refused = 0
 
     def take(self) -> bool:
-        """Tell whether one more line may be logged."""
         now = self._clock()
         self._left = min(LINES_AT_ONCE, self._left + (now - self._filled) * LINES_PER_SECOND)
         self._filled = now
@@ -73,7 +72,6 @@ class OutputLog:
         self._loop.add_reader(self._source, self._on_readable)
 
     def _take(self) -> bool:
-        """Log one piece; return False at the end."""
         try:
             piece = os.read(self._source, READ_BYTES)
         except BlockingIOError:

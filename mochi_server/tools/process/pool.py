@@ -213,7 +213,6 @@ class ProcessPool(LoadedFolder):
         self._schedule_trim()
 
     async def aclose(self) -> None:
-        """Kill what is busy, end what is idle; running calls fail."""
         self._on_close(self)
         self._closed = True
         if self._timer is not None:

@@ -39,7 +39,6 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.memory_at_start = memory_in_use()
         self._sink = os.dup(2)
-        """Where output goes, for tools that close theirs."""
         self._operations: dict[str, Callable[[dict[str, Any]], object]] = {
             "load": self._load,
             "call": self._call,

@@ -37,7 +37,6 @@ _RUN_WORKER: Final = (
 """
 
 MEMORY_CHECK_SECONDS: Final = 0.25
-"""How often the memory of a busy process is checked."""
 UNCOUNTED_BYTES: Final = 64_000_000
 """An idle interpreter with our part of the worker, generously."""
 GRACE_SECONDS: Final = 0.6
@@ -94,7 +93,6 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process id and that of its group, once it was started."""
         return self._process.pid if self._process is not None else None
 
     async def request(self, op: str, **fields: Any) -> Any:  # noqa: ANN401 - JSON
@@ -320,7 +318,6 @@ class WorkerConnection(asyncio.Protocol):
             return True
 
     def close(self) -> None:
-        """Close it; the process takes that as its end."""
         if self._transport is not None:
             self._transport.close()
 
