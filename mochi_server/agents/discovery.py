@@ -13,7 +13,7 @@ from ..core.aio import in_thread
 from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, Tool, ToolLoader
-from ..tools.folder.source import FolderKeeper, FunctionTool
+from ..tools.folder.source import FolderKeeper, function_tools
 from .file_tools import find_scripts, make_file_tools
 from .folder import RESERVED_NAMES, AgentFolder, AgentsSnapshot, take_snapshot
 from .skill_file import SkillFile, SkillFileError, read_skill_file
@@ -73,13 +73,6 @@ class _AgentFiles:
         return self.loaded is not None and self.loaded.description.is_transient
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadedAgents:
-    snapshot: AgentsSnapshot | None = None
-    files: Mapping[str, _AgentFiles] = field(default_factory=dict)
-    definitions: Mapping[str, AgentDefinition] = field(default_factory=dict)
-
-
 class AgentDiscoveryService:
     """The agents of one folder, usable or not (docs/reference/agents.md).
 
@@ -120,7 +113,9 @@ class AgentDiscoveryService:
             load=self._load,
             is_current=self._is_current,
         )
-        self._loaded = _LoadedAgents()
+        self._snapshot: AgentsSnapshot | None = None
+        self._files: Mapping[str, _AgentFiles] = {}
+        self._definitions: Mapping[str, AgentDefinition] = {}
 
     async def agents(self) -> Mapping[str, AgentDefinition]:
         """Return all agents by name, invalid ones too.
@@ -128,7 +123,7 @@ class AgentDiscoveryService:
         While a change takes long to load, these are the agents before it, and a problem says so.
         """
         await self._loads.refresh()
-        return self._loaded.definitions
+        return self._definitions
 
     async def get(self, name: str) -> AgentDefinition:
         """Return an agent that can be used.
@@ -149,12 +144,11 @@ class AgentDiscoveryService:
 
     def problems(self) -> Sequence[Problem]:
         """Return all that was wrong with agents in the last call of ``agents()``."""
-        loaded = self._loaded
-        reasons = [loaded.snapshot.error if loaded.snapshot else None]
+        reasons = [self._snapshot.error if self._snapshot else None]
         reasons.append(LATE if self._loads.late else None)
         return [
             *(Problem(file=str(self.path), line=None, reason=each) for each in reasons if each),
-            *(problem for each in loaded.definitions.values() for problem in each.problems),
+            *(problem for each in self._definitions.values() for problem in each.problems),
         ]
 
     async def reload(self) -> None:
@@ -167,14 +161,12 @@ class AgentDiscoveryService:
         await self._keeper.aclose()
 
     def _is_current(self, snapshot: AgentsSnapshot) -> bool:
-        return self._loaded.snapshot == snapshot and not any(
-            each.is_transient for each in self._loaded.files.values()
-        )
+        is_transient = any(each.is_transient for each in self._files.values())
+        return self._snapshot == snapshot and not is_transient
 
     async def _load(self, snapshot: AgentsSnapshot, anew: bool) -> bool:  # noqa: FBT001 - a callback
-        before = self._loaded
-        anew = anew or before.snapshot is None or before.snapshot.stamp != snapshot.stamp
-        known = {} if anew else before.files
+        anew = anew or self._snapshot is None or self._snapshot.stamp != snapshot.stamp
+        known = {} if anew else self._files
         read = await in_thread(_read_files, snapshot.agents, known)
         loaded = await self._load_tools(snapshot.agents, known)
         files = {name: replace(each, loaded=loaded.get(name)) for name, each in read.items()}
@@ -182,9 +174,9 @@ class AgentDiscoveryService:
             name: _AgentBuilder(each, files.keys(), self._default_timeout).build()
             for name, each in files.items()
         }
-        self._loaded = _LoadedAgents(snapshot, files, definitions)
         if not self._quiet:
-            _log_changes(definitions, before.definitions)
+            _log_changes(definitions, self._definitions)
+        self._snapshot, self._files, self._definitions = snapshot, files, definitions
         return anew
 
     async def _load_tools(
@@ -341,12 +333,8 @@ class _AgentBuilder:
                 self._fatal_problem(description.folder, "no tool is exported in __all__")
             return {}
         self.others += description.problems
-        return {
-            each.name: FunctionTool(
-                each, loaded, source=self.source, default_timeout=self.default_timeout
-            )
-            for each in description.tools
-        }
+        tools = function_tools(loaded, self.source, self.default_timeout)
+        return {tool.name: tool for tool in tools}
 
     def _allowed(self, tools: dict[str, Tool], skill: SkillFile) -> dict[str, Tool]:
         allowed, line = skill.allowed_tools, skill.allowed_tools_line

@@ -16,7 +16,7 @@ from ..core.aio import in_thread
 from ..core.files import NOT_PLAIN, read_plain
 from ..errors import JSONObject
 from ..tools.base import FolderDescription, LoadedFolder, ToolFailed
-from ..tools.folder.source import FunctionTool
+from ..tools.folder.source import FunctionTool, function_tools
 from ..tools.functions.python_tool import PythonTool
 from ..tools.schema import ToolSchemaService
 
@@ -36,11 +36,7 @@ _SECONDS = 30.0
 
 
 def make_file_tools(folder: Path, *, source: str) -> list[FunctionTool]:
-    files = _SkillFolder(folder)
-    return [
-        FunctionTool(tool, files, source=source, default_timeout=_SECONDS)
-        for tool in _functions().values()
-    ]
+    return function_tools(_SkillFolder(folder, tuple(_functions().values())), source, _SECONDS)
 
 
 @cache
@@ -53,9 +49,9 @@ def _functions() -> dict[str, PythonTool]:
 class _SkillFolder(LoadedFolder):
     """The files of an agent; reading them runs no code of the user."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tools: tuple[PythonTool, ...] = ()) -> None:
         self._folder = folder
-        self.description = FolderDescription(folder=str(folder))
+        self.description = FolderDescription(folder=str(folder), tools=tools)
 
     async def call(self, name: str, arguments: JSONObject) -> str:
         work: Callable[..., str] = self.list if name == LIST else self.read

@@ -8,7 +8,6 @@ import logging
 import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -84,6 +83,16 @@ class FunctionTool(Tool):
             yield ToolOutput(await self._folder.call(self.name, arguments))
 
 
+def function_tools(
+    folder: LoadedFolder, source: str, default_timeout: float | None
+) -> list[FunctionTool]:
+    """Make tools of the functions of a folder; ``source`` is their :attr:`Tool.source`."""
+    return [
+        FunctionTool(each, folder, source=source, default_timeout=default_timeout)
+        for each in folder.description.tools
+    ]
+
+
 class FolderKeeper:
     """Closes each folder that it was given when the last reference to it is gone.
 
@@ -138,13 +147,6 @@ class _HeldFolder(LoadedFolder):
         await self._folder.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadedTools:
-    description: FolderDescription
-    snapshot: FolderSnapshot | None = None
-    tools: tuple[FunctionTool, ...] = ()
-
-
 class DirectorySource(ToolSource):
     """The tools of one folder; loads them again when a file has changed, or the stamp.
 
@@ -155,7 +157,6 @@ class DirectorySource(ToolSource):
         loader: Loads the folder.
         default_timeout: Seconds for a tool that has no time of its own; None for no limit.
         stamp: A file whose change means: load again, even if the folder has not changed.
-        name: Of the source.
     """
 
     def __init__(
@@ -176,7 +177,9 @@ class DirectorySource(ToolSource):
         self._reloads = ReloadOnChange(
             str(folder), snapshot=self._check, load=self._load, is_current=self._is_current
         )
-        self._loaded = _LoadedTools(FolderDescription(folder=str(folder)))
+        self._description = FolderDescription(folder=str(folder))
+        self._snapshot: FolderSnapshot | None = None
+        self._tools: Sequence[FunctionTool] = ()
 
     async def tools(self) -> Sequence[FunctionTool]:
         """Return the tools with every change that was made before this call.
@@ -184,13 +187,13 @@ class DirectorySource(ToolSource):
         If a change takes long to load, these are the earlier tools, and a problem says so.
         """
         await self._reloads.refresh()
-        return self._loaded.tools
+        return self._tools
 
     def groups(self) -> Mapping[str, Sequence[str]]:
-        return self._loaded.description.groups
+        return self._description.groups
 
     def problems(self) -> Sequence[Problem]:
-        problems = self._loaded.description.problems
+        problems = self._description.problems
         if self._reloads.late:
             return (Problem(file=str(self._spec.path), line=None, reason=LATE), *problems)
         return problems
@@ -208,22 +211,21 @@ class DirectorySource(ToolSource):
         return check_folder(self._spec.path, self._stamp)
 
     def _is_current(self, snapshot: FolderSnapshot) -> bool:
-        return self._loaded.snapshot == snapshot and not self._loaded.description.is_transient
+        return self._snapshot == snapshot and not self._description.is_transient
 
     async def _load(self, snapshot: FolderSnapshot, _anew: bool) -> bool:  # noqa: FBT001 - a callback
         if snapshot.is_empty:
-            empty = FolderDescription(folder=str(self._spec.path))
-            self._loaded = _LoadedTools(empty, snapshot)
-            return True
-        [loaded] = await self._loader.load([self._spec])
-        folder = self._keeper.keep(loaded)
-        description = folder.description
-        for problem in description.problems:
-            logger.log(logging.INFO if problem.is_hint else logging.WARNING, "%s", problem)
-        logger.info("Loaded %d tools of %s", len(description.tools), description.folder)
-        tools = tuple(
-            FunctionTool(tool, folder, source=self.name, default_timeout=self._default_timeout)
-            for tool in description.tools
-        )
-        self._loaded = _LoadedTools(description, snapshot, tools)
+            self._description, self._tools = FolderDescription(folder=str(self._spec.path)), ()
+        else:
+            [loaded] = await self._loader.load([self._spec])
+            folder = self._keeper.keep(loaded)
+            self._description = folder.description
+            self._tools = function_tools(folder, self.name, self._default_timeout)
+            self._log()
+        self._snapshot = snapshot
         return True
+
+    def _log(self) -> None:
+        for problem in self._description.problems:
+            logger.log(logging.INFO if problem.is_hint else logging.WARNING, "%s", problem)
+        logger.info("Loaded %d tools of %s", len(self._tools), self._description.folder)

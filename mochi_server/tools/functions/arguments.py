@@ -55,7 +55,7 @@ class Arguments(ABC):
             given, parsed = self._parse_with_text(arguments)
             dumped = self._dump(parsed)
             _check_encodable(dumped)
-            _check_flags(given, dumped)
+            _check_numbers(given, dumped)
         except InvalidArguments:
             raise
         except ValidationError as error:
@@ -173,17 +173,19 @@ def _check_encodable(value: JSONObject) -> None:
             raise InvalidArguments("A number is not finite.")
 
 
-def _check_flags(given: object, dumped: object, path: str = "") -> None:
-    """Refuse True as a number: a model that says so has mixed up its parameters."""
+def _check_numbers(given: object, dumped: object, path: str = "") -> None:
+    """Refuse True as a number, which mixes parameters up, and what JSON has as null."""
     if isinstance(given, bool):
         if isinstance(dumped, int | float) and not isinstance(dumped, bool):
             raise InvalidArguments(f"{_short(path)}: Input should be a number, got {given}.")
+    elif isinstance(given, float) and dumped is None:
+        raise InvalidArguments("A number is not finite.")
     elif isinstance(given, dict) and isinstance(dumped, dict):
         for key in given.keys() & dumped.keys():
-            _check_flags(given[key], dumped[key], f"{path}.{key}".lstrip("."))
+            _check_numbers(given[key], dumped[key], f"{path}.{key}".lstrip("."))
     elif isinstance(given, list) and isinstance(dumped, list) and len(given) == len(dumped):
         for at, (one, other) in enumerate(zip(given, dumped, strict=True)):
-            _check_flags(one, other, f"{path}.{at}")
+            _check_numbers(one, other, f"{path}.{at}")
 
 
 DEFINITIONS = "#/$defs/"

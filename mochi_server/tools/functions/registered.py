@@ -20,7 +20,7 @@ from ..base import (
     ToolFailed,
     ToolSource,
 )
-from ..folder.source import FunctionTool
+from ..folder.source import FunctionTool, function_tools
 from ..schema import NO_FILE, ToolSchemaService
 from .python_tool import PythonTool, call, call_async, check_name, function_of
 from .results import log_failure
@@ -136,10 +136,7 @@ class RegisteredSource(ToolSource):
     async def tools(self) -> Sequence[FunctionTool]:
         if self._folder is None:  # it belongs to the event loop that runs now
             folder = self._folder = RegisteredFunctions(self._functions)
-            self._tools = [
-                FunctionTool(tool, folder, source=self.name, default_timeout=self._default_timeout)
-                for tool in self._functions.values()
-            ]
+            self._tools = function_tools(folder, self.name, self._default_timeout)
         return self._tools
 
     async def reload(self) -> None:
