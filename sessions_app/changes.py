@@ -35,13 +35,7 @@ NOT_A_POLICY = f"Must be one of {', '.join(KNOWN)}."
 async def prompt_text(
     prompts: SystemPromptService, content: str | None, source_file: str | None
 ) -> str | None:
-    """Return the text of a system prompt; without ``content``, the text of the named file.
-
-    Raises:
-        InvalidRequest: the file's text is empty or too long.
-        PromptNotFound: there is no such file.
-        StorageError: it cannot be read.
-    """
+    """Return the text of a system prompt; without ``content``, the text of the named file."""
     if content is None and source_file is not None:
         return await prompts.text_for_session(source_file)
     return content
@@ -54,9 +48,6 @@ def tools_of(
 
     Unknown keys and policies are accepted if the session has them already, so that a client can
     send back what it got.
-
-    Raises:
-        ValidationError: the session does not have them, so they are most likely misspelt.
     """
     if body is None:
         return None
@@ -69,11 +60,6 @@ def tools_of(
 def agents_of(
     body: AgentSettingsBody | None, stored: AgentSettings | None = None
 ) -> AgentSettings | None:
-    """Return the settings as they are stored.
-
-    Raises:
-        ValidationError: a key is unknown, and the session does not have it already.
-    """
     if body is None:
         return None
     old = {} if stored is None else stored.model_dump()
@@ -120,11 +106,6 @@ def _refuse(field: str, problems: Sequence[SettingsProblem]) -> None:
 
 
 def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
-    """Change what the patch names.
-
-    Raises:
-        ValidationError: it has unknown keys or policies that the session does not have already.
-    """
     named = patch.model_fields_set
     if patch.model:
         metadata.model = patch.model

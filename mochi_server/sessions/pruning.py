@@ -33,21 +33,19 @@ class PruneRule:
 
     def may_match(self, line: JSONObject) -> bool:
         """Return False if a line of the list already shows that the session stays."""
-        if line["pinned"] or (self.archived and not line["archived"]):
-            return False
         if self.empty and line["message_count"] not in {0, 1}:
             return False
-        return self._is_old(line["updated_at"])
+        return self._selects(line["pinned"], line["archived"], line["updated_at"])
 
     def matches(self, session: ChatSession) -> bool:
-        metadata = session.metadata
-        if metadata.pinned or (self.archived and not metadata.archived):
-            return False
         if self.empty and any(message.role != "system" for message in session.messages):
             return False
-        return self._is_old(metadata.updated_at)
+        metadata = session.metadata
+        return self._selects(metadata.pinned, metadata.archived, metadata.updated_at)
 
-    def _is_old(self, updated_at: object) -> bool:
+    def _selects(self, pinned: object, archived: object, updated_at: object) -> bool:
+        if pinned or (self.archived and not archived):
+            return False
         return self.before is None or is_before(updated_at, self.before)
 
 

@@ -68,7 +68,6 @@ class SessionCatalogue:
         path: Path | None,
         *,
         sweep_seconds: float = 2.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open nothing before the first use.
 
@@ -76,14 +75,12 @@ class SessionCatalogue:
             storage: whose sessions are listed.
             path: of the file; None for a catalogue in memory.
             sweep_seconds: age at which a check of all sessions is repeated.
-            clock: seconds.
         """
         self.storage = storage
         self.path = path
         self.unavailable: TemporarilyUnavailable | None = None
         """Why the file is not used now."""
         self._sweep_seconds = sweep_seconds
-        self._clock = clock
         self._use(path)
         self._locks = KeyedLocks()
         self._own_changes: deque[tuple[str, Row | None]] = deque()
@@ -96,7 +93,7 @@ class SessionCatalogue:
         self._refresh: Refresh | None = None
         self._checked_at: float | None = None
         self._generation: object | None = None
-        self._opened_at = self._clock()
+        self._opened_at = time.monotonic()
 
     # Reading what is up to date
 
@@ -134,7 +131,7 @@ class SessionCatalogue:
             StorageError: the folder cannot be listed.
         """
         await self._own_changes_entered()
-        if self.unavailable and self._clock() - self._opened_at > _RETRY_SECONDS:
+        if self.unavailable and time.monotonic() - self._opened_at > _RETRY_SECONDS:
             await self._replace(self.path, None)
         if self._is_watched and self._checked_at is not None:
             return
@@ -143,7 +140,7 @@ class SessionCatalogue:
                 await self._check()
 
     async def _is_due(self) -> bool:
-        now, generation = self._clock(), await self.storage.generation()
+        now, generation = time.monotonic(), await self.storage.generation()
         if self._is_watched:
             if self._checked_at is None and await self._is_known(generation):
                 self._checked_at = now
@@ -165,7 +162,7 @@ class SessionCatalogue:
         return known == repr(generation)
 
     async def _check(self) -> None:
-        began, generation = self._clock(), await self.storage.generation()
+        began, generation = time.monotonic(), await self.storage.generation()
         writer = self.writer
         try:
             if not await writer.run(CatalogueDatabase.is_usable):
@@ -276,11 +273,11 @@ class SessionCatalogue:
         lock = self._file_lock("watch")
         try:
             while True:
-                began, unavailable = self._clock(), self.unavailable
+                began, unavailable = time.monotonic(), self.unavailable
                 if unavailable or self._checked_at is not None or self.writer.database.exists():
                     await self._watch_once(began, lock)
                 if self.unavailable is unavailable:  # else there is another catalogue to check
-                    pause = min((self._clock() - began) * _PAUSES_PER_CHECK, _LONGEST_PAUSE)
+                    pause = min((time.monotonic() - began) * _PAUSES_PER_CHECK, _LONGEST_PAUSE)
                     await anyio.sleep(max(self._sweep_seconds, pause))
         finally:
             if lock is not None:

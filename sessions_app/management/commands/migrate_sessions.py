@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add ``migrate_sessions [--write] [--json]``."""
         parser.add_argument("--write", action="store_true", help="Do it.")
         add_json(parser)
 
@@ -44,14 +44,13 @@ class Command(BaseCommand):
         with_sessions(partial(self.run_on, options=options))
 
     async def run_on(self, sessions: SessionManager, options: Options) -> int:
-        """Show or migrate the files; return the exit code."""
         storage = sessions.storage
         if not isinstance(storage, JSONFileStorage):
             raise CommandError(f"Only files are migrated, and these are in {storage!r}.")
         bar = progress("files")
         migrations = await migrate_files(storage, write=options["write"], advance=bar.advance)
         if options["json"]:
-            self.stdout.write(as_json([as_object(each) for each in migrations]))
+            self.stdout.write(as_json([asdict(each) for each in migrations]))
         else:
             self._print(migrations, write=options["write"])
         failures = {MigrationOutcome.BUSY, MigrationOutcome.FAILED}
@@ -69,14 +68,3 @@ class Command(BaseCommand):
                 self.stderr.write(plain(f"problem: {each.session_id}: {each.reason}"))
         if shown and not write:
             self.stdout.write("Nothing was changed. Do it with --write.")
-
-
-def as_object(migration: FileMigration) -> dict[str, str | None]:
-    """Return one file as JSON."""
-    return {
-        "session_id": migration.session_id,
-        "version": migration.version,
-        "outcome": migration.outcome.value,
-        "backup": migration.backup,
-        "reason": migration.reason,
-    }

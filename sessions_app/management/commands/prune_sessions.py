@@ -35,7 +35,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add ``[--older-than 30d] [--empty] [--archived] [--delete [--yes]] …``."""
         parser.add_argument(
             "--older-than", type=duration, metavar="TIME", help="Unchanged for 30d, 12h, 2w."
         )
@@ -60,7 +59,6 @@ class Command(BaseCommand):
         with_sessions(partial(self.run_on, rule=rule, options=options), storage)
 
     async def run_on(self, sessions: SessionManager, rule: PruneRule, options: Options) -> int:
-        """Show or delete the sessions; return the exit code."""
         lines = await find_prunable(sessions, rule, progress("sessions looked at").advance)
         ids = [str(line["session_id"]) for line in lines]
         done, delete = Pruned(), bool(options["delete"])
@@ -90,7 +88,6 @@ class Command(BaseCommand):
 
 
 def question(lines: Sequence[JSONObject], total: int) -> str:
-    """Return the question before these sessions are deleted."""
     counts = [line["message_count"] for line in lines]
     messages = sum(count for count in counts if isinstance(count, int))
     return (
@@ -100,11 +97,6 @@ def question(lines: Sequence[JSONObject], total: int) -> str:
 
 
 def rule_of(options: Options) -> PruneRule:
-    """Return the rule that the options name.
-
-    Raises:
-        CommandError: they name none, or a time before all calendars.
-    """
     before = moment_before(options["older_than"])
     try:
         return PruneRule(before, empty=options["empty"], archived=options["archived"])
