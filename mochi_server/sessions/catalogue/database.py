@@ -116,7 +116,7 @@ class CatalogueDatabase:
         self._inodes: list[int] = []
 
     def exists(self) -> bool:
-        return self._connection is not None if self.path is None else self.path.exists()
+        return self._connection is not None if self.path is None else _inode_of(self.path) >= 0
 
     def is_usable(self) -> bool:
         """Return whether the file can be opened."""
@@ -270,6 +270,7 @@ def _check_version(connection: sqlite3.Connection) -> None:
 
 
 def _inode_of(path: Path) -> int:
+    """Return -1 where there is no file, or none that can be seen."""
     try:
         return path.stat().st_ino
     except OSError:
