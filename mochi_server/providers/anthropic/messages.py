@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...errors import JSONObject, ProviderError, ThinkingNotSupported
 from ..base import Chunk, ContentDelta, Finish, ModelRequest, Think, ThinkingDelta
@@ -48,6 +48,7 @@ BUDGETS: Final[dict[Think, int]] = {
 SMALLEST_BUDGET: Final = 1024
 
 Blocks = list[dict[str, Any]]
+Delta: TypeAlias = ContentDelta | ThinkingDelta
 Strict = Callable[[dict[str, Any]], dict[str, Any]]
 """Changes a JSON schema into one that the API accepts."""
 REASONS: Final = {
@@ -289,17 +290,17 @@ class AnthropicReply:
         elif block.type == "redacted_thinking":
             self._parts.add("redacted_thinking", data=plain_text(block.data))
         elif block.type == "text":
-            yield from self._say(block.text)
+            yield from self._say(ContentDelta, block.text)
         elif block.type == "thinking":
-            yield from self._think(block.thinking, block.signature or None)
+            yield from self._say(ThinkingDelta, block.thinking, block.signature)
 
     def _add_delta(self, index: int, delta: Any) -> Iterator[Chunk]:  # noqa: ANN401
         if delta.type == "text_delta":
-            yield from self._say(delta.text)
+            yield from self._say(ContentDelta, delta.text)
         elif delta.type == "thinking_delta":
-            yield from self._think(delta.thinking)
+            yield from self._say(ThinkingDelta, delta.thinking)
         elif delta.type == "signature_delta":
-            yield from self._think("", delta.signature)
+            yield from self._say(ThinkingDelta, "", delta.signature)
         elif delta.type == "input_json_delta" and delta.partial_json and index in self._calls:
             call = self._calls[index]
             if self._is_new:  # what came with the beginning of the block were none, or these
@@ -310,20 +311,16 @@ class AnthropicReply:
     def _is_reply(self, call: CallFragments) -> bool:
         return self.forced and call.name == REPLY_TOOL
 
-    def _say(self, text: str | None) -> Iterator[Chunk]:
-        text = text if isinstance(text, str) else ""
-        self._parts.add_text("text", text, new=self._is_new)
-        self._is_new = False
-        if text:
-            yield ContentDelta(text)
-
-    def _think(self, text: str | None, signature: str | None = None) -> Iterator[Chunk]:
+    def _say(
+        self, kind: type[Delta], text: str | None, signature: str | None = None
+    ) -> Iterator[Chunk]:
         text = text if isinstance(text, str) else ""
         signed = plain_text(signature) if signature else None
-        self._parts.add_text("thinking", text, signed, new=self._is_new)
+        name = "text" if kind is ContentDelta else "thinking"
+        self._parts.add_text(name, text, signed, new=self._is_new)
         self._is_new = False
         if text:
-            yield ThinkingDelta(text)
+            yield kind(text)
 
     def finish(self) -> Iterator[Chunk]:
         if self._reason is None:

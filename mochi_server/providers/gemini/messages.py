@@ -221,15 +221,12 @@ class GeminiReply:
             self._calls.append(_complete(part.function_call, self.names))
             self._parts.add("call", **({"signature": signature} if signature else {}))
             self._signed = False
-        elif part.text is not None:
-            yield from self._add_text(part.text, signature, thought=bool(part.thought))
-
-    def _add_text(self, text: str, signature: str | None, *, thought: bool) -> Iterator[Chunk]:
-        kind = "thinking" if thought else "text"
-        self._parts.add_text(kind, text, signature, new=self._signed or signature is not None)
-        self._signed = signature is not None
-        if text:
-            yield ThinkingDelta(text) if thought else ContentDelta(text)
+        elif (text := part.text) is not None:
+            kind = "thinking" if part.thought else "text"
+            self._parts.add_text(kind, text, signature, new=self._signed or signature is not None)
+            self._signed = signature is not None
+            if text:
+                yield ThinkingDelta(text) if part.thought else ContentDelta(text)
 
     def finish(self, words: str = "") -> Iterator[Chunk]:
         """Yield the calls and the end of the reply, about which the service has these words."""
