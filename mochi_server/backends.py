@@ -26,66 +26,58 @@ class NotABackend(ImportError):
     """A dotted path leads to nothing, or to something else; the text says what."""
 
 
+def _backend(path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - of any class
+    return {"BACKEND": f"mochi_server.{path}", "OPTIONS": options}
+
+
 def default_providers(settings: MochiServerSettings) -> Backends:
     """Return all providers; in test mode only the one for tests.
 
     Those without their key are there too: a model of theirs is then a named error, and nothing
     else shows them.
     """
-    test: dict[str, Any] = {
-        "BACKEND": "mochi_server.testmode.provider.ScriptedProvider",
-        "OPTIONS": {
-            "words_per_second": settings.test_words_per_second,
-            "cancel_after_words": settings.test_cancel_after_words,
-            "listed": settings.environment == "test",
-        },
-    }
+    test = _backend(
+        "testmode.provider.ScriptedProvider",
+        words_per_second=settings.test_words_per_second,
+        cancel_after_words=settings.test_cancel_after_words,
+        listed=settings.environment == "test",
+    )
     if settings.environment == "test":
         return {"test": test}
     return {
-        "ollama": {
-            "BACKEND": "mochi_server.providers.ollama.OllamaProvider",
-            "OPTIONS": {
-                "host": settings.ollama_host,
-                "connect_timeout": settings.ollama_connect_timeout_seconds,
-                "first_byte_timeout": settings.ollama_first_byte_timeout_seconds,
-                "idle_timeout": settings.ollama_idle_timeout_seconds,
-                "keep_alive": settings.ollama_keep_alive,
-            },
-        },
-        "local": {
-            "BACKEND": "mochi_server.providers.builtin.provider.LocalProvider",
-            "OPTIONS": {
-                "models_path": settings.models_path,
-                "idle_seconds": settings.local_idle_seconds,
-                "threads": settings.local_threads,
-            },
-        },
-        "openai": {
-            "BACKEND": "mochi_server.providers.openai.OpenAICompatibleProvider",
-            "OPTIONS": {
-                "api_key": settings.openai_api_key,
-                "base_url": settings.openai_base_url,
-                "organization": settings.openai_org_id,
-                "project": settings.openai_project_id,
-            },
-        },
-        "anthropic": {
-            "BACKEND": "mochi_server.providers.anthropic.AnthropicProvider",
-            "OPTIONS": {
-                "api_key": settings.anthropic_api_key,
-                "base_url": settings.anthropic_base_url,
-                "max_output_tokens": settings.max_output_tokens,
-            },
-        },
-        "gemini": {
-            "BACKEND": "mochi_server.providers.gemini.GeminiProvider",
-            "OPTIONS": {
-                "api_key": settings.gemini_api_key,
-                "base_url": settings.gemini_base_url,
-                "max_output_tokens": settings.max_output_tokens,
-            },
-        },
+        "ollama": _backend(
+            "providers.ollama.OllamaProvider",
+            host=settings.ollama_host,
+            connect_timeout=settings.ollama_connect_timeout_seconds,
+            first_byte_timeout=settings.ollama_first_byte_timeout_seconds,
+            idle_timeout=settings.ollama_idle_timeout_seconds,
+            keep_alive=settings.ollama_keep_alive,
+        ),
+        "local": _backend(
+            "providers.builtin.provider.LocalProvider",
+            models_path=settings.models_path,
+            idle_seconds=settings.local_idle_seconds,
+            threads=settings.local_threads,
+        ),
+        "openai": _backend(
+            "providers.openai.OpenAICompatibleProvider",
+            api_key=settings.openai_api_key,
+            base_url=settings.openai_base_url,
+            organization=settings.openai_org_id,
+            project=settings.openai_project_id,
+        ),
+        "anthropic": _backend(
+            "providers.anthropic.AnthropicProvider",
+            api_key=settings.anthropic_api_key,
+            base_url=settings.anthropic_base_url,
+            max_output_tokens=settings.max_output_tokens,
+        ),
+        "gemini": _backend(
+            "providers.gemini.GeminiProvider",
+            api_key=settings.gemini_api_key,
+            base_url=settings.gemini_base_url,
+            max_output_tokens=settings.max_output_tokens,
+        ),
         "test": test,
     }
 
@@ -93,12 +85,12 @@ def default_providers(settings: MochiServerSettings) -> Backends:
 def default_storages(settings: MochiServerSettings) -> Backends:
     """Return ``default`` for the sessions of people, ``agent_chats`` for those of agents."""
     if settings.session_storage == "memory":
-        memory = "mochi_server.sessions.storage.memory.MemoryStorage"
-        return {"default": {"BACKEND": memory}, "agent_chats": {"BACKEND": memory}}
-    files = "mochi_server.sessions.storage.json_files.JSONFileStorage"
+        memory = _backend("sessions.storage.memory.MemoryStorage")
+        return {"default": memory, "agent_chats": memory}
+    files = "sessions.storage.json_files.JSONFileStorage"
     return {
-        "default": {"BACKEND": files, "OPTIONS": {"folder": settings.sessions_path}},
-        "agent_chats": {"BACKEND": files, "OPTIONS": {"folder": settings.agent_chats_path}},
+        "default": _backend(files, folder=settings.sessions_path),
+        "agent_chats": _backend(files, folder=settings.agent_chats_path),
     }
 
 

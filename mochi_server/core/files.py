@@ -32,6 +32,11 @@ MOST_FILES = 1_048_576
 _FEWER_FILES = (65_536, 10_240)
 
 
+def max_files(hard: int) -> int:
+    """Return how many files the server may open under a hard limit."""
+    return MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+
+
 def raise_file_limit() -> None:
     """Let this process, and those that it starts, open as many files as the system allows.
 
@@ -41,7 +46,7 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return
-    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    most = max_files(hard)
     for limit in (most, *_FEWER_FILES):
         if not soft < limit <= most:
             continue

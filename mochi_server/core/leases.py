@@ -51,7 +51,6 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds the lock."""
         return self._descriptor is not None
 
     def fileno(self) -> int:
@@ -82,7 +81,6 @@ class FileLock:
             os.close(descriptor)
 
     def touch(self) -> None:
-        """Set the file's time to now."""
         os.utime(self.path)
 
     def release(self, *, remove: bool = False) -> None:

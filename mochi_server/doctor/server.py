@@ -20,7 +20,7 @@ from ..config import (
     variable_of,
 )
 from ..core.aio import in_daemon_thread
-from ..core.files import MOST_FILES
+from ..core.files import max_files
 from ..core.progress import counted
 from ..runtime import Runtime
 from ..server.startup import (
@@ -155,7 +155,7 @@ def _version_of(package: str) -> str:
 
 def files_finding(hard: int) -> Finding:
     """Judge the hard limit on open files; the server raises its own limit up to it."""
-    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    most = max_files(hard)
     text = f"The server may open {most:,} files; an open stream takes {FILES_A_STREAM}."
     if most >= FEW_FILES:
         return ok(text)
