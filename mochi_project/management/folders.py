@@ -6,8 +6,8 @@ The functions start an event loop, so they cannot be called within one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService
 from mochi_server.backends import build_tool_loader
@@ -18,14 +18,9 @@ from mochi_server.tools.folder.snapshot import check_folder
 AgentsAndProblems = tuple[Mapping[str, AgentDefinition], Sequence[Problem]]
 
 
-@asynccontextmanager
-async def tool_loader(mochi: MochiServerSettings) -> AsyncIterator[ToolLoader]:
-    """Build what loads folders of tools, and close it."""
-    loader = build_tool_loader(mochi)
-    try:
-        yield loader
-    finally:
-        await loader.aclose()
+def tool_loader(mochi: MochiServerSettings) -> AbstractAsyncContextManager[ToolLoader]:
+    """Build what loads folders of tools; its context closes it."""
+    return aclosing(build_tool_loader(mochi))
 
 
 def load_tools(mochi: MochiServerSettings) -> FolderDescription:
@@ -55,7 +50,5 @@ async def _load_agents(mochi: MochiServerSettings) -> AgentsAndProblems:
             agent_chats_path=mochi.agent_chats_path,
             quiet=True,
         )
-        try:
+        async with aclosing(discovery):
             return await discovery.agents(), discovery.problems()
-        finally:
-            await discovery.aclose()
