@@ -113,12 +113,10 @@ def _example_of_error(error: type[MochiError]) -> JSONObject:
 def documented(
     *kinds: type[MochiError], stream: Callable[[], JSONObject] | None = None
 ) -> JSONObject:
-    """Return the ``openapi_extra`` of an operation.
+    """Return the ``openapi_extra`` of an operation with these errors of its own.
 
-    Args:
-        kinds: the errors of this route alone.
-        stream: makes the ``content`` of an answer that is a stream; called when somebody asks for
-            the document, so that no start of a server waits for it.
+    ``stream`` makes the ``content`` of an answer that is a stream; it is called when somebody asks
+    for the document, so that no start of a server waits for it.
     """
     return {_ERRORS: kinds, _STREAM: stream}  # type: ignore[dict-item] # finish() replaces them
 
@@ -128,12 +126,7 @@ def reference(schema: str) -> dict[str, Any]:
 
 
 def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> None:
-    """Add errors, examples, streams, and what all operations share.
-
-    Args:
-        document: The document as django-ninja has made it; it is changed.
-        schemas: Schemas by name that no body or response refers to.
-    """
+    """Add errors, examples, streams, and ``schemas``, to which no body or response refers."""
     components = document["components"]
     components["schemas"] |= {**schemas, "Error": ERROR_SCHEMA}
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -189,9 +182,7 @@ def example_of(  # noqa: PLR0911 - one for each kind
 ) -> Any:  # noqa: ANN401 - any JSON
     """Return the example of a JSON Schema, or put one together from the examples of its parts.
 
-    Args:
-        schema: every text and number in it has an example; what is kept by name has a ``name``.
-        schemas: by name, those that it refers to.
+    Every text and number in it has an example; what is kept by name has a ``name``.
     """
     match schema:
         case (

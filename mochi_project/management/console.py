@@ -91,7 +91,6 @@ def as_json(value: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
 
 
 def can_ask() -> bool:
-    """Return whether a person sits at a terminal and can be asked."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -113,11 +112,7 @@ def progress(unit: str, stream: TextIO | None = None, patience: float = 0.5) -> 
 
 
 def moment_before(age: timedelta | None) -> datetime | None:
-    """Return the moment so long ago, in UTC; None without an age.
-
-    Raises:
-        CommandError: It is longer ago than any calendar begins.
-    """
+    """Return the moment so long ago, in UTC; None without an age."""
     try:
         return None if age is None else datetime.now(timezone.utc) - age
     except OverflowError as error:
@@ -125,11 +120,7 @@ def moment_before(age: timedelta | None) -> datetime | None:
 
 
 def duration(text: str) -> timedelta:
-    """Read a length of time such as ``30d``, ``12h``, ``90m`` or ``2w``; ``type=`` of an option.
-
-    Raises:
-        argparse.ArgumentTypeError: It is none.
-    """
+    """Read a length of time such as ``30d``, ``12h``, ``90m`` or ``2w``; ``type=`` of an option."""
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 30d, 12h, 2w")

@@ -32,7 +32,7 @@ from .turn import Turn, TurnRegistry, log_failure
 
 
 class TurnOptions(TypedDict, total=False):
-    """Keyword arguments of ``ChatService.open_turn`` for what opens a turn itself."""
+    """Keyword arguments of ``ChatService.open_turn``, which says what they mean."""
 
     message: str | None
     think: Think
@@ -157,8 +157,7 @@ class ChatService:
     ) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events as they come, ``Done`` last.
 
-        The arguments are those of ``open_turn``. Closing the generator stops the turn; what the
-        model has said so far is stored.
+        Closing the generator stops the turn; what the model has said so far is stored.
 
         Raises:
             MochiError: what ``open_turn`` raises, before the first event; or what ended the turn,
@@ -178,7 +177,7 @@ class ChatService:
     async def complete(self, session_id: str, **options: Unpack[TurnOptions]) -> JSONObject:
         """Run a turn and return the whole reply, as ``POST /chat/{id}`` answers it.
 
-        The arguments are those of ``open_turn``, except that ``wait`` is false by default.
+        ``wait`` is false by default.
 
         Raises:
             MochiError: what ``open_turn`` raises, or what ended the turn.

@@ -74,7 +74,6 @@ def _runtime() -> Runtime:
 
 
 async def check_shared_backends(_: Runtime) -> list[Finding]:
-    """Run the system checks of what is replaceable, and of what several processes share."""
     return [_finding_of(message) for message in (*check_backends(), *check_processes())]
 
 
@@ -91,7 +90,6 @@ async def check_django(_: Runtime) -> list[Finding]:
 
 
 async def check_channels(runtime: Runtime) -> list[Finding]:
-    """Find channels of processes that died; they go by themselves."""
     folder = runtime.settings.state_path / "channels"
     channels = await in_daemon_thread(abandoned_channels, folder)
     if not channels:
