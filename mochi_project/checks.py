@@ -5,10 +5,9 @@ They read settings and folders, and never use the network. ``mochi-server`` runs
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - Django's name
+from django.core import checks
+from django.core.checks import CheckMessage, Error, register
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.server.startup import folder_problem, is_public
@@ -18,12 +17,6 @@ from .management.folders import load_agents, load_tools
 from .runtime import HANDLERS, InvalidBackend, shared_problems
 
 
-def _messages(
-    kind: type[Error | Warning], name: str, hint: str, texts: Iterable[object | None]
-) -> list[CheckMessage]:
-    return [kind(str(text), hint=hint, id=name) for text in texts if text is not None]
-
-
 @register
 def check_folders(**_: object) -> list[CheckMessage]:
     """``mochi.E001``: the sessions' folders can be written."""
@@ -31,7 +24,11 @@ def check_folders(**_: object) -> list[CheckMessage]:
     if mochi.session_storage != "json":
         return []
     problems = map(folder_problem, (mochi.sessions_path, mochi.agent_chats_path))
-    return _messages(Error, "mochi.E001", "Set MOCHI_DATA_DIR to a folder that you own.", problems)
+    return [
+        Error(text, hint="Set MOCHI_DATA_DIR to a folder that you own.", id="mochi.E001")
+        for text in problems
+        if text is not None
+    ]
 
 
 @register
@@ -55,7 +52,8 @@ def check_backends(**_: object) -> list[CheckMessage]:
 @register
 def check_processes(**_: object) -> list[CheckMessage]:
     """``mochi.E004``: several processes see each other's sessions and confirmations."""
-    return _messages(Error, "mochi.E004", "See docs/how-to/several-workers.md.", shared_problems())
+    hint = "See docs/how-to/several-workers.md."
+    return [Error(text, hint=hint, id="mochi.E004") for text in shared_problems()]
 
 
 @register
@@ -66,7 +64,7 @@ def check_exposure(**_: object) -> list[CheckMessage]:
         return []
     text = f"The server listens on {mochi.host}, and MOCHI_API_TOKEN is not set."
     hint = "Set MOCHI_API_TOKEN, or listen on 127.0.0.1."
-    return [Warning(text, hint=hint, id="mochi.W002")]
+    return [checks.Warning(text, hint=hint, id="mochi.W002")]
 
 
 @register
@@ -76,7 +74,7 @@ def check_search(**_: object) -> list[CheckMessage]:
         return []
     text = "This Python's SQLite has no full-text search (FTS5): sessions cannot be searched."
     hint = "Use a Python whose SQLite has it; the usual ones do."
-    return [Warning(text, hint=hint, id="mochi.W003")]
+    return [checks.Warning(text, hint=hint, id="mochi.W003")]
 
 
 @register
@@ -86,21 +84,25 @@ def check_prompts(**_: object) -> list[CheckMessage]:
     from mochi_server.doctor.extensions import PROMPT_ADVICE, prompt_problem  # noqa: PLC0415
 
     paths = sorted(settings.MOCHI.system_prompts_path.glob("*.*"))
-    problems = (prompt_problem(path) for path in paths if path.suffix in {".md", ".txt"})
-    return _messages(Warning, "prompts.W001", PROMPT_ADVICE, problems)
+    problems = [prompt_problem(path) for path in paths if path.suffix in {".md", ".txt"}]
+    return [
+        checks.Warning(problem, hint=PROMPT_ADVICE, id="prompts.W001")
+        for problem in problems
+        if problem is not None
+    ]
 
 
 @register
 def check_tools(**_: object) -> list[CheckMessage]:
     """``tools.W001``: everything in the folder of tools can be used. Imports the user's code."""
+    hint = "Correct it; the other tools work meanwhile."
     problems = [each for each in load_tools(settings.MOCHI).problems if not each.is_hint]
-    return _messages(Warning, "tools.W001", "Correct it; the other tools work meanwhile.", problems)
+    return [checks.Warning(str(each), hint=hint, id="tools.W001") for each in problems]
 
 
 @register
 def check_agents(**_: object) -> list[CheckMessage]:
     """``agents.W001``: every agent can be used, and has what it names. Imports their tools."""
+    hint = "Correct it; the other agents work meanwhile."
     problems = [each for each in load_agents(settings.MOCHI)[1] if not each.is_hint]
-    return _messages(
-        Warning, "agents.W001", "Correct it; the other agents work meanwhile.", problems
-    )
+    return [checks.Warning(str(each), hint=hint, id="agents.W001") for each in problems]
