@@ -24,7 +24,7 @@ from typing import Any
 
 AGENTS, TOOLS = 50, 10
 COLD_BAR_SECONDS, WARM_BAR_MS = 1.0, 10.0
-LONGEST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("mochi_server", "mochi_project", "chat", "sessions_app", "tools_app", "agents_app")
 PACKAGES += ("prompts_app",)
@@ -83,7 +83,7 @@ class Link:
     """One connection to the server."""
 
     def __init__(self, port: int) -> None:
-        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_SECONDS)
+        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_SECONDS)
 
     def ask(self, path: str, method: str = "GET") -> tuple[float, Any]:
         """Seconds to the end of the answer, and its JSON."""
@@ -98,7 +98,7 @@ class Link:
 
     def wait(self, child: subprocess.Popen[bytes]) -> None:
         """Until the server answers."""
-        end = time.monotonic() + LONGEST_SECONDS
+        end = time.monotonic() + MAX_SECONDS
         while not self._answers():
             if child.poll() is not None or time.monotonic() > end:
                 raise SystemExit("the server did not start")
@@ -129,7 +129,7 @@ def served(folder: Path) -> Iterator[Link]:
         yield link
     finally:
         child.terminate()
-        child.wait(LONGEST_SECONDS)
+        child.wait(MAX_SECONDS)
 
 
 def check(found: Any) -> None:

@@ -24,7 +24,7 @@ from search import FREQUENT, MIDDLE, RARE, Author
 from startup import NOBODY, answers, free_port
 
 ROOT = Path(__file__).parent.parent
-LONGEST_SECONDS = 1200.0
+MAX_SECONDS = 1200.0
 
 
 class Server:
@@ -59,7 +59,7 @@ class Server:
         """Milliseconds, and the answer."""
         content = None if body is None else json.dumps(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONGEST_SECONDS)
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_SECONDS)
         link.connect()
         begin = time.perf_counter()
         link.request(method, f"/api/v1/sessions{path}", content, headers)

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 BAR_SECONDS = 1.5
-LONGEST_SECONDS = 30.0
+MAX_SECONDS = 30.0
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("mochi_server", "mochi_project", "chat", "sessions_app", "tools_app", "agents_app")
 PACKAGES += ("prompts_app",)
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 def answers(port: int) -> bool:
     """Whether ``/health`` says 200."""
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_SECONDS)
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_SECONDS)
     try:
         link.request("GET", "/api/v1/health")
         return link.getresponse().status == 200
@@ -61,13 +61,13 @@ def start_once(folder: Path) -> float:
         while not answers(port):
             if child.poll() is not None:
                 raise SystemExit(f"the server did not start:\n{child.stderr.read().decode()}")
-            if time.perf_counter() - begin > LONGEST_SECONDS:
+            if time.perf_counter() - begin > MAX_SECONDS:
                 raise SystemExit("the server does not answer")
             time.sleep(0.005)
         return time.perf_counter() - begin
     finally:
         child.terminate()
-        child.communicate(timeout=LONGEST_SECONDS)
+        child.communicate(timeout=MAX_SECONDS)
 
 
 def main() -> int:

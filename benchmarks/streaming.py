@@ -26,7 +26,7 @@ from streaming_peers.report import GAP_MS, OURS, RAW, USUAL, Row, judge, median,
 PACE_MS = 20
 SLACK_SECONDS = 3.0
 """After the last token of a paced load is due; what comes later is not delivered."""
-LONGEST_SECONDS = 300
+MAX_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Scenario:
     @property
     def limit(self) -> float:
         if not self.delay_ms:
-            return LONGEST_SECONDS
+            return MAX_SECONDS
         return self.ramp + self.turns * self.tokens * self.delay_ms / 1000 + SLACK_SECONDS
 
 

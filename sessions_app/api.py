@@ -32,7 +32,7 @@ from mochi_server.sessions.types import ConversationSummary
 from .changes import agents_of, apply_patch, prompt_text, tools_of
 from .schemas import (
     ARCHIVED,
-    MOST_TAGS,
+    MAX_TAGS,
     EncodedSessionList,
     MessageEdit,
     MessageIndex,
@@ -103,7 +103,7 @@ async def list_sessions(
     limit: Limit = None,
     cursor: Cursor = None,
     archived: Annotated[Literal["true", "false", "all"], Query(example="all")] = "all",
-    tag: Annotated[list[str], Query(max_length=MOST_TAGS, description="Such as `python`.")] = [],  # noqa: B006 - ninja copies it
+    tag: Annotated[list[str], Query(max_length=MAX_TAGS, description="Such as `python`.")] = [],  # noqa: B006 - ninja copies it
     query: Annotated[
         str | None, Query(description='Such as `asyncio "event loop" -django`.')
     ] = None,

@@ -21,7 +21,7 @@ from mochi_server.sessions.types import (
 )
 
 from .schemas import (
-    MOST_NAMES,
+    MAX_NAMES,
     AgentSettingsBody,
     ContextWindowPatch,
     SessionPatch,
@@ -86,8 +86,8 @@ def _unknown_policies(body: ToolSettingsBody, old: JSONObject) -> Iterator[Setti
     if not isinstance(policies, dict):
         yield (TOOL_POLICIES,), "dict_type", "Must be an object with a policy for each name."
         return
-    if len(policies) > MOST_NAMES:
-        yield (TOOL_POLICIES,), "too_long", f"At most {MOST_NAMES:,} names."
+    if len(policies) > MAX_NAMES:
+        yield (TOOL_POLICIES,), "too_long", f"At most {MAX_NAMES:,} names."
         return
     known = old_policies if isinstance(old_policies, dict) else {}
     for tool, policy in policies.items():

@@ -38,15 +38,15 @@ from mochi_server.sessions.types import (
     ToolSettings,
 )
 
-TITLE_LENGTH, TAG_LENGTH, MOST_TAGS = 200, 50, 50
-MOST_NAMES = 1_000
+TITLE_LENGTH, TAG_LENGTH, MAX_TAGS = 200, 50, 50
+MAX_NAMES = 1_000
 
 ARCHIVED = {"true": True, "false": False, "all": None}
 """The ``archived`` of a filter, by the value in the query."""
 
 ModelName = Annotated[str, Field(min_length=1, max_length=512, description="As in `/models`.")]
 Name = Annotated[str, Field(max_length=512)]
-Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
+Names = Annotated[list[Name], Field(max_length=MAX_NAMES)]
 """Names of tools or agents."""
 
 SystemPrompt = Annotated[
@@ -95,7 +95,7 @@ Title = Annotated[
     AfterValidator(_one_line),
 ]
 Tag = Annotated[str, Field(pattern=r"\S", max_length=TAG_LENGTH), AfterValidator(_one_line)]
-Tags = Annotated[list[Tag] | None, Field(max_length=MOST_TAGS), AfterValidator(_once)]
+Tags = Annotated[list[Tag] | None, Field(max_length=MAX_TAGS), AfterValidator(_once)]
 
 
 class LabelsBody(BaseModel):

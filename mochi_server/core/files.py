@@ -26,7 +26,7 @@ _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Error numbers of file systems without hard links."""
 
-MOST_FILES = 1_048_576
+MAX_FILES = 1_048_576
 """Highest limit: some programs close every number up to the limit."""
 
 _FEWER_FILES = (65_536, 10_240)
@@ -34,7 +34,7 @@ _FEWER_FILES = (65_536, 10_240)
 
 def max_files(hard: int) -> int:
     """Return how many files the server may open under a hard limit."""
-    return MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    return MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
 
 
 def raise_file_limit() -> None:

@@ -76,7 +76,7 @@ def complete_json(text: str) -> str:
     return text
 
 
-LARGEST_RESPONSE: Final = 4 * 2**20
+MAX_RESPONSE: Final = 4 * 2**20
 """Bytes of a response that is no stream (a list of models, an error, a structured reply), and of
 one event or line of a stream. Parsing it holds the event loop."""
 EVENT_VALUES: Final = CALL_VALUES + 2_000
@@ -84,7 +84,7 @@ EVENT_VALUES: Final = CALL_VALUES + 2_000
 which takes about 20 µs each and holds the event loop."""
 LONG_EVENT: Final = 16 * 2**10
 """Bytes; the values of a shorter event are not counted."""
-LARGEST_STREAM: Final = 128 * 2**20
+MAX_STREAM: Final = 128 * 2**20
 """Bytes of a whole stream of events, of which about a hundredth is text: calls and signatures are
 kept until its end."""
 
@@ -137,7 +137,7 @@ class _Bound:
         self._pieces: list[bytes] = []
         self._last = b""
         """The last bytes, where the end of an event may begin."""
-        self._left = LARGEST_STREAM
+        self._left = MAX_STREAM
         encoding = str(response.headers.get("content-encoding") or "identity").lower()
         if not {part.strip() for part in encoding.split(",")} <= {"identity", "gzip", "deflate"}:
             raise ProviderError(f"The model server compresses its answers with {encoding[:50]!r}.")
@@ -191,10 +191,10 @@ class _Bound:
             self._size += len(data)
         else:
             self._count_event(data)
-        if self._size > LARGEST_RESPONSE:
-            raise too_large(LARGEST_RESPONSE)
+        if self._size > MAX_RESPONSE:
+            raise too_large(MAX_RESPONSE)
         if self._left < 0:
-            raise too_large(LARGEST_STREAM)
+            raise too_large(MAX_STREAM)
 
     def _count_event(self, data: bytes) -> None:
         """Count the bytes of the present event, and its values once it has ended."""

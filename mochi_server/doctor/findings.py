@@ -11,7 +11,7 @@ from ..runtime import Runtime
 
 Level = Literal["ok", "note", "warning", "error"]
 
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 """Findings of one kind that are shown one by one."""
 
 
@@ -64,5 +64,5 @@ class Check:
 
 def shortened(findings: Sequence[Finding], more: Callable[[int], Finding]) -> list[Finding]:
     """Return the first findings, and one that says how many more there are."""
-    left = len(findings) - MOST_SHOWN
-    return [*findings[:MOST_SHOWN], more(left)] if left > 0 else list(findings)
+    left = len(findings) - MAX_SHOWN
+    return [*findings[:MAX_SHOWN], more(left)] if left > 0 else list(findings)

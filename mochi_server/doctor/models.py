@@ -28,7 +28,7 @@ from ..services.context_window import INITIAL_WINDOW, ladder, safe_limit
 from .findings import Finding, error, note, ok, warning
 
 ANSWER_SECONDS = 4.0
-MOST_SECONDS = PREPARE_SECONDS + ANSWER_SECONDS + 2.0
+MAX_SECONDS = PREPARE_SECONDS + ANSWER_SECONDS + 2.0
 NAME_SECONDS = 2.0
 SLOW_SECONDS = 1.0
 

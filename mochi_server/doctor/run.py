@@ -12,7 +12,7 @@ from ..runtime import Runtime
 from .data import check_folders, check_leftovers, check_sessions, check_space
 from .extensions import check_agents, check_prompts, check_tools
 from .findings import Check, Finding, Level, error
-from .models import MOST_SECONDS, check_providers, check_windows
+from .models import MAX_SECONDS, check_providers, check_windows
 from .server import check_machine, check_reach, check_redis, check_variables
 
 CHECKS = (
@@ -22,7 +22,7 @@ CHECKS = (
     Check(topic="folders", run=check_folders),
     Check(topic="folders", run=check_space),
     Check(topic="folders", run=check_leftovers),
-    Check(topic="models", run=check_providers, seconds=MOST_SECONDS),
+    Check(topic="models", run=check_providers, seconds=MAX_SECONDS),
     Check(topic="models", run=check_windows),
     Check(topic="tools", run=check_tools),
     Check(topic="agents", run=check_agents),

@@ -41,7 +41,7 @@ OURS = frozenset({"status", "incomplete"})
 BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 BUSY_SECONDS = 5
 WAIT_DIGITS = 6
-LONGEST_WORDS = 1000
+MAX_WORDS = 1000
 """Characters of the server's words in a message: it may send megabytes."""
 SHOWN_CHARACTERS = 300
 
@@ -97,7 +97,7 @@ def _words(answer: dict[str, Any]) -> tuple[str, JSONObject]:
     """Return the message of an answer, which may be JSON itself, and what else it tells."""
     fields: JSONObject = {}
     if isinstance(url := answer.get("signin_url"), str):
-        fields["signin_url"] = url[:LONGEST_WORDS]
+        fields["signin_url"] = url[:MAX_WORDS]
     message: Any = answer.get("error")
     if message is None:  # 0.11 has used the message's first words as the key
         message = ": ".join(str(part) for pair in answer.items() for part in pair)
@@ -106,13 +106,13 @@ def _words(answer: dict[str, Any]) -> tuple[str, JSONObject]:
         try:
             message = orjson.loads(message)
         except orjson.JSONDecodeError:
-            return message[:LONGEST_WORDS], fields
+            return message[:MAX_WORDS], fields
     while isinstance(message, dict):
         fields |= {name: message[name] for name in COUNTS if isinstance(message.get(name), int)}
         if isinstance(kind := message.get("type"), str):
-            fields["type"] = kind[:LONGEST_WORDS]
+            fields["type"] = kind[:MAX_WORDS]
         message = message.get("error") or message.get("message")
-    return (str(message)[:LONGEST_WORDS] if message else OllamaError.template), fields
+    return (str(message)[:MAX_WORDS] if message else OllamaError.template), fields
 
 
 def _failure(

@@ -27,7 +27,7 @@ from .types import as_arguments
 
 LONG_READ = 32 * 2**10
 """Bytes; parsing more takes milliseconds."""
-LONGEST_LINE = 4 * 2**20
+MAX_LINE = 4 * 2**20
 """Bytes; the longest lines have all calls of a reply. Parsing one holds the event loop."""
 LONG_LINE = 64 * 2**10
 """Bytes; in a longer line the values are counted before it is parsed."""
@@ -176,8 +176,8 @@ class ReplyReader:
                 self._read_entry(entry, chunks)
             if self.finished or self.error is not None:
                 return chunks
-        if self._lines.pending > LONGEST_LINE:
-            self.error = incomplete(f"has a line of more than {LONGEST_LINE} bytes")
+        if self._lines.pending > MAX_LINE:
+            self.error = incomplete(f"has a line of more than {MAX_LINE} bytes")
         return chunks
 
     @property

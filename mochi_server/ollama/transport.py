@@ -20,7 +20,7 @@ import aiohttp
 import anyio
 import orjson
 
-from ..core.limits import ENCODINGS, LARGEST_RESPONSE, too_large
+from ..core.limits import ENCODINGS, MAX_RESPONSE, too_large
 from ..errors import JSONObject, MochiError, OllamaError, OllamaUnreachable
 from .failures import failure_of_answer
 
@@ -223,6 +223,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     while data := await response.content.readany():
         body += data
-        if len(body) > LARGEST_RESPONSE:
-            raise too_large(LARGEST_RESPONSE)
+        if len(body) > MAX_RESPONSE:
+            raise too_large(MAX_RESPONSE)
     return bytes(body)

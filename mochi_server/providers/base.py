@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ..core.limits import LARGEST_RESPONSE, complete_json, too_large
+from ..core.limits import MAX_RESPONSE, complete_json, too_large
 from ..errors import ProviderError
 from ..protocol.completions import (
     Chunk,
@@ -155,8 +155,8 @@ class Provider(ABC):
                 if isinstance(chunk, ContentDelta):
                     pieces.append(chunk.content)
                     size += len(chunk.content)
-                    if size > LARGEST_RESPONSE:
-                        raise too_large(LARGEST_RESPONSE)
+                    if size > MAX_RESPONSE:
+                        raise too_large(MAX_RESPONSE)
                 elif isinstance(chunk, Finish):
                     reason = chunk.reason
         text = "".join(pieces)

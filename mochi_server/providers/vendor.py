@@ -35,7 +35,7 @@ NO_ROUTE: Final = frozenset({404, 405, 501})
 CALLS_AT_ONCE: Final = 100
 EVERYTHING: Final = ("completion", "tools", "thinking")
 """Capabilities of a model of which nothing is known; the service refuses what it lacks."""
-MOST_CHARACTERS: Final = 1000
+MAX_CHARACTERS: Final = 1000
 """Characters of a service's text in an error: it may send a page, or the whole request."""
 _SILENCE: Final = {
     "ReadTimeout": "it sent nothing for too long",
@@ -242,7 +242,7 @@ class VendorProvider(Provider, Generic[ClientT]):
     def _shown(self, text: str) -> str:
         """Return the text without secrets, which some services repeat, and not too long."""
         text = self._redact(text)
-        return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}{REDACTED}"
+        return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}{REDACTED}"
 
 
 def drop_environment_headers(client: Any, headers: dict[str, str] | None = None) -> None:  # noqa: ANN401

@@ -23,13 +23,13 @@ INITIAL_WINDOW = 8192
 """Tokens for a new conversation, where the model has that many."""
 SMALLEST_WINDOW = 2048
 """Tokens of the smallest step of the ladder."""
-LARGEST_UNKNOWN = 262_144
+MAX_UNKNOWN = 262_144
 """Most tokens that a person may set for a model whose longest context is unknown."""
 SAFE_SHARE = 0.9
 """Share of the model's longest context that is used at most."""
 HEADROOM = 1.5
 """A window that grows holds this many times the present usage."""
-LONGEST_RESERVE = 4096
+MAX_RESERVE = 4096
 """Most tokens kept free for the reply."""
 IDLE_SECONDS = 900
 """Seconds after which an unused model counts as unloaded, and its window may start small again."""
@@ -57,7 +57,7 @@ class Window:
 
 
 def budget_of(size: int) -> int:
-    return size - min(size // 4, LONGEST_RESERVE)
+    return size - min(size // 4, MAX_RESERVE)
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class DynamicContextWindowService:
         if not ours:
             size, num_ctx = info.context_length, None
         elif config.manual_override and config.current_window:
-            limit = info.context_length or LARGEST_UNKNOWN
+            limit = info.context_length or MAX_UNKNOWN
             size = min(config.current_window, limit)
             return Window(
                 size=size, num_ctx=self._raise(model, ladder(size, limit)), reason="manual_override"

@@ -48,7 +48,7 @@ WAIT_SECONDS = 5.0
 """Seconds that a requested summary waits for another one of the same session."""
 CLOSE_SECONDS = 5.0
 """Longest wait for the end of summaries that were stopped."""
-MOST_AT_START = 100
+MAX_AT_START = 100
 """Most interrupted summaries that are written after a start; the next start does the rest."""
 PASSING = (ProviderUnreachable, ProviderBusy)
 """Failures after which the next start may fare better."""
@@ -273,7 +273,7 @@ class SummarizationService:
     async def _catch_up(self) -> None:
         await anyio.sleep(self._interval)  # the server answers its first requests meanwhile
         queued = await in_thread(self._scheduler.queued)
-        await self._one_by_one(queued[:MOST_AT_START], Loading.IF_NONE_LOADED)
+        await self._one_by_one(queued[:MAX_AT_START], Loading.IF_NONE_LOADED)
 
     def stop(self) -> None:
         """Stop all summaries; unfinished ones stay queued for the next start."""

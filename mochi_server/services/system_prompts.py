@@ -17,7 +17,7 @@ from ..errors import InvalidRequest, PromptExists, PromptNotFound, StorageError
 FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,123}\.(?:md|txt)")
 """Names of prompt files; any other name never reaches the file system."""
 
-LARGEST_FILE = 1_000_000
+MAX_FILE = 1_000_000
 """Bytes; of a larger file only the beginning is read, for the list."""
 
 
@@ -40,7 +40,7 @@ class SystemPromptService:
         InvalidRequest: the name of a new file, or the text, is not allowed.
         PromptExists: there is a new file's name already; that file is left alone.
         PromptNotFound: there is no such file, or it could not be a prompt's name.
-        StorageError: it cannot be read or written, or is larger than ``LARGEST_FILE``.
+        StorageError: it cannot be read or written, or is larger than ``MAX_FILE``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -137,15 +137,15 @@ def _summary_of(path: Path) -> PromptSummary:
         content = _beginning(path)
     except StorageError:
         content = b""
-    return summarize(path.name, _text(content[:LARGEST_FILE]))
+    return summarize(path.name, _text(content[:MAX_FILE]))
 
 
 def read_prompt(path: Path) -> str:
     """Return the text of a prompt file; blocks."""
     content = _beginning(path)
-    if len(content) > LARGEST_FILE:
+    if len(content) > MAX_FILE:
         raise StorageError(
-            f"System prompt {path.name!r} is too large: more than {LARGEST_FILE:,} bytes.",
+            f"System prompt {path.name!r} is too large: more than {MAX_FILE:,} bytes.",
             details={"filename": path.name},
         )
     return _text(content)
@@ -153,7 +153,7 @@ def read_prompt(path: Path) -> str:
 
 def _beginning(path: Path) -> bytes:
     with _storage_errors(path.name):
-        return read_plain(path, LARGEST_FILE + 1)[0]
+        return read_plain(path, MAX_FILE + 1)[0]
 
 
 def _text(content: bytes) -> str:

@@ -21,7 +21,7 @@ from .chunks import (
     limit_length,
     size_of,
 )
-from .samples import SHORTEST, example_of, length_of, lorem, pieces, stable_hash
+from .samples import MIN_WORDS, example_of, length_of, lorem, pieces, stable_hash
 from .script import (
     BadScript,
     CallAsText,
@@ -74,7 +74,7 @@ REASON: Final = "\nReason:"
 LETTERS: Final = 12
 """Characters of a call's arguments in one chunk; more if there would be too many chunks."""
 
-MOST_PIECES: Final = 1000
+MAX_PIECES: Final = 1000
 
 LONG: Final = 100_000
 """Bytes of a request whose reply is compose_async in a thread."""
@@ -220,7 +220,7 @@ def _plain(message: str, *, must_think: bool) -> _ReplyItem:
     chunks: list[ScriptedChunk] = []
     _, mark, reason = message.partition(REASON)
     if mark or must_think:
-        thought = reason.strip() if mark else lorem(SHORTEST, f"{message}\0thinking")
+        thought = reason.strip() if mark else lorem(MIN_WORDS, f"{message}\0thinking")
         chunks += _deltas("reasoning", 0, f"{thought}\n\n{message}", message)
     text = f"{lorem(length_of(message), message)}\n\n{message}"
     return _ReplyItem((*chunks, *_deltas("content", 0, text, message)), (0, "stop"))
@@ -229,7 +229,7 @@ def _plain(message: str, *, must_think: bool) -> _ReplyItem:
 def _closing(script: Script, since: Sequence[Mapping[str, Any]], message: str) -> _ReplyItem:
     """Answer after the last step with the results of the tools."""
     results = [text_of(entry) for entry in since if entry.get("role") == "tool"]
-    text = _framed(script, "\n".join(results) or lorem(SHORTEST, message))
+    text = _framed(script, "\n".join(results) or lorem(MIN_WORDS, message))
     return _ReplyItem(tuple(_deltas("content", 0, text, message)), (0, "stop"))
 
 
@@ -264,7 +264,7 @@ def _call_deltas(calls: Sequence[CallAsText], choice: int, seed: str) -> Iterato
         arguments = call.arguments
         call_id = call.id or f"call_{stable_hash(f'{seed}{index}') % 2**32:08x}"
         yield CallDelta(choice=choice, index=index, id=call_id, name=call.name, last=not arguments)
-        letters = max(LETTERS, len(arguments) // MOST_PIECES)
+        letters = max(LETTERS, len(arguments) // MAX_PIECES)
         for at in range(0, len(arguments), letters):
             piece, last = arguments[at : at + letters], at + letters >= len(arguments)
             yield CallDelta(choice=choice, index=index, id=call_id, arguments=piece, last=last)

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
-SHORTEST: Final = 5
-LONGEST: Final = 500
+MIN_WORDS: Final = 5
+MAX_WORDS: Final = 500
 """Words of a text without a given length, at most."""
 
-FEWEST: Final = 3
-MOST: Final = 10
-"""Words of a piece, at most; the last one of a text may have fewer than ``FEWEST``."""
+MIN_PIECE: Final = 3
+MAX_PIECE: Final = 10
+"""Words of a piece, at most; the last one of a text may have fewer than ``MIN_PIECE``."""
 
 SENTENCE: Final = 8  # words
 
@@ -48,7 +48,7 @@ def numbers(seed: str) -> Iterator[int]:
 
 def length_of(message: str) -> int:
     """Return how many words of lorem ipsum answer a message: 5 to 500."""
-    return SHORTEST + stable_hash(message) % (LONGEST - SHORTEST + 1)
+    return MIN_WORDS + stable_hash(message) % (MAX_WORDS - MIN_WORDS + 1)
 
 
 def lorem(words: int, seed: str) -> str:
@@ -68,7 +68,7 @@ def pieces(text: str, seed: str) -> Iterator[tuple[str, int]]:
     """Yield the text in pieces of 3 to 10 words, each with its number of words."""
     words, sizes, at = words_of(text), numbers(seed), 0
     while at < len(words):
-        size = FEWEST + next(sizes) % (MOST - FEWEST + 1)
+        size = MIN_PIECE + next(sizes) % (MAX_PIECE - MIN_PIECE + 1)
         piece = words[at : at + size]
         yield "".join(piece), len(piece)
         at += size
@@ -81,7 +81,7 @@ DEEP: Final = (8, 4, 2, 0)
 """Levels after which null is preferred among alternatives and optional fields are left out, since a
 schema may contain itself. The first of them that gives a small enough value counts."""
 
-MOST_PARTS: Final = 10_000
+MAX_PARTS: Final = 10_000
 """Parts of a value; ``PART`` characters of a text count as one."""
 
 PART: Final = 20
@@ -125,7 +125,7 @@ class _Examples:
     def __init__(self, root: Mapping[str, Any], deep: int) -> None:
         self.root = root
         self._deep = deep
-        self._left = MOST_PARTS
+        self._left = MAX_PARTS
 
     def _spend(self, parts: int) -> None:
         self._left -= parts

@@ -29,12 +29,12 @@ from .samples import lorem
 START: Final = "<|instruction_start|>"
 END: Final = "<|instruction_end|>"
 
-MOST_WORDS: Final = 20_000
+MAX_WORDS: Final = 20_000
 """Words of one reply, which is composed at once while other requests wait."""
 
-LONGEST_STALL: Final = 3600.0
+MAX_STALL: Final = 3600.0
 
-Words = Annotated[int, Field(ge=0, le=MOST_WORDS)]
+Words = Annotated[int, Field(ge=0, le=MAX_WORDS)]
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 """A number that every wire can carry."""
@@ -165,7 +165,7 @@ class ScriptedError(Interruption):
 class Stall(Interruption):
     """Pause."""
 
-    seconds: float = Field(gt=0, le=LONGEST_STALL)
+    seconds: float = Field(gt=0, le=MAX_STALL)
 
 
 class Disconnect(Interruption):
@@ -236,8 +236,8 @@ class Script(_Strict):
     def _says_something(self) -> Script:
         if self.messages is None and not self.steps:
             raise ValueError("needs messages or steps")
-        if any(self._words(step) > MOST_WORDS for step in [self.messages or [], *self.steps]):
-            raise ValueError(f"a reply has at most {MOST_WORDS} words of lorem ipsum")
+        if any(self._words(step) > MAX_WORDS for step in [self.messages or [], *self.steps]):
+            raise ValueError(f"a reply has at most {MAX_WORDS} words of lorem ipsum")
         return self
 
     def _words(self, items: list[Item]) -> int:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from ..sessions.types import ToolSettings
 from .base import Problem, Tool, ToolSource
 
-MOST_WARNINGS = 20
+MAX_WARNINGS = 20
 """Names in the settings of one session that are looked for among similar ones."""
 
 
@@ -84,9 +84,9 @@ class ToolCatalogue:
         policies = [] if agents else settings.tools_with_policies
         names = dict.fromkeys([*settings.tools, *policies])
         unknown = [name for name in names if name not in found.tools]
-        warnings = [_missing(name, found) for name in unknown[:MOST_WARNINGS]]
-        if len(unknown) > MOST_WARNINGS:
-            warnings.append(f"There are {len(unknown) - MOST_WARNINGS} more such names.")
+        warnings = [_missing(name, found) for name in unknown[:MAX_WARNINGS]]
+        if len(unknown) > MAX_WARNINGS:
+            warnings.append(f"There are {len(unknown) - MAX_WARNINGS} more such names.")
         group = settings.tool_group
         if group and group not in found.groups:
             warnings.append(f"There is no group of tools {group!r}{_meant(group, found.groups)}")

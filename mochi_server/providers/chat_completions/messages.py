@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.limits import LARGEST_RESPONSE, too_large
+from ...core.limits import MAX_RESPONSE, too_large
 from ...errors import JSONObject, ProviderError
 from ..base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from ..common.history import (
@@ -189,8 +189,8 @@ class ChatCompletionsReply:
     def _add_detail(self, detail: JSONObject) -> str:
         """Keep a part of the thinking, joined with the one that it continues; return its text."""
         self._details_size += len(json.dumps(detail))
-        if self._details_size > LARGEST_RESPONSE:
-            raise too_large(LARGEST_RESPONSE)
+        if self._details_size > MAX_RESPONSE:
+            raise too_large(MAX_RESPONSE)
         texts = [key for key in ("text", "summary") if isinstance(detail.get(key), str)]
         last = self._details[-1] if self._details else {}
         if texts and all(last.get(key) == detail.get(key) for key in ("type", "index")):

@@ -25,7 +25,7 @@ IDLE_SECONDS: Final = 600.0
 KEPT_CONNECTIONS: Final = 100
 """Idle connections that are kept; the HTTP libraries close them after five seconds."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-_LONGEST_WAIT: Final = 10**9
+_MAX_WAIT: Final = 10**9
 _EVENT_STREAM: Final = "text/event-stream"
 _KEPT_BYTES: Final = 65_536
 
@@ -93,7 +93,7 @@ def seconds_of(header: str | None) -> int | None:
     """Return the seconds of a ``Retry-After``, which counts them or names the instant."""
     for parse in (float, _seconds_until):
         with suppress(ValueError, OverflowError):
-            return min(max(0, ceil(parse(header or ""))), _LONGEST_WAIT)
+            return min(max(0, ceil(parse(header or ""))), _MAX_WAIT)
     return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from ...core.limits import LARGEST_RESPONSE, too_large
+from ...core.limits import MAX_RESPONSE, too_large
 from ...errors import JSONObject
 
 CallT = TypeVar("CallT")
@@ -44,8 +44,8 @@ class ReplyParts:
 
     def _count(self, *texts: str) -> None:
         self._size += sum(map(len, texts))
-        if self._size > LARGEST_RESPONSE:
-            raise too_large(LARGEST_RESPONSE)
+        if self._size > MAX_RESPONSE:
+            raise too_large(MAX_RESPONSE)
 
     def provider_data(self, form: str, model: str) -> JSONObject | None:
         """Return what is stored with the reply; None where nothing was signed."""

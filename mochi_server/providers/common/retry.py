@@ -14,7 +14,7 @@ from ...protocol.completions import Chunk
 
 ATTEMPTS: Final = 3
 FIRST_PAUSE_SECONDS: Final = 0.5
-LONGEST_PAUSE_SECONDS: Final = 10.0
+MAX_PAUSE_SECONDS: Final = 10.0
 """Longest pause; if a service asks for more, its error goes to the client, who may retry."""
 
 
@@ -39,7 +39,7 @@ async def retry_when_busy(
             pause: float | None = error.retry_after
             if pause is None:
                 pause = FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
-            if has_begun or attempt == attempts or pause > LONGEST_PAUSE_SECONDS:
+            if has_begun or attempt == attempts or pause > MAX_PAUSE_SECONDS:
                 raise
         else:
             return

@@ -12,7 +12,7 @@ from ...core.ids import new_call_id
 from ...core.limits import (
     CALL_LEVELS,
     CALL_VALUES,
-    LARGEST_RESPONSE,
+    MAX_RESPONSE,
     has_more_values,
     is_too_deep,
     too_large,
@@ -71,8 +71,8 @@ class CallFragments:
     def add_arguments(self, text: str) -> None:
         self._pieces.append(text)
         self._size += len(text)
-        if self._size > LARGEST_RESPONSE:
-            raise too_large(LARGEST_RESPONSE)
+        if self._size > MAX_RESPONSE:
+            raise too_large(MAX_RESPONSE)
 
     def drop_arguments(self) -> None:
         self._pieces.clear()

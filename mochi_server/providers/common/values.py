@@ -18,7 +18,7 @@ REDACTED: Final = "…"
 SHORT_SECRET: Final = 6
 """Characters; a shorter secret is redacted only as a whole word. A key ``x``, which servers of
 one's own take, would make nonsense of every text, also of the words by which errors are known."""
-_MOST_TOKENS: Final = 2**53
+_MAX_TOKENS: Final = 2**53
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _REPLACEMENT: Final = "\ufffd"
 
@@ -34,7 +34,7 @@ def plain_text(text: object) -> str:
 
 def token_count(value: object) -> int | None:
     """Return the value if it is a possible number of tokens, else None."""
-    return value if isinstance(value, int) and 0 <= value < _MOST_TOKENS else None
+    return value if isinstance(value, int) and 0 <= value < _MAX_TOKENS else None
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON

@@ -46,7 +46,7 @@ REASONS: Final = {"STOP": "stop", "MAX_TOKENS": "length"}
 MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
 """The reason of a reply that ends with a call which only its message about the end has."""
 BROKEN: Final = frozenset({MALFORMED_CALL, "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
-LONGEST_WORDS: Final = 500
+MAX_WORDS: Final = 500
 
 Parts = list[dict[str, Any]]
 
@@ -249,7 +249,7 @@ class GeminiReply:
         """Add a call that the service could not read, as one that cannot run."""
         if (name := self.names.find_in(words)) is None:
             raise self._unusable(words)
-        problem = f"they cannot be read ({words[:LONGEST_WORDS]})"
+        problem = f"they cannot be read ({words[:MAX_WORDS]})"
         arguments: JSONObject = {"input": words}
         self._calls.append(
             ToolCall(id=new_call_id(), name=name, arguments=arguments, problem=problem)

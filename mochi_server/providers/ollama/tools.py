@@ -23,7 +23,7 @@ DROPPED: Final = (
 """Keywords that Ollama drops, and that a model should know."""
 KEPT_TOOLS: Final = 256
 """Tools that are kept as Ollama takes them; converting one takes 30 µs."""
-MOST_REFERENCES: Final = 100
+MAX_REFERENCES: Final = 100
 """References that are written out in one tool; each may lead to many others."""
 _NO_SCHEMAS: Final = frozenset({"default", "enum", "const", "examples", "$defs"})
 """Keywords whose values are not schemas, or not needed any more."""
@@ -61,7 +61,7 @@ class _ReferenceWriter:
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._left = MOST_REFERENCES
+        self._left = MAX_REFERENCES
 
     def inline(self, schema: Any, within: tuple[str, ...]) -> Any:  # noqa: ANN401 - any JSON
         """Return the schema without references; one to itself, or one too many, is any object."""

@@ -16,7 +16,7 @@ from ...sessions.types import ConversationSummary
 from ..history import MESSAGE_TOKENS, fit
 
 SUMMARY_CHARACTERS: Final = 1000
-MOST_TOPICS: Final = 8
+MAX_TOPICS: Final = 8
 TOPIC_CHARACTERS: Final = 60
 LEAST_CHARACTERS: Final = 40
 """Characters of a conversation below which it is not summarised: nothing can be left out."""
@@ -57,7 +57,7 @@ def _runs(text: str) -> set[tuple[str, ...]]:
 def _distinct(topics: list[str]) -> list[str]:
     shortened = [cut(" ".join(topic.split()), TOPIC_CHARACTERS) for topic in topics]
     by_name = {topic.casefold(): topic for topic in reversed(shortened) if topic}
-    return [*reversed(by_name.values())][:MOST_TOPICS]
+    return [*reversed(by_name.values())][:MAX_TOPICS]
 
 
 class SummaryReply(BaseModel):
@@ -72,7 +72,7 @@ class SummaryReply(BaseModel):
     ] = Field(
         default_factory=list,
         description="The topics.",
-        json_schema_extra={"minItems": 1, "maxItems": MOST_TOPICS},
+        json_schema_extra={"minItems": 1, "maxItems": MAX_TOPICS},
     )
     summary: Annotated[str, AfterValidator(_bounded), AfterValidator(_not_the_instruction)] = Field(
         description="Two to five sentences.",
@@ -156,7 +156,7 @@ PART_TOKENS: Final = 6000
 """A long conversation is read in parts of at most so many tokens, each with the summary so far."""
 SHORT_PART_TOKENS: Final = 1000
 """The same, where a chat would have to wait until a part is read."""
-MOST_PARTS: Final = 8
+MAX_PARTS: Final = 8
 """No more parts than these are read at once: the latest ones."""
 SMALLEST_PART: Final = 256
 """Tokens of a part, however small the window."""
@@ -255,7 +255,7 @@ def _extract(
     longest = min(MESSAGE_CHARACTERS, int(room * budget.ratio))
     lines = [f"[{entry.role}] {_shorten(entry.text, longest)}" for entry in entries[start:]]
     costs = [budget.tokens(line) for line in lines]
-    first = _first_within(costs, room * MOST_PARTS)
+    first = _first_within(costs, room * MAX_PARTS)
     count = max(_count_within(costs[first:], room), 1)
     end = first + count
     text = "\n\n".join([head, *lines[first:end], tail])

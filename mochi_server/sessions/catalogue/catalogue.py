@@ -42,7 +42,7 @@ _OWN_CHANGE_SECONDS = 0.02
 _PAUSES_PER_CHECK = 30
 """Shortest pause after a check of all sessions, in multiples of its duration."""
 
-_LONGEST_PAUSE = 30.0
+_MAX_PAUSE = 30.0
 """Most seconds of this pause, also after a check that waited for a lock."""
 
 _RETRY_SECONDS = 60.0
@@ -277,7 +277,7 @@ class SessionCatalogue:
                 if unavailable or self._checked_at is not None or self.writer.database.exists():
                     await self._watch_once(began, lock)
                 if self.unavailable is unavailable:  # else there is another catalogue to check
-                    pause = min((time.monotonic() - began) * _PAUSES_PER_CHECK, _LONGEST_PAUSE)
+                    pause = min((time.monotonic() - began) * _PAUSES_PER_CHECK, _MAX_PAUSE)
                     await anyio.sleep(max(self._sweep_seconds, pause))
         finally:
             if lock is not None:

@@ -15,7 +15,7 @@ from .rows import storable
 LARGEST = 2**63 - 2
 """About the largest integer of SQLite."""
 
-LARGEST_KEPT = 8_000_000
+MAX_KEPT = 8_000_000
 """Bytes of a whole list that is kept; about 20,000 sessions."""
 
 IN_ORDER = "place.changed_at DESC, place.session_id"
@@ -125,7 +125,7 @@ class WholeList:
         kept_state, json = self._kept
         if kept_state != state:
             json = ListQuery(None, None, ALL).json(connection)
-            self._kept = (state, json) if len(json) <= LARGEST_KEPT else (None, b"")
+            self._kept = (state, json) if len(json) <= MAX_KEPT else (None, b"")
         return json
 
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from .search_text import UNSPACED, fold, normalize, split_unspaced
 
-MOST_CHARACTERS = 1000
-MOST_WORDS = 64
+MAX_CHARACTERS = 1000
+MAX_WORDS = 64
 """What stands behind is ignored, so that no query takes long."""
 
 PREFIX_CHARACTERS = 2
@@ -89,8 +89,8 @@ def parse(text: str) -> Query:
     Everything else separates words, as it does in the index.
     """
     found: tuple[list[Term], list[Term]] = ([], [])
-    space = MOST_WORDS
-    text = normalize(text[:MOST_CHARACTERS])
+    space = MAX_WORDS
+    text = normalize(text[:MAX_CHARACTERS])
     for each in _TERM.finditer(text):
         if (term := _term(each, space, is_last=each.end() == len(text.rstrip()))) is not None:
             space -= len(term.words)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...core.files import replace_file
 
-MOST_ENTRIES = 10_000
+MAX_ENTRIES = 10_000
 """Files and folders that are looked at; a change beyond them needs a reload."""
 
 DEEPEST = 8
@@ -67,7 +67,7 @@ def _status(path: os.PathLike[str]) -> os.stat_result | None:
 
 def _python_files(folder: Path) -> Iterator[tuple[str, os.stat_result | None]]:
     """Yield path and status of each file; None for a file or folder that cannot be looked at."""
-    left = MOST_ENTRIES
+    left = MAX_ENTRIES
     waiting = [(os.fspath(folder), 0)]
     while waiting:
         path, depth = waiting.pop()

@@ -21,9 +21,9 @@ from .signature import Function, Unsupported, unwrapped
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the services of models take as the name of a function."""
-LONGEST_REASON = 2_000
-LONGEST_TRACEBACK = 10_000
-LONGEST_RESULT = 16 * 1024 * 1024
+MAX_REASON = 2_000
+MAX_TRACEBACK = 10_000
+MAX_RESULT = 16 * 1024 * 1024
 """Bytes of UTF-8; far more than any model reads, and still quick to hand over."""
 
 
@@ -71,17 +71,17 @@ async def call_async(
 
 def _result(value: object) -> str:
     text = as_text(value)
-    if len(text) > LONGEST_RESULT or len(text.encode()) > LONGEST_RESULT:
-        raise ToolFailed(f"The result is larger than {LONGEST_RESULT // 2**20} MiB.")
+    if len(text) > MAX_RESULT or len(text.encode()) > MAX_RESULT:
+        raise ToolFailed(f"The result is larger than {MAX_RESULT // 2**20} MiB.")
     return text
 
 
 def failure(error: BaseException) -> InvalidArguments | ToolFailed:
     if type(error) is InvalidArguments:
-        return InvalidArguments(str(error)[:LONGEST_REASON])
+        return InvalidArguments(str(error)[:MAX_REASON])
     if type(error) is ToolFailed:
-        return ToolFailed(str(error)[:LONGEST_REASON])
-    return ToolFailed(reason_of(error)[:LONGEST_REASON], traceback=_traceback(error))
+        return ToolFailed(str(error)[:MAX_REASON])
+    return ToolFailed(reason_of(error)[:MAX_REASON], traceback=_traceback(error))
 
 
 def _traceback(error: BaseException) -> str:
@@ -89,7 +89,7 @@ def _traceback(error: BaseException) -> str:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
     except BaseException:  # noqa: BLE001 - the user's own __str__
         return "(no traceback: the error cannot be printed)"
-    return clean("".join(lines)[-LONGEST_TRACEBACK:])
+    return clean("".join(lines)[-MAX_TRACEBACK:])
 
 
 def function_of(thing: Any) -> Any:  # noqa: ANN401 - any object

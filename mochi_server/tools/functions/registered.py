@@ -26,7 +26,7 @@ from .python_tool import PythonTool, call, call_async, check_name, function_of
 from .results import log_failure
 from .signature import Function, Unsupported
 
-MOST_ABANDONED = 64
+MAX_ABANDONED = 64
 END_SECONDS = 0.2
 CLOSED = "The tools were closed."
 
@@ -54,9 +54,9 @@ class RegisteredFunctions(LoadedFolder):
         tool = self._functions.get(name)
         if tool is None:
             raise ToolFailed(f"There is no tool {name!r} in this folder.")
-        if len(self._abandoned) >= MOST_ABANDONED:
+        if len(self._abandoned) >= MAX_ABANDONED:
             raise ToolFailed(
-                f"{MOST_ABANDONED} calls of tools do not stop; none is started until one does."
+                f"{MAX_ABANDONED} calls of tools do not stop; none is started until one does."
             )
         running: Running
         if tool.is_async:

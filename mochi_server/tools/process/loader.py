@@ -16,7 +16,7 @@ from .protocol import BadFrame, decode_description
 from .worker_process import WorkerOptions, WorkerProcess
 
 END_SECONDS = 1.0
-MOST_DESCRIBERS = 4
+MAX_DESCRIBERS = 4
 WORTH_A_PROCESS = 8
 """Folders of tools that take about as long to describe as a process to start."""
 
@@ -106,7 +106,7 @@ class ProcessLoader(ToolLoader):
 
 def _parts(folders: Sequence[FolderSpec]) -> list[Sequence[FolderSpec]]:
     """Divide the folders among processes that describe them, where that is worth their start."""
-    count = min(os.cpu_count() or 1, MOST_DESCRIBERS, len(folders) // WORTH_A_PROCESS)
+    count = min(os.cpu_count() or 1, MAX_DESCRIBERS, len(folders) // WORTH_A_PROCESS)
     size = -(-len(folders) // max(count, 1)) or 1
     return [folders[at : at + size] for at in range(0, len(folders), size)]
 

@@ -13,7 +13,7 @@ from ...core.logs import outside_request
 
 logger = logging.getLogger(__name__)
 
-LONGEST_LINE = 2_000
+MAX_LINE = 2_000
 LINES_AT_ONCE = 200
 LINES_PER_SECOND = 20.0
 READ_BYTES = 65_536
@@ -81,7 +81,7 @@ class OutputLog:
             if not self._line(line):  # the others would be refused as well
                 self._allowance.refused += len(lines) - number
                 break
-        if len(self._rest) > LONGEST_LINE:
+        if len(self._rest) > MAX_LINE:
             self._line(self._rest)
             self._rest, self._cut = b"", True
         return bool(piece)
@@ -94,9 +94,9 @@ class OutputLog:
         if not self._allowance.take():
             return False
         self._say_what_is_missing()
-        text = line[:LONGEST_LINE].decode("utf-8", "replace").rstrip()
+        text = line[:MAX_LINE].decode("utf-8", "replace").rstrip()
         text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
-        logger.info("%s: %s%s", self._name(), text, "…" if len(line) > LONGEST_LINE else "")
+        logger.info("%s: %s%s", self._name(), text, "…" if len(line) > MAX_LINE else "")
         return True
 
     def _say_what_is_missing(self) -> None:

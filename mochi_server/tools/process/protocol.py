@@ -22,7 +22,7 @@ from ..base import FolderDescription, InvalidArguments, Problem, ToolDescription
 NONSENSE = "the tool's process wrote nonsense to the server"
 """Why a process is killed that answers something else."""
 LENGTH_BYTES = 4
-LONGEST_FRAME = 40 * 1024 * 1024
+MAX_FRAME = 40 * 1024 * 1024
 _TOOL = [each.name for each in fields(ToolDescription)]
 
 
@@ -36,8 +36,8 @@ def pack(message: JSONObject) -> bytes:
         body = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
         raise BadFrame(f"it is no JSON ({error})") from error
-    if len(body) > LONGEST_FRAME:
-        raise BadFrame(f"it is larger than {LONGEST_FRAME // 2**20} MiB")
+    if len(body) > MAX_FRAME:
+        raise BadFrame(f"it is larger than {MAX_FRAME // 2**20} MiB")
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
@@ -55,7 +55,7 @@ def unpack(body: bytes) -> dict[str, Any]:
 def length_of(head: bytes | bytearray) -> int:
     """Return the length of the body from the head of a frame, or raise BadFrame."""
     length = int.from_bytes(head, "big")
-    if length > LONGEST_FRAME:
+    if length > MAX_FRAME:
         raise BadFrame("it is too long")
     return length
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.core.files import (
-    MOST_FILES,
+    MAX_FILES,
     flush_folder,
     make_folder,
     raise_file_limit,
@@ -160,9 +160,9 @@ class Limits:
     ("soft", "hard", "most", "after"),
     [
         (1024, 4096, 10**9, 4096),
-        (1024, 2**31, 2**31, MOST_FILES),  # a container without limits
+        (1024, 2**31, 2**31, MAX_FILES),  # a container without limits
         (256, resource.RLIM_INFINITY, 10_240, 10_240),  # macOS
-        (256, resource.RLIM_INFINITY, 2**31, MOST_FILES),
+        (256, resource.RLIM_INFINITY, 2**31, MAX_FILES),
         (256, 512, 128, 256),
         (4096, 4096, 10**9, 4096),
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 10**9, resource.RLIM_INFINITY),

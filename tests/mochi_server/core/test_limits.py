@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from mochi_server.core.limits import (
-    LARGEST_RESPONSE,
+    MAX_RESPONSE,
     complete_json,
     has_more_values,
     httpx_limits,
@@ -301,7 +301,7 @@ async def test_an_error_that_is_too_large_says_so(flood: Flood, name: str) -> No
     async with failing(provider) as caught:
         await provider.list_models()
     assert "sent more than 4 MB at once" in caught.value.message
-    assert LARGEST_RESPONSE == 4 * MEGABYTE
+    assert MAX_RESPONSE == 4 * MEGABYTE
 
 
 async def test_a_large_list_of_models_is_still_read(flood: Flood) -> None:
@@ -326,7 +326,7 @@ async def test_the_end_of_an_event_may_come_in_pieces() -> None:
 
     made = httpx.AsyncClient(**httpx_limits(), transport=httpx.MockTransport(answer))
     async with made as client, client.stream("GET", "http://model.example") as response:
-        assert sum([len(data) async for data in response.aiter_bytes()]) > 2 * LARGEST_RESPONSE
+        assert sum([len(data) async for data in response.aiter_bytes()]) > 2 * MAX_RESPONSE
 
 
 @pytest.mark.parametrize("size", [1_000, 65_536])

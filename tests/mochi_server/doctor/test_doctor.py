@@ -30,7 +30,7 @@ from mochi_server.doctor.data import (
 )
 from mochi_server.doctor.extensions import check_tools
 from mochi_server.doctor.findings import (
-    MOST_SHOWN,
+    MAX_SHOWN,
     Check,
     Finding,
     Level,
@@ -342,10 +342,10 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
 
 
 def test_of_many_findings_the_first_are_shown_and_the_rest_counted() -> None:
-    many = [warning(str(number), "Correct it.") for number in range(MOST_SHOWN + 5)]
-    assert shortened(many[:MOST_SHOWN], lambda left: note(str(left))) == many[:MOST_SHOWN]
+    many = [warning(str(number), "Correct it.") for number in range(MAX_SHOWN + 5)]
+    assert shortened(many[:MAX_SHOWN], lambda left: note(str(left))) == many[:MAX_SHOWN]
     assert shortened(many, lambda left: note(f"{left} more")) == [
-        *many[:MOST_SHOWN],
+        *many[:MAX_SHOWN],
         note("5 more"),
     ]
 

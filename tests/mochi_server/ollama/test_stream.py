@@ -442,7 +442,7 @@ def test_no_json_makes_it_raise(value):
 
 
 def test_a_line_without_end_is_given_up(monkeypatch):
-    monkeypatch.setattr(module, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(module, "MAX_LINE", 1000)
     reader = ReplyReader("m")
     for _ in range(11):
         reader.feed(b"x" * 100)

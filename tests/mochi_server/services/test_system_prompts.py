@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mochi_server.errors import InvalidRequest, PromptExists, PromptNotFound, StorageError
 from mochi_server.services.system_prompts import (
     FILENAME,
-    LARGEST_FILE,
+    MAX_FILE,
     SystemPromptService,
     summarize,
 )
@@ -152,8 +152,8 @@ async def test_a_prompt_of_any_length_is_read_but_only_a_short_one_is_for_a_sess
     for name, text in (("long.md", "x" * 10_000), ("empty.md", " \n"), ("ok.md", "x" * 9_999)):
         (prompts.folder / name).write_text(text)
         assert await prompts.read(name) == text
-    (prompts.folder / "largest.md").write_text("x" * LARGEST_FILE)
-    assert len(await prompts.read("largest.md")) == LARGEST_FILE
+    (prompts.folder / "largest.md").write_text("x" * MAX_FILE)
+    assert len(await prompts.read("largest.md")) == MAX_FILE
     assert len(await prompts.text_for_session("ok.md")) == 9_999
     with pytest.raises(InvalidRequest, match=r"'long.md'.*10,000"):
         await prompts.text_for_session("long.md")

@@ -28,8 +28,8 @@ TIMEOUT = 20
 """Seconds that a tool may take on a busy machine; those that never end have less."""
 SPINNING = 0.5
 """Seconds for tools that would burn a processor for so long, and do nothing else."""
-LONGEST_CALL = 60
-LONGEST_ANSWER = 15
+MAX_CALL = 60
+MAX_ANSWER = 15
 """Seconds, of ``/health``. The benchmark has the real bar; here the machine may be busy."""
 WORDS = [f"word{n} " for n in range(25)]
 
@@ -284,7 +284,7 @@ async def results_of(
     ollama.reply(["Well."], match=own)
     seen: list[str] = []
     found: dict[int, dict[str, Any]] = {}
-    with anyio.fail_after(LONGEST_CALL):
+    with anyio.fail_after(MAX_CALL):
         async for event in server.stream(f"/chat/{session}/stream", {"message": own}):
             seen.append(event.event)
             if event.event == "tool_result":
@@ -369,7 +369,7 @@ async def test_whatever_a_tool_does_hurts_its_own_call_only(
                     await task
         over.set()
         assert await talking > 3
-        assert await healthy < LONGEST_ANSWER
+        assert await healthy < MAX_ANSWER
         await until(lambda: not zombies_of(server.pid))
         assert open_files(server.pid) < before + 60  # workers that are still warm
         assert len(server.log) < 2_000_000
@@ -506,12 +506,12 @@ async def test_a_file_that_never_ends_its_import_holds_up_no_other_conversation(
             body = await loading
             over.set()
             assert await talking > 3
-            assert await healthy < LONGEST_ANSWER
+            assert await healthy < MAX_ANSWER
             assert body["tools"] == {}
             assert "did not load within" in body["problems"][0]["reason"]
             begun = time.monotonic()
             assert (await listed())["problems"] == body["problems"]
-            assert time.monotonic() - begun < LONGEST_ANSWER  # it is not tried again
+            assert time.monotonic() - begun < MAX_ANSWER  # it is not tried again
         write_tools(tmp_path / "tools", init=HEAD + FINE + "__all__ = ['fine']\n")
         [result] = await results_of(server, ollama, [("fine", {"number": 1})])
         assert result["result"] == f"fine 1, {tmp_path.name}"

@@ -12,7 +12,7 @@ from mochi_server.sessions.catalogue.database import CatalogueDatabase
 from mochi_server.sessions.catalogue.listing import ALL
 from mochi_server.sessions.catalogue.rows import Row, put_row
 from mochi_server.sessions.catalogue.search import find, put_text, read_text
-from mochi_server.sessions.catalogue.search_query import MOST_CHARACTERS, MOST_WORDS, parse
+from mochi_server.sessions.catalogue.search_query import MAX_CHARACTERS, MAX_WORDS, parse
 from mochi_server.sessions.catalogue.search_text import (
     SearchDocument,
     fold,
@@ -124,8 +124,8 @@ def test_what_the_index_has_a_meaning_for_is_a_word_like_any_other(index, word):
 
 def test_long_queries_are_cut():
     words = sum(len(term.words) for term in parse("ab " * 300).required)
-    assert words == MOST_WORDS
-    assert sum(len(w) for term in parse("x" * 9000).required for w in term.words) == MOST_CHARACTERS
+    assert words == MAX_WORDS
+    assert sum(len(w) for term in parse("x" * 9000).required for w in term.words) == MAX_CHARACTERS
 
 
 PIECES = st.sampled_from(

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mochi_server.tools.folder.snapshot import DEEPEST, MOST_ENTRIES, check_folder, write_stamp
+from mochi_server.tools.folder.snapshot import DEEPEST, MAX_ENTRIES, check_folder, write_stamp
 from tests.support.tools import write_tools
 
 
@@ -58,7 +58,7 @@ def test_a_snapshot_is_bounded_in_depth_and_number(tmp_path):
     write_tools(deep.parent, init="")
     assert check_folder(folder) != first
     many = write_tools(tmp_path / "many")
-    for number in range(MOST_ENTRIES + 500):
+    for number in range(MAX_ENTRIES + 500):
         (many / f"m{number}.py").touch()
     begun = time.process_time()
     check_folder(many)

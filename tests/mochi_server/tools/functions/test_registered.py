@@ -69,7 +69,7 @@ async def registered_functions(
 async def test_too_many_calls_that_do_not_stop_keep_new_ones_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
 ):
-    monkeypatch.setattr(registered, "MOST_ABANDONED", 3)
+    monkeypatch.setattr(registered, "MAX_ABANDONED", 3)
     async with registered_functions(tmp_path / "mine") as folder:
         for name in ("a", "b", "c"):
             with anyio.move_on_after(30) as scope:

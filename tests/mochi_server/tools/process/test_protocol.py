@@ -8,7 +8,7 @@ import pytest
 from mochi_server.tools.base import FolderDescription, Problem, ToolDescription
 from mochi_server.tools.process.protocol import (
     LENGTH_BYTES,
-    LONGEST_FRAME,
+    MAX_FRAME,
     BadFrame,
     decode_description,
     encode_description,
@@ -37,7 +37,7 @@ def test_what_is_no_message_is_not_sent():
     with pytest.raises(BadFrame, match="no JSON"):
         pack({"value": deep})
     with pytest.raises(BadFrame, match="larger than 40 MiB"):
-        pack({"value": "x" * LONGEST_FRAME})
+        pack({"value": "x" * MAX_FRAME})
 
 
 @pytest.mark.parametrize("body", [b"", b"hello", b"[1]", b"\xff\xfe", b"[" * 200_000])
@@ -48,7 +48,7 @@ def test_what_is_no_message_is_not_taken(body: bytes):
 
 def test_a_length_that_no_frame_has_is_not_waited_for():
     with pytest.raises(BadFrame, match="too long"):
-        length_of((LONGEST_FRAME + 1).to_bytes(LENGTH_BYTES, "big"))
+        length_of((MAX_FRAME + 1).to_bytes(LENGTH_BYTES, "big"))
 
 
 def test_a_description_comes_out_as_it_went_in():
