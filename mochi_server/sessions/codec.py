@@ -62,12 +62,16 @@ class Document:
 
 
 def encode(value: object) -> bytes:
-    """Encode as compact JSON; half a surrogate pair, which UTF-8 cannot hold, becomes U+FFFD."""
+    """Encode as compact JSON; what that cannot hold is replaced.
+
+    Half a surrogate pair becomes U+FFFD, a number that is infinite or none becomes null.
+    """
     try:
         # A copy: what orjson returns keeps its buffer of 4 KiB, and these are kept by thousands.
         return bytes(memoryview(orjson.dumps(value)))
     except TypeError:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
+        text = json.dumps(finite, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
