@@ -9,7 +9,7 @@ VENV ?= .venv
 ARGS ?=
 PYTEST_ARGS ?= -n 2
 # Compiles every installed module; empty where each is compiled when it is first imported.
-COMPILE ?= --compile-bytecode
+BYTECODE ?= --compile-bytecode
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -68,7 +68,7 @@ bench: $(VENV)/bench.stamp
 
 ifneq ($(UV),)
 make_venv = test -x $(BIN)/python || "$(UV)" venv --quiet --python "$$(command -v "$$PYTHON")" "$$VENV"
-install = "$(UV)" pip install --quiet $(COMPILE) --python $(BIN)/python
+install = "$(UV)" pip install --quiet $(BYTECODE) --python $(BIN)/python
 else
 # Run over an environment that is there, venv keeps its packages and adds pip where uv left it out.
 make_venv = $(BIN)/python -m pip --version >/dev/null 2>&1 || "$$PYTHON" -m venv "$$VENV"
