@@ -34,12 +34,12 @@ CATALOGUE = "catalogue.sqlite3"
 """The name of the catalogue in the state folder of the sessions that it is about."""
 
 ATTEMPTS = 3
-"""To read a file that breaks meanwhile."""
+"""How often something is read from a file that is found broken or lost each time."""
 
 _OWN_CHANGE_SECONDS = 0.02
 """Longest wait of a conversation for its change to be in the catalogue."""
 
-_PAUSES_PER_CHECK = 30
+_PAUSE_FACTOR = 30
 """Shortest pause after a check of all sessions, in multiples of its duration."""
 
 _MAX_PAUSE = 30.0
@@ -55,7 +55,7 @@ _CHECK = "check"
 class SessionCatalogue:
     """A cache of all sessions in one SQLite file, which answers lists and may be deleted.
 
-    Each process that shares the file enters its own changes. Other changes of the storage are found
+    Each process that shares the file writes its own changes. Other changes of the storage are found
     by a check of all sessions: in the background after ``watch``, otherwise before a list if the
     storage has changed or the last check is too old. Lists wait while it is built.
 
@@ -84,7 +84,9 @@ class SessionCatalogue:
         self._use(path)
         self._locks = KeyedLocks()
         self._own_changes: deque[tuple[str, Row | None]] = deque()
-        self._entering: Future[None] | None = None
+        """Appended in the event loop, taken out in the writing thread, which ``deque`` allows."""
+        self._pending_write: Future[None] | None = None
+        """The latest order to the writing thread to write them."""
         self._watch: asyncio.Task[None] | None = None
 
     def _use(self, path: Path | None) -> None:
@@ -130,27 +132,29 @@ class SessionCatalogue:
         Raises:
             StorageError: the folder cannot be listed.
         """
-        await self._own_changes_entered()
+        await self._wait_for_own_changes()
         if self.unavailable and time.monotonic() - self._opened_at > _RETRY_SECONDS:
             await self._replace(self.path, None)
         if self._is_watched and self._checked_at is not None:
             return
         async with self._locks.holding(_CHECK):
-            if await self._is_due():
-                await self._check()
+            await self._check_if_due()
 
-    async def _is_due(self) -> bool:
+    async def _check_if_due(self) -> None:
         now, generation = time.monotonic(), await self.storage.generation()
         if self._is_watched:
             if self._checked_at is None and await self._is_known(generation):
-                self._checked_at = now
-            return self._checked_at is None
-        return (
-            self._checked_at is None
-            or generation is None
-            or generation != self._generation
-            or now - self._checked_at >= self._sweep_seconds
-        )
+                self._checked_at = now  # the check that wrote this file still holds
+            is_due = self._checked_at is None
+        else:
+            is_due = (
+                self._checked_at is None
+                or generation is None
+                or generation != self._generation
+                or now - self._checked_at >= self._sweep_seconds
+            )
+        if is_due:
+            await self._check()
 
     async def _is_known(self, generation: object | None) -> bool:
         if generation is None:
@@ -214,9 +218,9 @@ class SessionCatalogue:
     # Own changes
 
     async def change(self, session_id: str, make: Callable[[], Awaitable[Row | None]]) -> None:
-        """Change a session in the storage, and enter the row that this returns; None removes it.
+        """Change a session in the storage, and write the row that this returns; None removes it.
 
-        What could not be entered in a moment is entered before the next list of this process.
+        What could not be written in a moment is written before the next list of this process.
         """
         is_checked = not self._is_watched and self._checked_at is not None
         before = await self.storage.generation() if is_checked else None
@@ -225,24 +229,24 @@ class SessionCatalogue:
             if self._refresh is not None:
                 self._refresh.own_changes.add(session_id)
             self._own_changes.append((session_id, row))
-            self._entering = self.writer.submit(self._enter_own_changes)
-            await self._own_changes_entered(_OWN_CHANGE_SECONDS)
+            self._pending_write = self.writer.submit(self._write_own_changes)
+            await self._wait_for_own_changes(_OWN_CHANGE_SECONDS)
         if before is not None and before == self._generation:
             self._generation = await self.storage.generation()
 
-    async def _own_changes_entered(self, seconds: float | None = None) -> None:
-        if self._entering is not None and not self._entering.done():
-            await asyncio.wait([asyncio.wrap_future(self._entering)], timeout=seconds)
+    async def _wait_for_own_changes(self, seconds: float | None = None) -> None:
+        if self._pending_write is not None and not self._pending_write.done():
+            await asyncio.wait([asyncio.wrap_future(self._pending_write)], timeout=seconds)
 
-    def _enter_own_changes(self, database: CatalogueDatabase) -> None:
-        """Enter all recorded changes in one transaction; later calls find nothing to do."""
+    def _write_own_changes(self, database: CatalogueDatabase) -> None:
+        """Write all recorded changes in one transaction; later calls find nothing to do."""
         rows: dict[str, Row | None] = {}
         while self._own_changes:
             session_id, row = self._own_changes.popleft()
             rows[session_id] = row
         try:
             if rows:
-                _enter(rows, database)
+                _write_rows(rows, database)
         except RebuildNeeded:
             self.invalidate()
         except TemporarilyUnavailable as error:
@@ -277,7 +281,7 @@ class SessionCatalogue:
                 if unavailable or self._checked_at is not None or self.writer.database.exists():
                     await self._watch_once(began, lock)
                 if self.unavailable is unavailable:  # else there is another catalogue to check
-                    pause = min((time.monotonic() - began) * _PAUSES_PER_CHECK, _MAX_PAUSE)
+                    pause = min((time.monotonic() - began) * _PAUSE_FACTOR, _MAX_PAUSE)
                     await anyio.sleep(max(self._sweep_seconds, pause))
         finally:
             if lock is not None:
@@ -312,7 +316,7 @@ def _read_complete(work: Callable[[sqlite3.Connection], T], database: CatalogueD
         return work(connection)
 
 
-def _enter(changes: dict[str, Row | None], database: CatalogueDatabase) -> None:
+def _write_rows(changes: dict[str, Row | None], database: CatalogueDatabase) -> None:
     with database.transaction("IMMEDIATE") as connection:
         for session_id, row in changes.items():
             if row is not None:

@@ -28,9 +28,6 @@ SCHEMA_VERSION = 4
 
 _APPLICATION = 0x6D6F6368  # "moch"
 
-_FORMER_NAME = "search.sqlite3"
-"""An older server's file in the same folder; it holds texts of conversations, so it is removed."""
-
 _TAILS = ("", "-wal", "-shm")
 """SQLite's log, and the index of it, lie beside the file."""
 
@@ -146,7 +143,8 @@ class CatalogueDatabase:
             raise TemporarilyUnavailable(str(error)) from error
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(f"BEGIN;{_SCHEMA}{_TEXT_SCHEMA * has_full_text()}COMMIT;")
+            schema = _SCHEMA + _TEXT_SCHEMA if has_full_text() else _SCHEMA
+            connection.executescript(f"BEGIN;{schema}COMMIT;")
         except sqlite3.Error as error:
             connection.close()
             raise TemporarilyUnavailable(str(error)) from error
@@ -287,7 +285,6 @@ def _make_empty(path: Path) -> None:
     """Create an empty private file; SQLite gives its helper files the same mode."""
     make_folder(path.parent, private=True)
     _unlink(path)
-    _unlink(path.with_name(_FORMER_NAME))
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)
     hand_over(path, handle)
     os.close(handle)

@@ -19,7 +19,7 @@ MAX_KEPT = 8_000_000
 """Bytes of a whole list that is kept; about 20,000 sessions."""
 
 IN_ORDER = "place.changed_at DESC, place.session_id"
-"""The order of all lists. A statement calls the table with these columns ``place``."""
+"""The order of all lists; ``place`` is the alias of ``sessions`` or ``tags`` in a statement."""
 
 _BEHIND = " AND place.changed_at <= ? AND (place.changed_at < ? OR place.session_id > ?)"
 _ALL = "FROM sessions AS place WHERE NOT is_problem"
@@ -40,16 +40,17 @@ class SessionFilter:
     tags: tuple[str, ...] = ()
     """A session must have all of these."""
 
-    def conditions(self, values: list[str | int], *, first_tag: int = 0) -> str:
-        """Return the conditions of a statement, and add their values to its own."""
+    def conditions(self, *, first_tag: int = 0) -> tuple[str, list[str | int]]:
+        """Return the conditions for a statement, and their values."""
         conditions = ""
+        values: list[str | int] = []
         if self.archived is not None:
             conditions += " AND archived = ?"
             values.append(self.archived)
         for tag in self.tags[first_tag:]:
             conditions += _HAS_TAG
             values.append(storable(tag))
-        return conditions
+        return conditions, values
 
 
 ALL = SessionFilter()
@@ -96,10 +97,12 @@ class ListQuery:
 
     def _read(self, connection: sqlite3.Connection, separator: str) -> tuple[bytes, str | None]:
         """Return the lines of the page, joined, and the cursor of the next one."""
-        values: list[str | int] = []
+        conditions, values = self._filter.conditions(first_tag=1)
         if tags := self._filter.tags:
-            values.append(storable(tags[0]))
-        source = (_TAGGED if tags else _ALL) + self._filter.conditions(values, first_tag=1)
+            source = _TAGGED + conditions
+            values.insert(0, storable(tags[0]))
+        else:
+            source = _ALL + conditions
         if self._after is not None:
             source += _BEHIND
             changed_at, session_id = self._after
@@ -108,6 +111,7 @@ class ListQuery:
         next_cursor = None
         if self._limit is not None:
             statement = f"SELECT place.changed_at, place.session_id {source} OFFSET ?"
+            # The last session of this page, and the one behind it if there is any.
             last = connection.execute(statement, (*values, 2, self._limit - 1)).fetchall()
             next_cursor = _cursor_after(*last[0]) if len(last) > 1 else None
         return _lines(connection, source, separator, *values, self._limit or -1), next_cursor

@@ -165,7 +165,7 @@ def compare(connection: sqlite3.Connection, entries: Sequence[Entry]) -> list[Di
 
 
 def put_row(connection: sqlite3.Connection, row: Row, seen_version: str | None = None) -> None:
-    """Put in a session's row; with ``seen_version``, only in the place of a row of this version."""
+    """Add or replace a session's row; with ``seen_version``, only a row of this version."""
     session_id = storable(row.session_id)
     values = (session_id, row.version, row.changed_at, row.line, row.is_problem, row.archived)
     if seen_version is None:

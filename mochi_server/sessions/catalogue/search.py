@@ -176,19 +176,23 @@ class SessionSearch:
         if not await self._catalogue.read_once(_count_without_text):
             await self._catalogue.writer.tidy()
             return None
+        with anyio.move_on_after(wait_seconds) as waiting:
+            await self._wait_for_index(progress)
+        if waiting.cancelled_caught:
+            return await self._catalogue.read_once(_progress)
+        return None
+
+    async def _wait_for_index(self, progress: Progress | None) -> None:
         step = None if progress is None else _TELL_SECONDS
-        with anyio.move_on_after(wait_seconds):
-            for _ in range(ATTEMPTS):  # what changes again and again is left for the next search
-                indexer = self._running() or self._start()
-                while not indexer.done():
-                    await asyncio.wait([indexer], timeout=step)
-                    if progress is not None:
-                        progress.advance(*await self._catalogue.read_once(_progress))
-                indexer.result()
-                if not await self._catalogue.read_once(_count_without_text):
-                    break
-            return None
-        return await self._catalogue.read_once(_progress)
+        for _ in range(ATTEMPTS):  # what changes again and again is left for the next search
+            indexer = self._running() or self._start()
+            while not indexer.done():
+                await asyncio.wait([indexer], timeout=step)
+                if progress is not None:
+                    progress.advance(*await self._catalogue.read_once(_progress))
+            indexer.result()
+            if not await self._catalogue.read_once(_count_without_text):
+                return
 
     def _running(self) -> asyncio.Task[None] | None:
         task = self._indexer
@@ -336,11 +340,11 @@ def find(
 
     Of equals, the one changed last comes first. Only the best ``most`` are considered; -1 for all.
     """
-    values: list[str | int] = [query.match, most]
-    source = _MATCHING.format(_BEST if query.required else _OTHERS)
-    source += session_filter.conditions(values)
+    conditions, values = session_filter.conditions()
+    source = _MATCHING.format(_BEST if query.required else _OTHERS) + conditions
     page = f"SELECT number, rounded, line {source} ORDER BY rounded DESC, {IN_ORDER}"
-    found = connection.execute(f"{page} LIMIT ? OFFSET ?", (*values, limit + 1, start))
+    values = [query.match, most, *values, limit + 1, start]
+    found = connection.execute(f"{page} LIMIT ? OFFSET ?", values)
     hits = [Hit(*each) for each in found]
     return hits[:limit], len(hits) > limit
 

@@ -88,14 +88,18 @@ def parse(text: str) -> Query:
 
     Everything else separates words, as it does in the index.
     """
-    found: tuple[list[Term], list[Term]] = ([], [])
+    required: list[Term] = []
+    excluded: list[Term] = []
     space = MAX_WORDS
     text = normalize(text[:MAX_CHARACTERS])
     for each in _TERM.finditer(text):
         if (term := _term(each, space, is_last=each.end() == len(text.rstrip()))) is not None:
             space -= len(term.words)
-            found[bool(each["minus"])].append(term)
-    return Query(tuple(found[0]), tuple(found[1]))
+            if each["minus"]:
+                excluded.append(term)
+            else:
+                required.append(term)
+    return Query(tuple(required), tuple(excluded))
 
 
 def _term(each: re.Match[str], space: int, *, is_last: bool) -> Term | None:

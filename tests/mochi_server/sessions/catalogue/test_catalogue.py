@@ -354,16 +354,6 @@ async def test_who_never_lists_has_no_file(tmp_path, path):
     assert not path.parent.exists()
 
 
-async def test_the_former_search_index_goes_away(tmp_path, path):
-    path.parent.mkdir()
-    old = path.with_name("search.sqlite3")
-    for tail in ("", "-wal", "-shm"):
-        old.with_name(old.name + tail).write_text("texts of conversations")
-    async with opened(tmp_path, path) as manager:
-        await manager.list()
-        assert {each.name for each in path.parent.glob("search*")} == set()
-
-
 async def test_sessions_in_memory_have_their_catalogue_there(tmp_path, path):
     manager = SessionManager(MemoryStorage(), catalogue_path=path)
     manager.catalogue.watch()
