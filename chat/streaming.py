@@ -79,7 +79,7 @@ class EventStreamResponse(StreamingHttpResponse):
         self._timer = None
         silent = loop.time() - self._moment
         if self._sending and silent >= self._stall:
-            self._drop_client(silent)
+            self._drop_stalled_client(silent)
             return
         wait = self._heartbeat - silent
         if wait <= 0:
@@ -87,8 +87,11 @@ class EventStreamResponse(StreamingHttpResponse):
             wait = self._heartbeat
         self._timer = loop.call_later(min(wait, self._stall), self._tick, loop)
 
-    def _drop_client(self, silent: float) -> None:
-        """Close the connection; the turn goes on to its end and is stored whole."""
+    def _drop_stalled_client(self, silent: float) -> None:
+        """Close the connection; the turn goes on to its end and is stored whole.
+
+        A client that leaves is noticed by ``DisconnectWatch`` in ``mochi_project.http.handler``.
+        """
         logger.warning("A client has not read its stream for %.0f s; closing it", silent)
         self.stalled = True
         self._reader.leave(abandon=False)

@@ -33,7 +33,7 @@ from sessions_app.api import router as sessions_router
 from tools_app.api import router as tools_router
 
 from .http.errors import install
-from .openapi import OfflineSwagger, finish
+from .openapi import OfflineSwagger, complete
 from .runtime import get_runtime
 from .schemas import ResponseModel
 
@@ -103,7 +103,7 @@ class MochiAPI(NinjaAPI):
         path_params: dict[str, Any] | None = None,
     ) -> OpenAPISchema:
         document = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
-        finish(document, event_schemas())
+        complete(document, event_schemas())
         return document
 
     def get_openapi_operation_id(self, operation: Operation) -> str:

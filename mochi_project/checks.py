@@ -5,10 +5,13 @@ They read settings and folders, and never use the network. ``mochi-server`` runs
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
+from mochi_server.backends import JSON_FILES
 from mochi_server.config import MochiServerSettings
 from mochi_server.server.startup import folder_problem, is_public
 from mochi_server.sessions.catalogue.database import has_full_text
@@ -20,10 +23,12 @@ from .runtime import HANDLERS, InvalidBackend, shared_problems
 @register
 def check_folders(**_: object) -> list[CheckMessage]:
     """``mochi.E001``: the sessions' folders can be written."""
-    mochi: MochiServerSettings = settings.MOCHI
-    if mochi.session_storage != "json":
-        return []
-    problems = map(folder_problem, (mochi.sessions_path, mochi.agent_chats_path))
+    folders = [
+        Path(storage["OPTIONS"]["folder"])
+        for storage in settings.MOCHI_SESSION_STORAGES.values()
+        if storage.get("BACKEND") == JSON_FILES and "folder" in storage.get("OPTIONS", {})
+    ]
+    problems = map(folder_problem, folders)
     return [
         Error(text, hint="Set MOCHI_DATA_DIR to a folder that you own.", id="mochi.E001")
         for text in problems

@@ -118,14 +118,14 @@ def documented(
     ``stream`` makes the ``content`` of an answer that is a stream; it is called when somebody asks
     for the document, so that no start of a server waits for it.
     """
-    return {_ERRORS: kinds, _STREAM: stream}  # type: ignore[dict-item] # finish() replaces them
+    return {_ERRORS: kinds, _STREAM: stream}  # type: ignore[dict-item] # complete() replaces them
 
 
 def reference(schema: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{schema}"}
 
 
-def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> None:
+def complete(document: dict[str, Any], schemas: Mapping[str, Any]) -> None:
     """Add errors, examples, streams, and ``schemas``, to which no body or response refers."""
     components = document["components"]
     components["schemas"] |= {**schemas, "Error": ERROR_SCHEMA}
@@ -136,10 +136,10 @@ def finish(document: dict[str, Any], schemas: Mapping[str, Any]) -> None:
             field.pop("default", None)
     for path in document["paths"].values():
         for operation in path.values():
-            _finish_operation(operation, components["schemas"])
+            _complete_operation(operation, components["schemas"])
 
 
-def _finish_operation(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
+def _complete_operation(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
     kinds, stream = operation.pop(_ERRORS, ()), operation.pop(_STREAM, None)
     for parameter in operation["parameters"]:
         if isinstance(parameter.get("examples"), list):  # as JSON Schema has them, not OpenAPI

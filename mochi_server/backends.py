@@ -21,6 +21,8 @@ Backends = dict[str, dict[str, Any]]
 
 T = TypeVar("T")
 
+JSON_FILES = "mochi_server.sessions.storage.json_files.JSONFileStorage"
+
 
 class NotABackend(ImportError):
     """A dotted path leads to nothing, or to something else; the text says what."""
@@ -87,10 +89,9 @@ def default_storages(settings: MochiServerSettings) -> Backends:
     if settings.session_storage == "memory":
         memory = _backend("sessions.storage.memory.MemoryStorage")
         return {"default": memory, "agent_chats": memory}
-    files = "sessions.storage.json_files.JSONFileStorage"
     return {
-        "default": _backend(files, folder=settings.sessions_path),
-        "agent_chats": _backend(files, folder=settings.agent_chats_path),
+        "default": {"BACKEND": JSON_FILES, "OPTIONS": {"folder": settings.sessions_path}},
+        "agent_chats": {"BACKEND": JSON_FILES, "OPTIONS": {"folder": settings.agent_chats_path}},
     }
 
 

@@ -269,8 +269,8 @@ class AgentRun:
     async def _keep(self, reply: Reply) -> None:
         """Store a reply without its calls: no tools were offered, or no round is left."""
         reply.calls.clear()
-        if not reply.is_empty:
-            await self.conversation.finish(reply)
+        if reply.has_answer:
+            await self.conversation.store_answer(reply)
 
     async def _output(self, text_before: str = "") -> str:
         conversation = self.conversation

@@ -30,7 +30,7 @@ from ..services.requests import (
 from ..sessions import ChatSession, SessionManager
 from ..sessions.session import encode_messages
 from .reply import Reply
-from .tool_calls import Results, ToolCalls, interrupted, unanswered
+from .tool_calls import Results, ToolCalls, results_or_interrupted, unanswered
 
 MANY_MESSAGES = 200
 """Number of messages above which they are encoded in a thread."""
@@ -78,13 +78,17 @@ class Conversation:
                             yield deltas
                         if reply.size > longest:
                             self._refuse_longer(longest)
-            except BaseException as error:
-                if isinstance(error, ContextOverflow) and reply.is_blank and not retried:
-                    retried, before = True, self.requests.extent
-                    self.requests.make_room(error)
-                    request = await self._request(extras)
-                    if self.requests.extent != before:
-                        continue
+            except ContextOverflow as error:
+                if retried or not reply.is_empty:
+                    await self._store_partial(reply)
+                    raise
+                retried, before = True, self.requests.extent
+                self.requests.make_room(error)
+                request = await self._request(extras)
+                if self.requests.extent == before:
+                    raise
+                continue
+            except BaseException:
                 await self._store_partial(reply)
                 raise
             return
@@ -99,20 +103,20 @@ class Conversation:
         try:
             await self.store(reply.message(self.model.full_name))
         except asyncio.CancelledError:  # it is stored all the same
-            await self.store(*interrupted(reply.calls, results))
+            await self.store(*results_or_interrupted(reply.calls, results))
             raise
         try:
             async with aclosing(calls.run(reply.calls, results)) as batches:
                 async for events in batches:
                     yield events
         finally:
-            await self.store(*interrupted(reply.calls, results))
+            await self.store(*results_or_interrupted(reply.calls, results))
 
-    async def finish(self, reply: Reply) -> AssistantMessage:
+    async def store_answer(self, reply: Reply) -> AssistantMessage:
         """Store a reply without calls, which a person can read, and return its message."""
         message = reply.message(self.model.full_name)
-        if reply.is_empty:
-            if not reply.is_blank:
+        if not reply.has_answer:
+            if not reply.is_empty:
                 await self.store(message)
             reason = reply.finish.reason if reply.finish else None
             raise ProviderError(
@@ -146,9 +150,11 @@ class Conversation:
 
     async def _store_partial(self, reply: Reply) -> None:
         """Store a reply that was cut off, with results for its calls, which will not run."""
-        if not reply.is_blank:
+        if not reply.is_empty:
             message = reply.message(self.model.full_name, interrupted=True)
-            await self.store(message, *interrupted(reply.calls, [None] * len(reply.calls)))
+            await self.store(
+                message, *results_or_interrupted(reply.calls, [None] * len(reply.calls))
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,12 +82,12 @@ class Reply:
         self.calls.append(call)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is neither a call nor text that a person could read."""
-        return not self.calls and not _decoded(self._text).strip()
+    def has_answer(self) -> bool:
+        """Whether there is a call, or text that a person can read."""
+        return bool(self.calls) or bool(_decoded(self._text).strip())
 
     @property
-    def is_blank(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether nothing came at all, thinking included."""
         return not (self.calls or self._text or self._thinking)
 

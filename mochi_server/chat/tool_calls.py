@@ -290,8 +290,11 @@ def _message(call: ToolCall, content: str) -> ToolMessage:
     return ToolMessage(content=content, tool_name=call.name, tool_call_id=call.id)
 
 
-def interrupted(calls: Sequence[ToolCall], results: Results) -> list[ToolMessage]:
-    """Return a message for each call; models refuse a history with open calls."""
+def results_or_interrupted(calls: Sequence[ToolCall], results: Results) -> list[ToolMessage]:
+    """Return the result of each call, else a message that it was interrupted.
+
+    Models refuse a history with open calls.
+    """
     return [
         result if result is not None else _message(call, INTERRUPTED)
         for call, result in zip(calls, results, strict=True)

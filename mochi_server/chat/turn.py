@@ -69,7 +69,7 @@ class Turn:
                 async for deltas in batches:
                     yield deltas
             if not reply.calls or exhausted:
-                yield [await self._finish(reply, exhausted=exhausted)]
+                yield [await self._complete(reply, exhausted=exhausted)]
                 return
             rounds += 1
             async with aclosing(conversation.run_calls(reply, self.calls)) as batches:
@@ -77,11 +77,11 @@ class Turn:
                     yield events
             yield [ToolContinuationStart()]
 
-    async def _finish(self, reply: Reply, *, exhausted: bool) -> MessageComplete:
+    async def _complete(self, reply: Reply, *, exhausted: bool) -> MessageComplete:
         if exhausted:
             reply.calls.clear()
         conversation = self.conversation
-        message = await conversation.finish(reply)
+        message = await conversation.store_answer(reply)
         return MessageComplete(
             message_id=message.message_id or "",
             model=conversation.model.full_name,

@@ -92,8 +92,22 @@ def test_good_settings_pass_the_checks(mochi):
 def test_a_folder_that_cannot_be_written_is_an_error(settings, tmp_path):
     (tmp_path / "file").write_text("")
     settings.MOCHI = load_settings(data_dir=tmp_path / "file" / "below")
+    settings.MOCHI_SESSION_STORAGES = default_storages(settings.MOCHI)
     assert "mochi.E001" in ids()
-    settings.MOCHI = load_settings(data_dir=tmp_path / "file", session_storage="memory")
+    memory = load_settings(data_dir=tmp_path / "file", session_storage="memory")
+    settings.MOCHI_SESSION_STORAGES = default_storages(memory)
+    assert "mochi.E001" not in ids()
+
+
+def test_only_folders_that_a_storage_writes_to_are_checked(settings, tmp_path):
+    (tmp_path / "file").write_text("")
+    settings.MOCHI = load_settings(data_dir=tmp_path / "data")
+    storages = default_storages(settings.MOCHI)
+    settings.MOCHI_SESSION_STORAGES = storages
+    assert "mochi.E001" not in ids()
+    storages["default"]["OPTIONS"]["folder"] = tmp_path / "file" / "of_our_own"
+    assert "mochi.E001" in ids()
+    storages["default"] = {"BACKEND": MEMORY}
     assert "mochi.E001" not in ids()
 
 

@@ -1,4 +1,7 @@
-"""Ask a busy service again: the one retry of all vendors, whose SDKs' own are switched off."""
+"""Ask a busy service again: the one retry of all vendors with an SDK, whose own is switched off.
+
+Ollama and the built-in model are asked once.
+"""
 
 from __future__ import annotations
 
