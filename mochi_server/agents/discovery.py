@@ -76,8 +76,8 @@ class _AgentFiles:
 class AgentDiscoveryService:
     """The agents of one folder, usable or not (docs/reference/agents.md).
 
-    Nothing is read before the first question. Each question checks the files first; only what has
-    changed is read and loaded again, and all of it by one call of the loader.
+    Nothing is read before the first call of ``agents`` or ``get``. Each call checks whether files
+    have changed; only those are read again, and their tools loaded by one call of the loader.
     """
 
     def __init__(
@@ -328,6 +328,7 @@ class _AgentBuilder:
             return {}
         description = loaded.description
         if not description.tools:
+            # Hints too: functions that were left out may be why there is no tool.
             self.fatal += [replace(each, severity="warning") for each in description.problems]
             if not description.problems:
                 self._fatal_problem(description.folder, "no tool is exported in __all__")

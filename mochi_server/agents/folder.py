@@ -88,19 +88,19 @@ def take_snapshot(
 
     Folders whose name begins with ``_`` or ``.`` are skipped, and that of the agents' chats.
     """
-    facts = file_version(stamp) if stamp is not None else None
+    stamp_version = file_version(stamp) if stamp is not None else None
     try:
         names = sorted(_names(folder))
     except FileNotFoundError:
-        return AgentsSnapshot((), facts)
+        return AgentsSnapshot((), stamp_version)
     except OSError as error:
-        return AgentsSnapshot((), facts, f"cannot be read: {error.strerror}")
+        return AgentsSnapshot((), stamp_version, f"cannot be read: {error.strerror}")
     left_out = None
     if len(names) > MAX_AGENTS:
         names = names[:MAX_AGENTS]
         left_out = f"has more than {MAX_AGENTS:,} folders; those after {names[-1]!r} are left out"
     folders = (_agent_folder(folder / name) for name in names if folder / name != agent_chats)
-    return AgentsSnapshot(tuple(each for each in folders if each.is_agent), facts, left_out)
+    return AgentsSnapshot(tuple(each for each in folders if each.is_agent), stamp_version, left_out)
 
 
 def _names(folder: Path) -> Iterator[str]:

@@ -194,7 +194,7 @@ def _split_file(text: str) -> tuple[str, str]:
 
 
 def _skill(keys: _Keys, body: str, name: str) -> SkillFile:
-    _check_name(name, 1, "the folder's name")
+    _check_folder_name(name)
     description = keys.needed("description")
     warnings = tuple(_warnings(keys, name, description))
     description = " ".join(description.split())
@@ -293,9 +293,9 @@ def _split(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, _NAMES.split(text or ""))))
 
 
-def _check_name(name: str, line: int, what: str) -> None:
+def _check_folder_name(name: str) -> None:
     if len(name) > NAME_CHARACTERS:
-        raise SkillFileError(f"{what} is longer than {NAME_CHARACTERS} characters", line)
+        raise SkillFileError(f"the folder's name is longer than {NAME_CHARACTERS} characters", 1)
     if not name[:1].isalnum() or not all(each.isalnum() or each in "-_" for each in name):
         rule = "only letters, digits, - and _ are allowed, a letter or digit first"
-        raise SkillFileError(f"{what} is {name!r}: {rule}", line)
+        raise SkillFileError(f"the folder's name is {name!r}: {rule}", 1)

@@ -1,4 +1,4 @@
-"""The tool that calls agents, and how a session comes by it."""
+"""``AgentTool``, which calls agents, and ``AgentSource``, which makes it for each session."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ class AgentTool(Tool):
             raise ToolFailed(
                 f"no more than {MAX_DEPTH} agents can call each other; do it yourself."
             )
-        arguments = await self.validate(arguments)
         definition = await self._definition(str(arguments["agent"]))
         tools = [*definition.tools.values(), *await self._inner_tool(definition, context.depth + 1)]
         session_id = arguments["session_id"]

@@ -21,6 +21,8 @@ _SECRET = re.compile(
     r"((^|_)(KEY|TOKEN)|SECRET|PASSWORD|PASSWD|^MOCHI_REDIS_URL|^(MOCHI_)?OLLAMA_HOST)(_FILE)?$",
     re.IGNORECASE,
 )
+"""Names of variables with secrets. An address of Redis may have its password among its options, one
+of Ollama a login without ``://`` before it, where ``_WITH_LOGIN`` does not see them."""
 _WITH_LOGIN = re.compile(r"://[^/]*@")
 
 _SECRET_FIELDS = ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key")
@@ -179,11 +181,12 @@ def with_tool_environment() -> Iterator[None]:
 
 def environment_without_settings() -> dict[str, str]:
     """Return this process's environment without the variables that settings are read from."""
-    bare = {*MochiServerSettings.bare_variables(), OLLAMA_HOST}
+    unprefixed = {*MochiServerSettings.unprefixed_variables(), OLLAMA_HOST}
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.upper().startswith(PREFIX) and name.upper().removesuffix("_FILE") not in bare
+        if not name.upper().startswith(PREFIX)
+        and name.upper().removesuffix("_FILE") not in unprefixed
     }
 
 

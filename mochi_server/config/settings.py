@@ -21,20 +21,20 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-_PORT = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
-"""A network location with a port or without; the standard library's error would show what else is
-there, which may be a part of a password with a slash in it."""
+_NETLOC = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
+"""A network location whose port, if any, is a number. The standard library's error for another port
+would show it, and it may be a part of a password with a slash in it."""
 
 _DURATION = re.compile(r"-?([0-9]+|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)")
 
 
-def _split(value: object) -> object:
+def _split_at_commas(value: object) -> object:
     if isinstance(value, str):
         return [item.strip() for item in value.split(",") if item.strip()]
     return value
 
 
-def _are_origins(value: list[str]) -> list[str]:
+def _check_origins(value: list[str]) -> list[str]:
     for origin in value:
         parts = urlsplit(origin)
         if "*" in origin:
@@ -43,7 +43,7 @@ def _are_origins(value: list[str]) -> list[str]:
             parts.scheme not in {"http", "https"}
             or not parts.hostname
             or parts.path
-            or not _PORT.fullmatch(parts.netloc)
+            or not _NETLOC.fullmatch(parts.netloc)
         ):
             raise ValueError(f"{origin!r} is not an origin such as http://localhost:3000")
     return value
@@ -57,7 +57,7 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def _complete(value: str) -> str:
+def _complete_address(value: str) -> str:
     text = value.rstrip("/")
     if re.fullmatch(r":\d+", text):  # Ollama's own programs take a port alone
         text = f"127.0.0.1{text}"
@@ -69,7 +69,7 @@ def _complete(value: str) -> str:
         or not parts.hostname
         or parts.query
         or parts.fragment
-        or not _PORT.fullmatch(parts.netloc)
+        or not _NETLOC.fullmatch(parts.netloc)
     ):
         raise ValueError("must be an address such as http://localhost:11434")
     if parts.port is None and parts.scheme == "http" and "//" not in value:
@@ -77,38 +77,38 @@ def _complete(value: str) -> str:
     return text
 
 
-def _is_redis(value: str) -> str:
+def _check_redis_address(value: str) -> str:
     parts = urlsplit(value)
     where = parts.path if parts.scheme == "unix" else parts.hostname
     schemes = {"redis", "rediss", "unix"}
-    if parts.scheme not in schemes or not where or not _PORT.fullmatch(parts.netloc):
+    if parts.scheme not in schemes or not where or not _NETLOC.fullmatch(parts.netloc):
         raise ValueError("must be an address such as redis://localhost:6379/0")
     return value
 
 
-def _is_duration(value: str) -> str:
+def _check_duration(value: str) -> str:
     if _DURATION.fullmatch(value):
         return value
     raise ValueError("must be seconds (300), or a duration such as 5m, 1h, -1m")
 
 
-def _or_none(value: SecretStr | None) -> SecretStr | None:
+def _none_if_blank(value: SecretStr | None) -> SecretStr | None:
     return value if value is not None and value.get_secret_value().strip() else None
 
 
-CommaList = Annotated[list[str], NoDecode, BeforeValidator(_split)]
-Origins = Annotated[CommaList, AfterValidator(_are_origins)]
+CommaList = Annotated[list[str], NoDecode, BeforeValidator(_split_at_commas)]
+Origins = Annotated[CommaList, AfterValidator(_check_origins)]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
 ]
 Environment = Annotated[Literal["production", "test"], BeforeValidator(_lower)]
-OllamaAddress = Annotated[str, Field(min_length=1), AfterValidator(_complete)]
-RedisAddress = Annotated[str, AfterValidator(_is_redis)]
-Duration = Annotated[str, AfterValidator(_is_duration)]
+OllamaAddress = Annotated[str, Field(min_length=1), AfterValidator(_complete_address)]
+RedisAddress = Annotated[str, AfterValidator(_check_redis_address)]
+Duration = Annotated[str, AfterValidator(_check_duration)]
 """Whole seconds, or a duration in the notation of Go."""
 Megabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """Millions of bytes."""
-Token = Annotated[SecretStr | None, AfterValidator(_or_none)]
+Token = Annotated[SecretStr | None, AfterValidator(_none_if_blank)]
 
 
 PREFIX = "MOCHI_"
@@ -124,13 +124,13 @@ def variable_of(field: str) -> str:
     return PREFIX + field.upper()
 
 
-def _bare(name: str) -> AliasChoices:
-    """Read the variable ``MOCHI_NAME`` and, as other programs do, ``NAME``."""
+def _aliases(name: str) -> AliasChoices:
+    """Name both variables of a setting: ``MOCHI_NAME`` and, as in other programs, ``NAME``."""
     return AliasChoices(f"{PREFIX}{name}", name)
 
 
-def _unset(name: str, description: str) -> Any:  # noqa: ANN401 - as pydantic's
-    return Field(default=None, validation_alias=_bare(name), description=description)
+def _optional(name: str, description: str) -> Any:  # noqa: ANN401 - as pydantic's
+    return Field(default=None, validation_alias=_aliases(name), description=description)
 
 
 class MochiServerSettings(BaseSettings):
@@ -159,16 +159,16 @@ class MochiServerSettings(BaseSettings):
         Raises:
             TypeError: There is no setting of that name; the text names the most similar one.
         """
-        fields = settings_cls.model_fields
+        fields, unprefixed = settings_cls.model_fields, cls.unprefixed_variables()
         for name in init_settings():
-            if name not in fields and name.removeprefix(PREFIX) not in cls.bare_variables():
+            if name not in fields and name.removeprefix(PREFIX) not in unprefixed:
                 similar = get_close_matches(name.lower().removeprefix("mochi_"), fields, n=1)
                 hint = f"; did you mean {similar[0]!r}?" if similar else ""
                 raise TypeError(f"There is no setting {name!r}{hint}")
         return init_settings, *sources.values()
 
     @classmethod
-    def bare_variables(cls) -> set[str]:
+    def unprefixed_variables(cls) -> set[str]:
         """Return the variables without the prefix that are read as well."""
         fields = cls.model_fields.items()
         return {name.upper() for name, field in fields if field.validation_alias is not None}
@@ -258,7 +258,7 @@ class MochiServerSettings(BaseSettings):
     max_history_tokens: int | None = Field(
         default=None,
         ge=256,
-        validation_alias=_bare("MAX_HISTORY_TOKENS"),
+        validation_alias=_aliases("MAX_HISTORY_TOKENS"),
         description="Most tokens of history to send; unset: what the window holds.",
     )
     max_history_messages: int | None = Field(
@@ -267,7 +267,7 @@ class MochiServerSettings(BaseSettings):
     max_output_tokens: int | None = Field(
         default=None,
         ge=1,
-        validation_alias=_bare("MAX_OUTPUT_TOKENS"),
+        validation_alias=_aliases("MAX_OUTPUT_TOKENS"),
         description="Most tokens of one reply; unset: what the window leaves.",
     )
     dynamic_context_window_enabled: bool = Field(
@@ -325,16 +325,16 @@ class MochiServerSettings(BaseSettings):
     )
 
     # Other providers
-    openai_api_key: SecretStr | None = _unset("OPENAI_API_KEY", "Key of OpenAI.")
-    openai_base_url: str | None = _unset(
+    openai_api_key: SecretStr | None = _optional("OPENAI_API_KEY", "Key of OpenAI.")
+    openai_base_url: str | None = _optional(
         "OPENAI_BASE_URL", "Address of any OpenAI-compatible server."
     )
-    openai_org_id: str | None = _unset("OPENAI_ORG_ID", "Organisation to bill; told to OpenAI.")
-    openai_project_id: str | None = _unset("OPENAI_PROJECT_ID", "Project of it; told to OpenAI.")
-    anthropic_api_key: SecretStr | None = _unset("ANTHROPIC_API_KEY", "Key of Anthropic.")
-    anthropic_base_url: str | None = _unset("ANTHROPIC_BASE_URL", "Its address.")
-    gemini_api_key: SecretStr | None = _unset("GEMINI_API_KEY", "Key of Gemini.")
-    gemini_base_url: str | None = _unset("GEMINI_BASE_URL", "Its address.")
+    openai_org_id: str | None = _optional("OPENAI_ORG_ID", "Organisation to bill; told to OpenAI.")
+    openai_project_id: str | None = _optional("OPENAI_PROJECT_ID", "Project of it; told to OpenAI.")
+    anthropic_api_key: SecretStr | None = _optional("ANTHROPIC_API_KEY", "Key of Anthropic.")
+    anthropic_base_url: str | None = _optional("ANTHROPIC_BASE_URL", "Its address.")
+    gemini_api_key: SecretStr | None = _optional("GEMINI_API_KEY", "Key of Gemini.")
+    gemini_base_url: str | None = _optional("GEMINI_BASE_URL", "Its address.")
 
     # Several processes
     redis_url: RedisAddress | None = Field(

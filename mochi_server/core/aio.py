@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -184,25 +185,30 @@ class BackgroundTasks:
             await asyncio.wait(late, timeout=seconds)
 
 
-_LoopLocks = dict[str, tuple[asyncio.Lock, list[None]]]
+@dataclass(slots=True)
+class _CountedLock:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    """Tasks that hold it or wait for it."""
 
 
 class KeyedLocks:
     """One fair lock for each key in use, and for each event loop."""
 
     def __init__(self) -> None:
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLocks] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _CountedLock]]
+        self._loops = WeakKeyDictionary()
 
     @contextlib.asynccontextmanager
     async def holding(self, key: str) -> AsyncIterator[None]:
         """Hold the lock of a key; waiting tasks get it in order of arrival."""
-        turns = self._loops.setdefault(asyncio.get_running_loop(), {})
-        lock, users = turns.setdefault(key, (asyncio.Lock(), []))
-        users.append(None)
+        locks = self._loops.setdefault(asyncio.get_running_loop(), {})
+        counted = locks.setdefault(key, _CountedLock())
+        counted.users += 1
         try:
-            async with lock:
+            async with counted.lock:
                 yield
         finally:
-            users.pop()
-            if not users:
-                del turns[key]
+            counted.users -= 1
+            if not counted.users:
+                del locks[key]

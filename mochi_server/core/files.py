@@ -108,7 +108,7 @@ def replace_file(
     try:
         status = _write(temporary, parts, old, PRIVATE_FILE if private else 0o666)
         if new:
-            _enter(temporary, path)
+            _rename_unless_taken(temporary, path)
         else:
             temporary.replace(path)
         flush_folder(path.parent)
@@ -118,8 +118,8 @@ def replace_file(
     return status
 
 
-def _enter(temporary: Path, path: Path) -> None:
-    """Rename the file to a name that no file has."""
+def _rename_unless_taken(temporary: Path, path: Path) -> None:
+    """Give the file its name; FileExistsError if another file has it."""
     try:
         path.hardlink_to(temporary)
     except OSError as error:
@@ -143,13 +143,13 @@ def _write(
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor
         if old is None:
-            hand_over(path, handle)
+            give_to_folder_owner(path, handle)
         file.writelines(parts)
         file.flush()
         os.fsync(handle)
         status = os.fstat(handle)
         if old is not None and _access(status) != _access(old):
-            _hand_on(handle, status, old)
+            _copy_access(handle, status, old)
     return status
 
 
@@ -157,7 +157,7 @@ def _access(status: os.stat_result) -> tuple[int, int, int]:
     return stat.S_IMODE(status.st_mode), status.st_gid, status.st_uid
 
 
-def _hand_on(handle: int, status: os.stat_result, old: os.stat_result) -> None:
+def _copy_access(handle: int, status: os.stat_result, old: os.stat_result) -> None:
     """Set mode, owner and group of the old file; a group that cannot be set gets others' rights."""
     mode = stat.S_IMODE(old.st_mode)
     if status.st_uid != old.st_uid:
@@ -172,7 +172,7 @@ def _hand_on(handle: int, status: os.stat_result, old: os.stat_result) -> None:
         os.fchmod(handle, mode)
 
 
-def hand_over(path: Path, handle: int | None = None) -> None:
+def give_to_folder_owner(path: Path, handle: int | None = None) -> None:
     """Give a file or folder that root has made to the owner of the folder around it.
 
     Else a command that root ran would keep a server that is not root from its own data. Of an open
@@ -208,7 +208,7 @@ def make_folder(path: Path, *, private: bool = False) -> None:
         if not path.is_dir():
             raise
         return
-    hand_over(path)
+    give_to_folder_owner(path)
     with contextlib.suppress(PermissionError):  # a folder that may be written but not listed
         flush_folder(path.parent)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ..errors import StorageError
-from .files import PRIVATE_FILE, hand_over, make_folder
+from .files import PRIVATE_FILE, give_to_folder_owner, make_folder
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class FileLock:
         while True:
             descriptor = os.open(self.path, _OPEN, PRIVATE_FILE)
             try:
-                hand_over(self.path, descriptor)
+                give_to_folder_owner(self.path, descriptor)
                 if not _flock(descriptor, shared=shared):
                     os.close(descriptor)
                     return False
@@ -170,7 +170,7 @@ class FileLeases:
         """
         path = self._path(name)
         self._in_folder(partial(path.touch, PRIVATE_FILE))
-        hand_over(path)
+        give_to_folder_owner(path)
 
     def acquire(self, name: str) -> FileLease | None:
         """Take the lease, pending or not; None when another has it.

@@ -113,10 +113,10 @@ def httpx_limits(*, is_async: bool = True, has_events: bool = True) -> dict[str,
     ends = _EVENT_ENDS if has_events else _LINE_ENDS
 
     def bound(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
-        _Bound(response, ends)
+        _BoundedResponse(response, ends)
 
     async def bound_async(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
-        _Bound(response, ends)
+        _BoundedResponse(response, ends)
 
     return {
         "headers": {"Accept-Encoding": ENCODINGS},
@@ -125,19 +125,12 @@ def httpx_limits(*, is_async: bool = True, has_events: bool = True) -> dict[str,
     }
 
 
-class _Bound:
-    """Counts what is read of one response, and fails when it is too much."""
+class _BoundedResponse:
+    """Reads one response for its HTTP client, and lets a counter fail when it is too much."""
 
     def __init__(self, response: Any, ends: tuple[bytes, ...]) -> None:  # noqa: ANN401
         """Replace the methods of the response that read; a ProviderError for other encodings."""
-        self._ends = ends
-        self._is_whole = False
-        """Whether the response is read as a whole, not as a stream."""
-        self._size = 0
-        self._pieces: list[bytes] = []
-        self._last = b""
-        """The last bytes, where the end of an event may begin."""
-        self._left = MAX_STREAM
+        self._counter = _Counter(ends)
         encoding = str(response.headers.get("content-encoding") or "identity").lower()
         if not {part.strip() for part in encoding.split(",")} <= {"identity", "gzip", "deflate"}:
             raise ProviderError(f"The model server compresses its answers with {encoding[:50]!r}.")
@@ -150,12 +143,12 @@ class _Bound:
         response.iter_raw, response.read = self.iter_raw, self.read
 
     async def aread(self) -> bytes:
-        self._is_whole = True
+        self._counter.is_whole = True
         data: bytes = await self._read()
         return data
 
     def read(self) -> bytes:
-        self._is_whole = True
+        self._counter.is_whole = True
         data: bytes = self._read_sync()
         return data
 
@@ -172,12 +165,12 @@ class _Bound:
     async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._iterate(chunk_size)) as pieces:
             async for data in pieces:
-                self._count(data)
+                self._counter.count(data)
                 yield data
 
     def iter_bytes(self, chunk_size: int | None = None) -> Generator[bytes, None, None]:
         for data in self._iterate_sync(chunk_size):
-            self._count(data)
+            self._counter.count(data)
             yield data
 
     def _parts(self, data: bytes) -> list[bytes]:
@@ -185,9 +178,33 @@ class _Bound:
             return [data]
         return [data[i : i + INFLATED_AT_ONCE] for i in range(0, len(data), INFLATED_AT_ONCE)]
 
-    def _count(self, data: bytes) -> None:
+
+class _Counter:
+    """Counts the inflated bytes of one response, and the values of each event of a stream.
+
+    The bytes come in chunks that end anywhere, also within the end of an event.
+    """
+
+    def __init__(self, ends: tuple[bytes, ...]) -> None:
+        self._ends = ends
+        self.is_whole = False
+        """Whether the response is read as a whole, not as a stream."""
+        self._left = MAX_STREAM
+        self._size = 0
+        """Bytes of the response if it is read as a whole, else of the present event so far."""
+        self._pieces: list[bytes] = []
+        """The present event so far."""
+        self._last = b""
+        """The last bytes, where the end of an event may begin."""
+
+    def count(self, data: bytes) -> None:
+        """Count one chunk.
+
+        Raises:
+            ProviderError: It is too much.
+        """
         self._left -= len(data)
-        if self._is_whole:
+        if self.is_whole:
             self._size += len(data)
         else:
             self._count_event(data)
@@ -197,7 +214,7 @@ class _Bound:
             raise too_large(MAX_STREAM)
 
     def _count_event(self, data: bytes) -> None:
-        """Count the bytes of the present event, and its values once it has ended."""
+        # The usual chunk: the rest of a short event, or several short ones.
         if self._size + len(data) <= LONG_EVENT and data.endswith(self._ends):
             self._pieces, self._size, self._last = [], 0, data[-3:]
             return
@@ -207,15 +224,17 @@ class _Bound:
             self._pieces.append(data)
             self._size += len(data)
         else:
-            rest = min(len(recent) - end, len(data))
-            size = self._size + len(data) - rest
-            if size > LONG_EVENT:
-                self._pieces.append(data[: len(data) - rest])
-                if has_more_values(b"".join(self._pieces), EVENT_VALUES):
-                    raise ProviderError(
-                        f"The model server sent more than {EVENT_VALUES:,} values at once:"
-                        " they were not read."
-                    )
-            self._pieces = [data[len(data) - rest :]]
-            self._size = rest
+            begun = min(len(recent) - end, len(data))  # bytes from the last end of an event on
+            ended = len(data) - begun
+            if self._size + ended > LONG_EVENT:
+                self._pieces.append(data[:ended])
+                self._check_values(b"".join(self._pieces))
+            self._pieces, self._size = [data[ended:]], begun
         self._last = recent[-3:]
+
+    def _check_values(self, event: bytes) -> None:
+        if has_more_values(event, EVENT_VALUES):
+            raise ProviderError(
+                f"The model server sent more than {EVENT_VALUES:,} values at once:"
+                " they were not read."
+            )

@@ -66,19 +66,18 @@ class CachedResult(Generic[T]):
 
 
 class ReloadOnChange(Generic[S]):
-    """Keeps in memory what files say: loads again when a snapshot of them differs.
+    """Keeps in memory what was loaded from files, and loads it again when they have changed.
 
-    A caller gets a state that is as new as its call: a load that began later is new enough; an
-    earlier one only if it has seen the files as they are now. As a load may take long, or never
-    end, callers go on after some seconds with what was loaded before.
+    After ``refresh`` it is as new as the call: from a load that began after the call, or from an
+    earlier one of the files as they are now. A load may take long, or never end: after
+    ``PATIENCE_SECONDS`` callers go on with what was loaded before.
 
     Args:
         name: What is loaded, for people.
-        snapshot: Describes the files as they are now; runs in a thread. Two are equal when nothing
-            has changed.
-        load: Loads what a snapshot describes, everything where its second argument says so, and
-            returns whether it has loaded everything, nothing taken over from before.
-        is_current: Whether what is loaded agrees with a snapshot.
+        snapshot: Describes the files as they are now; runs in a thread.
+        load: Loads the files that a snapshot describes. It may keep what was loaded from unchanged
+            files, unless its second argument is true. Returns whether it kept nothing.
+        is_current: Returns whether what is loaded is what a snapshot describes.
     """
 
     def __init__(

@@ -187,6 +187,7 @@ def listen(host: str, port: int) -> socket.socket:
         addresses = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise CannotStart(f"Cannot listen on {host!r} (MOCHI_HOST): {error.strerror}.") from error
+    # A name such as localhost may have several addresses: that of IPv4, which all clients try.
     family, kind, number, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
     sock = socket.socket(family, kind, number)
     try:

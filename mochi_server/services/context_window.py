@@ -79,7 +79,15 @@ class DynamicContextWindowService:
         look_seconds: float = LOOK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take seconds for which what is loaded counts as known; 0 if others use it."""
+        """Set up without any model.
+
+        Args:
+            enabled: Whether sizes are decided at all.
+            beyond_modelfile: Whether windows may grow beyond ``num_ctx`` of a Modelfile.
+            look_seconds: Seconds until it is checked again how a model is loaded; 0 if other
+                processes share the model server.
+            clock: Seconds of a monotonic clock.
+        """
         self.enabled = enabled
         self._beyond_modelfile = beyond_modelfile
         self._look_seconds = look_seconds
@@ -140,7 +148,9 @@ class DynamicContextWindowService:
             limit = info.context_length or MAX_UNKNOWN
             size = min(config.current_window, limit)
             return Window(
-                size=size, num_ctx=self._raise(model, ladder(size, limit)), reason="manual_override"
+                size=size,
+                num_ctx=self._enlarge(model, ladder(size, limit)),
+                reason="manual_override",
             )
         elif not (self.enabled and config.dynamic_enabled):
             size, num_ctx = self._state(model).window or None, None
@@ -148,7 +158,7 @@ class DynamicContextWindowService:
             first, limit = self._bounds(model, info)
             begun = (None if model_changed else config.current_window) or first
             size = first if begun == first else ladder(begun, limit)
-            num_ctx = self._raise(model, _need(size, limit, usage))
+            num_ctx = self._enlarge(model, _need(size, limit, usage))
             size = num_ctx if self._set_by_modelfile(model) is None else min(num_ctx, limit)
         reason = _reason(config.current_window, size, model_changed=model_changed)
         return Window(size=size, num_ctx=num_ctx, reason=reason)
@@ -165,7 +175,7 @@ class DynamicContextWindowService:
         first = min(preset, info.context_length or preset)
         return first, max(first, safe) if self._beyond_modelfile else first
 
-    def _raise(self, model: str, size: int) -> int:
+    def _enlarge(self, model: str, size: int) -> int:
         """Make the shared window at least so large, and return it."""
         state = self._state(model)
         state.last_used = self._clock()
@@ -202,7 +212,9 @@ def _reason(current: int | None, size: int | None, *, model_changed: bool) -> st
 async def learn_window(
     windows: DynamicContextWindowService, model: str, provider: Provider, name: str
 ) -> None:
-    """Note how large the model is loaded, unless that is known; up to that costs no reload.
+    """Note with which window the provider has loaded the model, unless it was checked just now.
+
+    A request with a window up to that size does not make the provider load the model again.
 
     Raises:
         ProviderUnreachable: the provider is not there.

@@ -53,10 +53,11 @@ def fit(
     ratio: float = CHARACTERS_PER_TOKEN,
     max_messages: int | None = None,
 ) -> FittedHistory:
-    """Return the longest end of the conversation that fits the budget of tokens; None: no limit.
+    """Return the system prompt and the last turns that fit the budget of tokens; None: no limit.
 
-    The system prompt always stays. The others come last one first, and are read only as far as they
-    fit; ``total`` is their number.
+    The last turn always stays, shortened if need be. ``backwards`` yields the messages after the
+    system prompt, the last one first, and is read only as far as they fit; ``total`` is their
+    number.
     """
     left = _Budget(budget, max_messages)
     used = estimate(system, ratio) if system else 0

@@ -125,11 +125,12 @@ class RequestBuilder:
         usage, last_model = usage_of(session, self.model.info.context_length)
         ratio = self.windows.ratio(self.model.full_name)
         extra_tokens = extras.estimate(ratio)
-        # The model's last count contains much the same extras,
+        # The provider's count of the last reply normally includes these extras.
         used = usage if last_model else usage + extra_tokens
         window = self._decide_window(session, used, last_model)
         fitted = self._fit(session, window, extra_tokens)
-        if fitted.dropped and last_model and extra_tokens:  # unless tools are new: make room first
+        if fitted.dropped and last_model and extra_tokens:
+            # It may not (tools may be new): try a larger window before messages are dropped.
             window = self._decide_window(session, usage + extra_tokens, last_model)
             fitted = self._fit(session, window, extra_tokens)
         if self.window is not None and window.reason == "no_adjustment":
@@ -208,9 +209,11 @@ class RequestBuilder:
         elif room:
             self.windows.loaded(self.model.full_name, room)
         self.windows.calibrate(self.model.full_name, self.sent, needed)
+        if grown and not needed:
+            return  # the larger window may hold everything; how much it has to hold is unknown
         room = grown or room
         share = FILLED * room / needed if room and needed else FILLED / 2
-        if share < 1 and not (grown and not needed):
+        if share < 1:
             self.ceiling = int(self.sent / self.windows.ratio(self.model.full_name) * share)
 
     def learn(self, message: AssistantMessage) -> None:

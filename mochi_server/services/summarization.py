@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 AGAIN_SECONDS = 0.25
 """Shortest wait after a summary was preempted."""
 PATIENCE_INTERVALS = 20
-"""Quiet times that a summary waits for a server that always has a turn; then it begins beside the
-turn, and waits twice as long after a chat has preempted it."""
+"""Longest wait of a summary for a pause in the turns, as a multiple of the quiet time. Then it runs
+beside a turn; whenever a chat preempts it there, the next wait is twice as long."""
 LONGER_QUIET = 20
-"""Quiet times that must pass without a chat on a server that goes on reading cancelled prompts."""
+"""Multiple of the quiet time for a server that goes on reading cancelled prompts."""
 WAIT_SECONDS = 5.0
 """Seconds that a requested summary waits for another one of the same session."""
 CLOSE_SECONDS = 5.0
@@ -362,7 +362,7 @@ async def find_tasks(
     return tasks
 
 
-async def summarise_all(
+async def summarize_all(
     summaries: SummarizationService,
     tasks: Sequence[SummaryTask],
     *,

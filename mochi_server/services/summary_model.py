@@ -14,7 +14,7 @@ class SummaryModelManager:
     def __init__(self, providers: ProviderRegistry) -> None:
         self._providers = providers
 
-    def can_summarise(self, model: str) -> bool:
+    def can_summarize(self, model: str) -> bool:
         """Return whether the model, which need not exist, can be trusted with structured output."""
         provider, name = self._providers.resolve(model)
         family = name.rpartition("/")[2].partition(":")[0].lower()
@@ -23,7 +23,7 @@ class SummaryModelManager:
     async def choose(self, metadata: SessionMetadata) -> str | None:
         """Return the chat's model, else the session's ``summary_model``; None if neither can."""
         for model in (metadata.model, metadata.summary_model):
-            if model is not None and self.can_summarise(model) and await self._is_there(model):
+            if model is not None and self.can_summarize(model) and await self._is_there(model):
                 return model
         return None
 
@@ -45,7 +45,7 @@ class SummaryModelManager:
             SummaryModelRequired: it cannot.
             ProviderError: of its provider.
         """
-        if not self.can_summarise(model):
+        if not self.can_summarize(model):
             raise SummaryModelRequired(model=model)
         await self._providers.show_model(model)
 

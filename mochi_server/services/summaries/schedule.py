@@ -19,7 +19,7 @@ from pathlib import Path
 
 import anyio
 
-from ...core.files import PRIVATE_FILE, hand_over, make_folder
+from ...core.files import PRIVATE_FILE, give_to_folder_owner, make_folder
 from ...core.leases import Lease, leases_in
 from ...errors import SessionBusy, StorageError
 
@@ -112,9 +112,10 @@ class SummaryScheduler:
 
     @asynccontextmanager
     async def slot(self, memory: str, patience: float, quiet: float) -> AsyncIterator[bool]:
-        """Wait for other summaries in the memory, then, for ``patience`` seconds, for its turns.
+        """Wait for other summaries in the memory, then for ``quiet`` seconds without a turn in it.
 
-        Yields whether no turn has used the memory for ``quiet`` seconds.
+        The wait for turns ends after ``patience`` seconds. Yields whether no turn runs then, in
+        this process.
         """
         state = self._memories[memory]
         async with state.lock:
@@ -213,7 +214,7 @@ class LastReadConversations:
                 make_folder(path.parent, private=True)
                 handle = os.open(path, _WRITE, PRIVATE_FILE)
             with open(handle, "w") as file:  # noqa: PTH123 - a descriptor
-                hand_over(path, file.fileno())
+                give_to_folder_owner(path, file.fileno())
                 file.write(session_id)
 
     def forget(self, weights: str) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from ...core.files import PRIVATE_FILE, hand_over, make_folder
+from ...core.files import PRIVATE_FILE, give_to_folder_owner, make_folder
 from .search_text import SearchDocument
 
 T = TypeVar("T")
@@ -286,7 +286,7 @@ def _make_empty(path: Path) -> None:
     make_folder(path.parent, private=True)
     _unlink(path)
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)
-    hand_over(path, handle)
+    give_to_folder_owner(path, handle)
     os.close(handle)
 
 

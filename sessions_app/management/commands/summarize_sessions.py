@@ -17,7 +17,7 @@ from mochi_server.services.summarization import (
     SummaryOutcome,
     SummaryTask,
     find_tasks,
-    summarise_all,
+    summarize_all,
 )
 
 from ..listing import Options, add_json
@@ -71,7 +71,7 @@ class Command(BaseCommand):
             )
             if not options["dry_run"]:
                 bar = progress("sessions summarised")
-                await summarise_all(runtime.summaries, tasks, anew=anew, advance=bar.advance)
+                await summarize_all(runtime.summaries, tasks, anew=anew, advance=bar.advance)
         finally:
             await runtime.aclose()
             forget_runtime()

@@ -96,6 +96,7 @@ def context(depth: int = 0) -> CallContext:
 
 async def steps_of(tool: Tool, arguments, who: ToolContext | None = None):
     with anyio.fail_after(30):
+        arguments = await tool.validate(arguments)
         return [step async for step in tool.run(arguments, who or context())]
 
 
@@ -249,7 +250,8 @@ async def test_the_only_agent_is_meant_where_the_model_leaves_its_name_out(bench
 
 async def test_an_agent_that_is_left_is_closed(bench):
     tool = await bench.tool("coder")
-    async with aclosing(tool.run({"agent": "coder", "instruction": "x"}, context())) as steps:
+    arguments = await tool.validate({"agent": "coder", "instruction": "x"})
+    async with aclosing(tool.run(arguments, context())) as steps:
         await steps.__anext__()
         assert bench.runner.closed == 0
     assert bench.runner.closed == 1
