@@ -28,9 +28,9 @@ from .config import (
 )
 from .core.files import raise_file_limit
 from .core.logs import command_logging_config, logging_config
+from .server.announcement import Announcement
 from .server.initialise import CannotInitialise, run_init
 from .server.startup import (
-    Announcement,
     CannotStart,
     accepts_data_folder,
     address_of,

@@ -1,52 +1,34 @@
-"""The start of the server: what it needs, its socket and processes, the lines that it prints."""
+"""What is checked and set up before the server serves: packages, folder, Redis, socket, process."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
-import http.client
-import json
 import multiprocessing
 import os
-import re
 import shlex
 import signal
 import socket
 import sys
 import tempfile
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from ipaddress import ip_address
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ..config import MochiServerSettings, SettingsError, with_tool_environment
 from ..config.installation import install_command, own_command
 from ..core.files import make_folder
-from ..core.progress import counted
-from ..errors import ProviderNotConfigured
 
 if TYPE_CHECKING:
     from redis import Redis
 
-READY_SECONDS = 60.0
-"""Longest wait for the first answer of our own server."""
-
 REDIS_SECONDS = 3.0
 """Longest wait for Redis at the start."""
-
-MODELS_SECONDS = 15.0
-"""Longest wait for the list of models."""
-
-_PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
-"""Names of models that a shell takes as they are."""
 
 
 class CannotStart(Exception):
@@ -228,118 +210,6 @@ def address_of(sock: socket.socket) -> tuple[str, int]:
 
 def url_of(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-class Announcement:
-    """The lines that a person sees once the server answers, which is asked over HTTP."""
-
-    def __init__(
-        self,
-        program: str,
-        settings: MochiServerSettings,
-        sock: socket.socket,
-        write: Callable[[str], object],
-    ) -> None:
-        self.program = program
-        self.settings = settings
-        self.host, self.port = address_of(sock)
-        self.url = url_of(self.host, self.port)
-        self.everywhere = ip_address(sock.getsockname()[0]).is_unspecified
-        self._write = write
-
-    def run(self) -> None:
-        """Wait until the server answers, and print what it has."""
-        health = self._wait()
-        if health is None:
-            return
-        self._say(f"{self.program} listens on {self.url}")
-        if self.everywhere:
-            host = self.settings.host
-            self._say(f"  and on every other address of this machine, as MOCHI_HOST is {host}")
-        self._say(f"  documentation: {self.url}/api/v1/docs")
-        if self.settings.session_storage == "json":
-            self._say(f"  sessions: {self.settings.sessions_path}")
-        else:
-            self._say("  sessions: in memory, gone when the server stops")
-        if self.settings.api_token is None and is_public(self.settings.host):
-            self._say("  WARNING: open to the network without a token; set MOCHI_API_TOKEN")
-        models, problems = self._models()
-        for line in provider_lines(health, models, problems):
-            self._say(f"  {line}")
-        for line in self._invitation(models):
-            self._say(line)
-
-    def _say(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # nobody reads what we print
-            self._write(f"{line}\n")
-
-    def _wait(self) -> dict[str, Any] | None:
-        end = time.monotonic() + READY_SECONDS
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-                return self._get("/api/v1/health", READY_SECONDS)
-            time.sleep(0.05)
-        return None
-
-    def _models(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        try:
-            answer = self._get("/api/v1/models", MODELS_SECONDS)
-        except (OSError, http.client.HTTPException, ValueError):
-            return [], []
-        details = answer.get("error", {}).get("details", {})
-        return answer.get("models", []), answer.get("problems", details.get("problems", []))
-
-    def _get(self, path: str, seconds: float) -> dict[str, Any]:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
-        headers = {}
-        if self.settings.api_token is not None:
-            headers["Authorization"] = f"Bearer {self.settings.api_token.get_secret_value()}"
-        try:
-            connection.request("GET", path, headers=headers)
-            answer = json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-        return answer if isinstance(answer, dict) else {}
-
-    def _invitation(self, models: list[dict[str, Any]]) -> Iterator[str]:
-        if not models:
-            from ..providers.builtin.engine import missing_requirement  # noqa: PLC0415 - rarely needed
-
-            if (problem := missing_requirement()) is None:
-                yield f"No model yet. For the small built-in one:  {own_command()} pull"
-            else:
-                yield f"No model yet. The small built-in one cannot run: {problem}"
-            yield "Or, with Ollama (https://ollama.com):  ollama pull qwen3:8b"
-            return
-        # A model server names its models; a name that a shell could take for more is not printed.
-        name = next((model["name"] for model in models if _PLAIN.fullmatch(model["name"])), "MODEL")
-        token = ' -H "Authorization: Bearer $MOCHI_API_TOKEN"' if self.settings.api_token else ""
-        body = shlex.quote(json.dumps({"model": name, "message": "Hello!"}))
-        yield "Try:"
-        yield f"  curl -N{token} {self.url}/api/v1/chat/stream -d {body}"
-
-
-def provider_lines(
-    health: dict[str, Any], models: list[dict[str, Any]], problems: list[dict[str, Any]]
-) -> Iterator[str]:
-    """Yield a line for each provider: how many models it has, or why it has none."""
-    count = Counter(model.get("provider") for model in models)
-    reasons = {
-        problem["provider"]: problem["message"]
-        for problem in problems
-        if problem["code"] == ProviderNotConfigured.code
-    }
-    providers = health.get("providers", {})
-    for alias, state in providers.items():
-        if alias == "test" and len(providers) > 1 and not count[alias]:
-            continue  # beside real ones, for those who know of it
-        where = f" at {health.get('ollama_host')}" if alias == "ollama" else ""
-        if alias in reasons:
-            yield f"{alias}{where}: {reasons[alias]}"
-        elif state.get("reachable") or count[alias]:
-            yield f"{alias}{where}: {counted(count[alias], 'model')}"
-        else:
-            yield f"{alias}{where}: does not answer"
 
 
 def forbid_inspection() -> None:

@@ -1,53 +1,24 @@
-"""``manage.py sessions list``, ``search`` and ``show``, and what all commands of sessions share."""
+"""``manage.py sessions list``, ``search`` and ``show``."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from django.core.management.base import CommandError, OutputWrapper
+from django.core.management.base import CommandError
 
-from mochi_project.management.console import as_json, cut, plain, plain_lines, progress, table
+from mochi_project.management.console import as_json, plain, plain_lines, progress
 from mochi_server.core.aio import in_thread
-from mochi_server.errors import JSONObject
 from mochi_server.sessions import JSONFileStorage, SessionFilter
 from mochi_server.sessions.catalogue.search import PAGE, SessionSearch
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.transfer import as_markdown
 
 from ..schemas import ARCHIVED
-
-COLUMNS = ("ID", "CHANGED", "MESSAGES", "MODEL", "TITLE", "TAGS", "FLAGS")
-TITLE_COLUMNS = 50
-MINUTE = 16
-"""Characters of a time up to the minute."""
+from .shared import Console, Options, changed_at, lines_table
 
 MARK, UNMARK = "\x1b[1m", "\x1b[0m"
-
-Options = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Console:
-    """The output of an action: its result, and what went wrong."""
-
-    out: OutputWrapper
-    err: OutputWrapper
-
-    def print_problems(self, problems: Iterable[JSONObject]) -> None:
-        for problem in problems:
-            self.err.write(plain(f"problem: {problem['session_id']}: {problem['reason']}"))
-
-
-Action = Callable[[SessionManager, Options, Console], Awaitable[int]]
-"""Performs a sub-command and returns the exit code."""
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="Print JSON.")
 
 
 def add_list(parser: argparse.ArgumentParser) -> None:
@@ -107,28 +78,6 @@ async def list_sessions(sessions: SessionManager, options: Options, console: Con
     return 0
 
 
-def lines_table(lines: Iterable[JSONObject]) -> str:
-    """Return lines of the list as a table."""
-    return table([_row(line) for line in lines], COLUMNS)
-
-
-def _changed(line: JSONObject) -> str:
-    return str(line["updated_at"])[:MINUTE].replace("T", " ")
-
-
-def _row(line: JSONObject) -> list[object]:
-    tags = line["tags"]
-    return [
-        line["session_id"],
-        _changed(line),
-        line["message_count"],
-        line["model"],
-        cut(str(line["title"] or line["preview"]), TITLE_COLUMNS) or None,
-        ", ".join(map(str, tags if isinstance(tags, list) else [])) or None,
-        ", ".join(flag for flag in ("pinned", "archived") if line[flag]) or None,
-    ]
-
-
 async def search_sessions(sessions: SessionManager, options: Options, console: Console) -> int:
     """Print the matching sessions, the best first; a bar shows the progress of a long indexing."""
     search = SessionSearch(sessions.catalogue)
@@ -148,7 +97,7 @@ async def search_sessions(sessions: SessionManager, options: Options, console: C
     marks = (MARK, UNMARK) if console.out.isatty() else ("[", "]")
     for line in result.sessions:
         title = plain(str(line["title"] or line["preview"]))
-        console.out.write(f"{line['session_id']}  {_changed(line)}  {title}".rstrip())
+        console.out.write(f"{line['session_id']}  {changed_at(line)}  {title}".rstrip())
         console.out.write(f"    {_marked(line['snippet'], *marks)}".rstrip())
     if not result.sessions:
         console.out.write("No sessions found.")

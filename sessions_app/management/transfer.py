@@ -23,7 +23,7 @@ from mochi_server.sessions.transfer import (
     import_session,
 )
 
-from .listing import Console, Options
+from .shared import Console, Options
 
 EXPORT_COLUMNS = ("SESSION", "FILE")
 IMPORT_COLUMNS = ("FILE", "SESSION", "MESSAGES", "VERSION")

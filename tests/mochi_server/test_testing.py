@@ -17,8 +17,8 @@ from urllib.request import urlopen
 import pytest
 
 from mochi_server import testing
+from mochi_server.server.announcement import provider_lines
 from mochi_server.server.initialise import run_init
-from mochi_server.server.startup import provider_lines
 from mochi_server.testing import WARM, TestServer, running_server
 from tests.support.pytest_runs import pytest_in
 from tests.support.server import ROOT

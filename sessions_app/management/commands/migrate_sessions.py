@@ -15,7 +15,7 @@ from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.migration import FileMigration, MigrationOutcome, migrate_files
 from mochi_server.sessions.storage import JSONFileStorage
-from sessions_app.management.listing import Options, add_json
+from sessions_app.management.shared import Options, add_json
 
 COLUMNS = ("SESSION", "VERSION", "OUTCOME", "BACKUP")
 WORDS = {

@@ -22,7 +22,7 @@ from mochi_server.core.progress import counted
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.pruning import Pruned, PruneRule, find_prunable, prune
-from sessions_app.management.listing import Options, add_json, lines_table
+from sessions_app.management.shared import Options, add_json, lines_table
 
 
 class Command(BaseCommand):

@@ -20,7 +20,7 @@ from mochi_server.services.summarization import (
     summarize_all,
 )
 
-from ..listing import Options, add_json
+from ..shared import Options, add_json
 
 COLUMNS = ("SESSION", "MODEL", "OUTCOME")
 WORDS = {
