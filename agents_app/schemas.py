@@ -86,7 +86,7 @@ class AgentChatLine(SessionKeys):
 
     summary: ConversationSummary | None = Field(examples=[None])
     preview: str = Field(
-        description="First instruction, cut to 100 characters and '...'.",
+        description="First instruction; a longer one is cut to 100 characters, with its '...'.",
         examples=["Write a function that sorts a list."],
     )
 

@@ -35,7 +35,7 @@ class PromptLine(ResponseModel):
 
     filename: FileName
     preview: PromptText = Field(
-        description="The beginning, at most 100 characters, cut with '...'."
+        description="The first 100 characters in one line; '...' follows if there are more."
     )
     word_count: int = Field(examples=[7])
 

@@ -131,7 +131,7 @@ class ChatSession:
 
     @property
     def preview(self) -> str:
-        """The first user message, cut to 100 characters and "..."; "" when there is none."""
+        """The first user message, cut to 100 characters with its "..."; "" when there is none."""
         for line in self._lines:
             if b'"user"' in line and is_user(message := orjson.loads(line)):
                 return preview_of(message)
