@@ -28,6 +28,7 @@ from mochi_server.core.limits import (
     may_be_too_deep,
 )
 from mochi_server.errors import InvalidRequest
+from mochi_server.providers.common.http import without_login
 from prompts_app.api import router as prompts_router
 from sessions_app.api import router as sessions_router
 from tools_app.api import router as tools_router
@@ -161,18 +162,13 @@ async def read_health(request: HttpRequest) -> Health:
     return Health(
         status="ok",
         ollama_connected=reachable.providers.get("ollama", False),
-        ollama_host=without_password(runtime.settings.ollama_host),
+        ollama_host=without_login(urlsplit(runtime.settings.ollama_host)),
         redis_connected=reachable.redis,
         version=__version__,
         providers={
             alias: ProviderReachability(reachable=yes) for alias, yes in reachable.providers.items()
         },
     )
-
-
-def without_password(address: str) -> str:
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 api.add_router("/models", models_router, tags=["models"])

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .async_client import AsyncInstructorOllamaClient
-    from .client import AsyncOllamaClient, OllamaClient
+    from .async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
+    from .client import OllamaClient
 
 __all__ = ["AsyncInstructorOllamaClient", "AsyncOllamaClient", "OllamaClient"]
 
 _HOMES = {
     "AsyncInstructorOllamaClient": ".async_client",
-    "AsyncOllamaClient": ".client",
+    "AsyncOllamaClient": ".async_client",
     "OllamaClient": ".client",
 }
 

@@ -1,31 +1,107 @@
-"""Replies in the form of a pydantic class, by the package ``ollama-instructor``.
+"""Clients for asyncio, by the packages ``ollama`` and ``ollama-instructor``.
 
-The provider's structured output goes through it; turns go through :mod:`~.stream`.
+The provider's structured output goes through the second; turns go through :mod:`~.stream`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, Final, cast
 
 import ollama
 from ollama_instructor import OllamaInstructorAsync
 from pydantic import BaseModel, ValidationError
 
 from ..core.limits import complete_json
-from ..errors import OllamaError
-from ..protocol.completions import Think
-from .client import DEFAULT_HOST, AsyncOllamaClient, client_options, translated
-from .transport import Address, PerLoop, TimeLimits, address_of
-from .types import as_duration, chat_messages, chat_options
-
-__all__ = ["AsyncInstructorOllamaClient", "AsyncOllamaClient"]
-
-T = TypeVar("T", bound=BaseModel)
+from ..errors import OllamaError, ProviderError
+from ..protocol.completions import ModelInfo, Think
+from .client import DEFAULT_HOST, chat_arguments, client_options, model_info, translated
+from .failures import incomplete
+from .transport import Address, PerLoop, TimeLimits, address_of, run_for_each
+from .types import as_duration, can_chat, chat_messages, chat_options
 
 SECOND_TRY: Final = {"seed": 1, "temperature": 1.2}
 """Options of the second request, if a reply does not validate; Ollama's temperature is 0.8."""
+
+
+class AsyncOllamaClient:
+    """``OllamaClient`` for asyncio; usable from several event loops, one after the other.
+
+    Closing the generator of ``chat_stream`` closes its connection.
+    """
+
+    def __init__(self, host: str = DEFAULT_HOST, *, limits: TimeLimits | None = None) -> None:
+        address = address_of(host)
+        self.host = address.url
+        options = client_options(address, limits or TimeLimits())
+        self._clients = PerLoop(lambda: ollama.AsyncClient(address.url, **options))
+
+    async def list_models(self) -> list[ModelInfo]:
+        with translated(self.host):
+            entries = (await self._clients.get().list()).models
+        models: dict[str, ModelInfo] = {}
+
+        async def show(entry: ollama.ListResponse.Model) -> None:
+            name = str(entry.model)
+            models[name] = model_info(name, await self.show_model_details(name), entry)
+
+        await run_for_each(show, [entry for entry in entries if entry.model])
+        ordered = [models[entry.model] for entry in entries if entry.model in models]
+        return [model for model in ordered if can_chat(model)]
+
+    async def show_model_details(self, name: str) -> ollama.ShowResponse:
+        with translated(self.host, model=name):
+            return await self._clients.get().show(name)
+
+    async def get_model_info(self, name: str) -> ModelInfo:
+        return model_info(name, await self.show_model_details(name))
+
+    async def check_connection(self) -> bool:
+        with suppress(ProviderError), translated(self.host):
+            await self._clients.get().list()
+            return True
+        return False
+
+    async def chat(
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        think: Think = False,
+        context_window: int | None = None,
+    ) -> ollama.ChatResponse:
+        with translated(self.host, model=model):
+            response = await self._clients.get().chat(
+                **chat_arguments(model, messages, tools, think, context_window)
+            )
+            return cast("ollama.ChatResponse", response)
+
+    async def chat_stream(
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        think: Think = False,
+        context_window: int | None = None,
+    ) -> AsyncGenerator[ollama.ChatResponse, None]:
+        arguments = chat_arguments(model, messages, tools, think, context_window)
+        finished = False
+        with translated(self.host, model=model):
+            stream = await self._clients.get().chat(**arguments, stream=True)
+            async with aclosing(cast("AsyncGenerator[ollama.ChatResponse]", stream)) as chunks:
+                async for chunk in chunks:
+                    finished = bool(chunk.done)
+                    yield chunk
+        if not finished:
+            raise incomplete("ended without finishing")
+
+    async def aclose(self) -> None:
+        for client in self._clients.take_all():
+            await client.close()  # type: ignore[no-untyped-call] # the library's
 
 
 class AsyncInstructorOllamaClient:
@@ -80,29 +156,6 @@ class AsyncInstructorOllamaClient:
                     problem = error
         text = f"The reply of {model!r} does not have the form of {format.__name__}."
         raise OllamaError(text, details={"model": model}) from problem
-
-    async def structured_result(
-        self,
-        model: str,
-        messages: Sequence[Mapping[str, Any]],
-        format: type[T],  # noqa: A002 - Ollama's word
-        *,
-        think: Think = False,
-        context_window: int | None = None,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-    ) -> T:
-        """Return the reply as an instance of ``format``; see `structured_response`."""
-        response = await self.structured_response(
-            model,
-            messages,
-            format,
-            think=think,
-            context_window=context_window,
-            max_tokens=max_tokens,
-            temperature=temperature,
-        )
-        return format.model_validate_json(response.message.content or "")
 
     async def aclose(self) -> None:
         for client in self._clients.take_all():

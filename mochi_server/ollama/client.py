@@ -1,13 +1,14 @@
-"""Clients of Ollama for users of this library; the server itself uses neither.
+"""The client for scripts and threads; :mod:`~.async_client` has those for asyncio.
 
-They are the clients of the package ``ollama`` with this project's errors and time limits. They
-cannot send ``truncate``: the server drops the oldest messages of a history that is too long.
+They are the clients of the package ``ollama`` with this project's errors and time limits. Turns go
+through :mod:`~.stream`. The methods ``chat`` and ``chat_stream`` cannot send ``truncate``: Ollama
+drops the oldest messages of a history that is too long.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import httpx
@@ -18,7 +19,7 @@ from ..core.limits import httpx_limits
 from ..errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable, ProviderError
 from ..protocol.completions import ModelInfo, Think
 from .failures import failure_of_answer, failure_of_line, incomplete
-from .transport import Address, PerLoop, TimeLimits, address_of, run_for_each
+from .transport import Address, TimeLimits, address_of
 from .types import can_chat, chat_messages, chat_options, info_of
 
 DEFAULT_HOST = "http://localhost:11434"
@@ -52,7 +53,7 @@ class OllamaClient:
         for entry in entries:
             with suppress(ModelNotFound, OllamaError):  # deleted or broken; others are still good
                 details = self.show_model_details(str(entry.model))
-                models.append(_info(str(entry.model), details, entry))
+                models.append(model_info(str(entry.model), details, entry))
         return [model for model in models if can_chat(model)]
 
     def show_model_details(self, name: str) -> ollama.ShowResponse:
@@ -60,7 +61,7 @@ class OllamaClient:
             return self._client.show(name)
 
     def get_model_info(self, name: str) -> ModelInfo:
-        return _info(name, self.show_model_details(name))
+        return model_info(name, self.show_model_details(name))
 
     def check_connection(self) -> bool:
         with suppress(ProviderError), translated(self.host):
@@ -80,7 +81,7 @@ class OllamaClient:
         """Return the whole reply; messages may be stored ones."""
         with translated(self.host, model=model):
             response = self._client.chat(
-                **_chat_arguments(model, messages, tools, think, context_window)
+                **chat_arguments(model, messages, tools, think, context_window)
             )
             return cast("ollama.ChatResponse", response)
 
@@ -98,7 +99,7 @@ class OllamaClient:
         Raises:
             OllamaError: the reply ended without that chunk, too.
         """
-        arguments = _chat_arguments(model, messages, tools, think, context_window)
+        arguments = chat_arguments(model, messages, tools, think, context_window)
         finished = False
         with translated(self.host, model=model):
             for chunk in self._client.chat(**arguments, stream=True):
@@ -117,85 +118,7 @@ class OllamaClient:
         self.close()
 
 
-class AsyncOllamaClient:
-    """`OllamaClient` for asyncio; usable from several event loops, one after the other.
-
-    Closing the generator of ``chat_stream`` closes its connection.
-    """
-
-    def __init__(self, host: str = DEFAULT_HOST, *, limits: TimeLimits | None = None) -> None:
-        address = address_of(host)
-        self.host = address.url
-        options = client_options(address, limits or TimeLimits())
-        self._clients = PerLoop(lambda: ollama.AsyncClient(address.url, **options))
-
-    async def list_models(self) -> list[ModelInfo]:
-        with translated(self.host):
-            entries = (await self._clients.get().list()).models
-        models: dict[str, ModelInfo] = {}
-
-        async def show(entry: ollama.ListResponse.Model) -> None:
-            name = str(entry.model)
-            models[name] = _info(name, await self.show_model_details(name), entry)
-
-        await run_for_each(show, [entry for entry in entries if entry.model])
-        ordered = [models[entry.model] for entry in entries if entry.model in models]
-        return [model for model in ordered if can_chat(model)]
-
-    async def show_model_details(self, name: str) -> ollama.ShowResponse:
-        with translated(self.host, model=name):
-            return await self._clients.get().show(name)
-
-    async def get_model_info(self, name: str) -> ModelInfo:
-        return _info(name, await self.show_model_details(name))
-
-    async def check_connection(self) -> bool:
-        with suppress(ProviderError), translated(self.host):
-            await self._clients.get().list()
-            return True
-        return False
-
-    async def chat(
-        self,
-        model: str,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        think: Think = False,
-        context_window: int | None = None,
-    ) -> ollama.ChatResponse:
-        with translated(self.host, model=model):
-            response = await self._clients.get().chat(
-                **_chat_arguments(model, messages, tools, think, context_window)
-            )
-            return cast("ollama.ChatResponse", response)
-
-    async def chat_stream(
-        self,
-        model: str,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        think: Think = False,
-        context_window: int | None = None,
-    ) -> AsyncGenerator[ollama.ChatResponse, None]:
-        arguments = _chat_arguments(model, messages, tools, think, context_window)
-        finished = False
-        with translated(self.host, model=model):
-            stream = await self._clients.get().chat(**arguments, stream=True)
-            async with aclosing(cast("AsyncGenerator[ollama.ChatResponse]", stream)) as chunks:
-                async for chunk in chunks:
-                    finished = bool(chunk.done)
-                    yield chunk
-        if not finished:
-            raise incomplete("ended without finishing")
-
-    async def aclose(self) -> None:
-        for client in self._clients.take_all():
-            await client.close()  # type: ignore[no-untyped-call] # the library's
-
-
-def _chat_arguments(
+def chat_arguments(
     model: str,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
@@ -255,7 +178,7 @@ def _failure_of(error: ollama.ResponseError, host: str, model: str | None) -> Mo
     return failure_of_answer(error.status_code, body, model=model, host=host)
 
 
-def _info(
+def model_info(
     name: str, shown: ollama.ShowResponse, listed: ollama.ListResponse.Model | None = None
 ) -> ModelInfo:
     return info_of(

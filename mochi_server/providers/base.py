@@ -85,8 +85,8 @@ class Provider(ABC):
     """
 
     capabilities: Capabilities = Capabilities()
-    lists_to_check: bool = False
-    """Whether ``check`` lists the models, of a service that counts requests."""
+    check_costs_request: bool = False
+    """Whether ``check`` lists the models of a service that counts requests: it is asked seldom."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

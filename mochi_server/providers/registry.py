@@ -52,12 +52,12 @@ class ProviderRegistry:
 
     @property
     def aliases(self) -> list[str]:
-        """Configured aliases, the default one first."""
+        """Aliases to show: the default one first, then those of configured providers."""
         providers = self._providers.items()
         return [alias for alias, one in providers if one.configured or alias == self.default]
 
     @property
-    def known(self) -> list[str]:
+    def all_aliases(self) -> list[str]:
         """Every alias, also of providers without their key: to use those is an error."""
         return list(self._providers)
 

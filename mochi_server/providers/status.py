@@ -33,7 +33,7 @@ STATUS_FRESH_SECONDS = 60.0
 PREPARE_SECONDS = 30.0
 """Longest wait for what a provider does once before it is asked, such as importing its package:
 its service is not silent meanwhile. After that time it is asked all the same."""
-MODEL_SECONDS = 30.0
+PROBE_SECONDS = 30.0
 """Longest wait for models to begin a reply, all of them together."""
 MODELS_AT_ONCE = 8
 """Models of one provider that are asked at the same time: vendors refuse too many requests."""
@@ -135,7 +135,7 @@ class ProviderChecks:
             return True
         provider = self._registry.get(alias)
         reachable = await provider.check()
-        if reachable and provider.lists_to_check:
+        if reachable and provider.check_costs_request:
             self._believed_until[alias] = time.monotonic() + BELIEVED_SECONDS
         return reachable
 
@@ -144,7 +144,7 @@ class ProviderChecks:
         registry = self._registry
         statuses = {
             alias: ProviderStatus(configured=registry.get(alias).configured)
-            for alias in registry.known
+            for alias in registry.all_aliases
         }
         answers = await ask_providers(
             registry,
@@ -165,13 +165,13 @@ class ProviderChecks:
         """Write down each answer as it comes: it stays when the time is over."""
         provider = self._registry.get(alias)
         began = time.perf_counter()
-        if not provider.lists_to_check and await provider.check():
+        if not provider.check_costs_request and await provider.check():
             status.reachable, status.latency_ms = True, _milliseconds_since(began)
         status.models = await self._registry.models_of(alias)
-        if provider.lists_to_check:
+        if provider.check_costs_request:
             status.reachable, status.latency_ms = True, _milliseconds_since(began)
 
-    async def check_models(self, limit: float = MODEL_SECONDS) -> StatusReport:
+    async def check_models(self, limit: float = PROBE_SECONDS) -> StatusReport:
         """Ask the providers, and every model for the beginning of a reply, within ``limit``."""
         report = await self.check_providers()
         models: dict[tuple[str, str], ModelAvailability] = {}

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 30.0
 """Longest wait for a list of models, or for what the service tells of one."""
-MODEL_SECONDS: Final = 300.0
+MODEL_CACHE_SECONDS: Final = 300.0
 """How long what the API tells of a model is believed."""
 NO_ROUTE: Final = frozenset({404, 405, 501})
 """Statuses of a service that has no list of models."""
@@ -50,10 +50,11 @@ class VendorProvider(Provider, Generic[ClientT]):
     """The models of one key at one address.
 
     A subclass names the SDK's ``package`` and the ``module`` to import, our ``extra`` that installs
-    it, the ``variable`` that a person must set, and the ``service`` to show without an address.
+    it, the ``variable`` that a person must set, the ``service`` to show without an address, and the
+    ``sdk_error``.
     """
 
-    lists_to_check = True
+    check_costs_request = True
     service: ClassVar[str]
     module: ClassVar[str]
     package: ClassVar[str]
@@ -73,8 +74,8 @@ class VendorProvider(Provider, Generic[ClientT]):
         self._base_url = (base_url or "").strip() or None
         self._redact = redaction(self._api_key, split_address(self._base_url or ""))
         self._sdk: Any = None
-        self._opened: ClientT | None = None
-        self._opening = anyio.Lock()
+        self._sdk_client: ClientT | None = None
+        self._client_lock = anyio.Lock()
 
     @property
     def configured(self) -> bool:
@@ -84,12 +85,12 @@ class VendorProvider(Provider, Generic[ClientT]):
         await self._client()
 
     async def _client(self) -> ClientT:
-        async with self._opening:
-            if self._opened is None:
-                self._opened = await in_thread(self._open)
-            return self._opened
+        async with self._client_lock:
+            if self._sdk_client is None:
+                self._sdk_client = await in_thread(self._import_and_connect)
+            return self._sdk_client
 
-    def _open(self) -> ClientT:
+    def _import_and_connect(self) -> ClientT:
         """Import the SDK, which takes a second, and make its client.
 
         Raises:
@@ -156,7 +157,7 @@ class VendorProvider(Provider, Generic[ClientT]):
         return "its address" if parts is None else without_login(parts)
 
     async def aclose(self) -> None:
-        client, self._opened = self._opened, None
+        client, self._sdk_client = self._sdk_client, None
         if client is not None:
             await self._close(client)
 
@@ -174,8 +175,8 @@ class VendorProvider(Provider, Generic[ClientT]):
             raise translated from error
 
     @contextmanager
-    def _answered(self, model: str | None) -> Iterator[None]:
-        """Do the same for a request that needs no model, within ``ANSWER_SECONDS``."""
+    def _metadata_request(self, model: str | None) -> Iterator[None]:
+        """Raise the SDK's errors as ours; no model runs for the answer: wait ``ANSWER_SECONDS``."""
         try:
             with self._translated(model), anyio.fail_after(ANSWER_SECONDS):
                 yield

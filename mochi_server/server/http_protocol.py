@@ -91,7 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         self._forget()
         super().handle_websocket_upgrade()
-        self._is_body_next = True  # nothing here accepts one: it has its time as well
+        self._is_body_next = True  # no WebSocket is accepted: it is closed after the usual wait
 
     def _forget(self) -> None:
         self._stop_waiting()
@@ -199,7 +199,4 @@ class LimitedProtocol(HttpToolsProtocol):
 def limited_address(host: str) -> str | None:
     """Return the address that a connection counts for; None for this machine, such as a proxy."""
     host = host.removeprefix("::ffff:")  # an IPv4 address of an IPv6 socket
-    try:
-        return None if ip_address(host).is_loopback else host
-    except ValueError:  # of a link, with its zone
-        return host
+    return None if ip_address(host).is_loopback else host

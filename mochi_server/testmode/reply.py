@@ -77,7 +77,7 @@ LETTERS: Final = 12
 MAX_PIECES: Final = 1000
 
 LONG: Final = 100_000
-"""Bytes of a request whose reply is compose_async in a thread."""
+"""Bytes; the reply to a larger request is composed in a thread."""
 
 TOKEN: Final = 4
 """Characters that count as a token."""

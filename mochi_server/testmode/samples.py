@@ -111,6 +111,7 @@ def example_of(schema: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _example(schema: Mapping[str, Any], deep: int) -> tuple[Any] | None:
+    """Return the value in a tuple, since it may be null itself; None where there is none."""
     try:
         return (_Examples(schema, deep).of(schema, 0),)
     except (_TooMuch, AttributeError, LookupError, TypeError):  # a keyword of the wrong type

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
 
-from mochi_project.api import without_password
 from mochi_project.runtime import get_runtime
 from mochi_server import __version__
 from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
 from mochi_server.providers import status
+from mochi_server.providers.common.http import without_login
 from mochi_server.providers.ollama.provider import OllamaProvider
 
 
@@ -102,4 +103,4 @@ async def test_a_mistake_in_a_provider_makes_nobody_else_ill(api, settings, capl
     ],
 )
 def test_an_address_is_shown_without_its_password(address, shown):
-    assert without_password(address) == shown
+    assert without_login(urlsplit(address)) == shown

@@ -29,7 +29,7 @@ async def test_the_library_and_the_face_build_the_same(tmp_path: Path, storage: 
     providers = ProviderHandler(default_providers(settings))
     storages = StorageHandler(default_storages(settings))
 
-    assert runtime.providers.known == list(providers)
+    assert runtime.providers.all_aliases == list(providers)
     for alias in providers:
         mine, theirs = runtime.providers.get(alias), providers[alias]
         assert (type(mine), mine.describe()) == (type(theirs), theirs.describe())

@@ -105,7 +105,7 @@ def payload_of(
     limit = _limit(request, traits, think, most)
     payload["max_tokens"] = limit
     if request.temperature is not None and traits.enabled and not think:
-        # Models that think as they like take none, and the SDK has no word for it any more.
+        # Models with adaptive thinking alone refuse it, so the SDK has dropped the parameter.
         payload["extra_body"] = {"temperature": request.temperature}
     return _merged(payload, _thinking(request.model, traits, think, limit))
 
@@ -239,9 +239,9 @@ def tools_of(
 
 
 def _tool(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:
-    function = tool.get("function") or {}
-    described = {"description": function["description"]} if function.get("description") else {}
-    name = names.to_vendor(str(function.get("name")))
+    function = tool["function"]
+    described = {"description": function["description"]} if function["description"] else {}
+    name = names.to_vendor(function["name"])
     return {"name": name, **described, "input_schema": parameters_of(tool)}
 
 
@@ -303,7 +303,8 @@ class AnthropicReply:
             yield from self._say(ThinkingDelta, "", delta.signature)
         elif delta.type == "input_json_delta" and delta.partial_json and index in self._calls:
             call = self._calls[index]
-            if self._is_new:  # what came with the beginning of the block were none, or these
+            if self._is_new:
+                # The arguments at the block's start were empty, or are repeated by the deltas.
                 call.drop_arguments()
             call.add_arguments(delta.partial_json)
             self._is_new = False

@@ -20,7 +20,13 @@ from ..common.errors import Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, http_errors, retry_after
 from ..common.values import error_text
-from ..vendor import EVERYTHING, MODEL_SECONDS, NO_ROUTE, VendorProvider, drop_environment_headers
+from ..vendor import (
+    EVERYTHING,
+    MODEL_CACHE_SECONDS,
+    NO_ROUTE,
+    VendorProvider,
+    drop_environment_headers,
+)
 from .messages import LEGAL_NAME, AnthropicReply, Traits, is_forced, payload_of
 
 if TYPE_CHECKING:
@@ -69,7 +75,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         """Return the models of the key, newest first; none of a gateway that has no list."""
         client = await self._client()
         try:
-            with self._answered(None):
+            with self._metadata_request(None):
                 models = [model async for model in client.models.list(limit=1000)]
                 return [self._remember(model) for model in models if model.lifecycle != "retired"]
         except ProviderError as error:
@@ -84,7 +90,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             return model
         client = await self._client()
         try:
-            with self._answered(name):
+            with self._metadata_request(name):
                 return self._remember(await client.models.retrieve(name), name)
         except (ModelNotFound, ProviderError) as error:
             code = error.details.get("upstream_code")
@@ -113,7 +119,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         return self._keep(info, traits)
 
     def _keep(self, info: ModelInfo, traits: Traits) -> ModelInfo:
-        self._known[info.name] = (time.monotonic() + MODEL_SECONDS, info, traits)
+        self._known[info.name] = (time.monotonic() + MODEL_CACHE_SECONDS, info, traits)
         return info
 
     async def _traits(self, name: str) -> Traits:

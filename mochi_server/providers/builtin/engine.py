@@ -114,9 +114,10 @@ class Engine:
         self._options = options
         self.folder = folder
         self.uses = 0
-        self._left = False
+        self._retired = False
         self._users = FileLock(self.folder / "users.lock")
-        self._attaching = threading.Lock()
+        self._mutex = threading.Lock()
+        """Guards the lock of the users and the process, which threads change."""
         self._process: subprocess.Popen[bytes] | None = None
         self._served = False
         """Whether the process that we started has ever answered."""
@@ -140,19 +141,19 @@ class Engine:
                 busy.touch()
                 busy.release()
             self.uses -= 1
-            await self._detach_unused()
+            await self._release_if_retired()
 
-    async def leave(self) -> None:
-        """Stop using the model once the present requests are done; the child ends by itself."""
-        self._left = True
-        await self._detach_unused()
+    async def retire(self) -> None:
+        """Let go of the model after the present requests; an unused child ends by itself."""
+        self._retired = True
+        await self._release_if_retired()
 
-    async def _detach_unused(self) -> None:
-        if self._left and not self.uses:
-            await in_thread_to_completion(self._detach)
+    async def _release_if_retired(self) -> None:
+        if self._retired and not self.uses:
+            await in_thread_to_completion(self._release)
 
-    def _detach(self) -> None:
-        with self._attaching:
+    def _release(self) -> None:
+        with self._mutex:
             self._users.release()
 
     async def _reach(self, busy: FileLock) -> Endpoint:
@@ -171,7 +172,7 @@ class Engine:
 
     async def _poll(self, busy: FileLock) -> Endpoint | None:
         """Return the child without waiting, or None after a step that brings it nearer."""
-        if not await in_thread(self._attach):
+        if not await in_thread(self._acquire):
             return None
         # Not in a thread, which would go on and take the lock after a cancellation.
         if not busy.held and not busy.acquire(shared=True):
@@ -179,7 +180,7 @@ class Engine:
         return await in_thread(self._running_or_start)
 
     def _running_or_start(self) -> Endpoint | None:
-        with self._attaching:
+        with self._mutex:
             endpoint = self._running()
             if endpoint is None:
                 self._start()
@@ -187,9 +188,9 @@ class Engine:
                 self._served = True
             return endpoint
 
-    def _attach(self) -> bool:
+    def _acquire(self) -> bool:
         """Become one of the users; False for a moment while the child looks for users."""
-        with self._attaching:
+        with self._mutex:
             if self._users.held:
                 return True
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -249,10 +250,10 @@ class Engine:
 
     async def aclose(self) -> None:
         """Stop using the model; the last user ends the child and waits for its end."""
-        await in_thread(self._leave)
+        await in_thread(self._release_and_stop)
 
-    def _leave(self) -> None:
-        with self._attaching:
+    def _release_and_stop(self) -> None:
+        with self._mutex:
             if not self._users.held:
                 return
             self._users.release()

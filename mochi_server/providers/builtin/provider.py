@@ -90,7 +90,7 @@ class ServedModel:
         self.client: LlamaServer | None = None
         self._alias = alias
         self._sampling = sampling
-        self._left = False
+        self._retired = False
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[LlamaServer, None]:
@@ -114,13 +114,13 @@ class ServedModel:
         return client, old
 
     async def _close_unused(self, client: LlamaServer) -> None:
-        if not client.uses and (self._left or client is not self.client) and not client.closed:
+        if not client.uses and (self._retired or client is not self.client) and not client.closed:
             await run_to_completion(client.aclose())
 
-    async def leave(self) -> None:
+    async def retire(self) -> None:
         """Take no new requests; the child may end after the present ones."""
-        self._left = True
-        await self.engine.leave()
+        self._retired = True
+        await self.engine.retire()
         if self.client is not None:
             await self._close_unused(self.client)
 
@@ -231,7 +231,9 @@ class LocalProvider(Provider):
                 continue
             if header.can_chat:
                 models[name] = (path, header)
-        return models, None if models else problem or f"no model (run: {own_command()} pull)"
+        if models:
+            return models, None
+        return {}, problem or f"no model (run: {own_command()} pull)"
 
     def _header(self, path: Path) -> GGUFHeader:
         """Read the file's header, again only after a change of the file."""
@@ -279,7 +281,7 @@ class LocalProvider(Provider):
         self._models[path] = fresh = ServedModel(self.alias, engine, sampling)
         if old is not None:
             self._replaced = [model for model in (*self._replaced, old) if model.engine.uses]
-            await old.leave()
+            await old.retire()
         return fresh
 
 

@@ -67,7 +67,7 @@ def _without_thoughts(messages: Sequence[JSONObject]) -> list[JSONObject]:
 
 
 def _description(tool: Mapping[str, Any]) -> str:
-    return (tool.get("function") or {}).get("description") or ""
+    return tool["function"].get("description") or ""
 
 
 def _shortened(tools: Sequence[Payload], most: int) -> list[Payload]:

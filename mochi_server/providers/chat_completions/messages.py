@@ -116,16 +116,19 @@ def _call(call: HistoryCall, extra: Mapping[str, Any]) -> JSONObject:
     return {"id": call.id, "type": "function", "function": function, **extra}
 
 
-def tools_of(tools: Sequence[JSONObject], names: ToolNames) -> list[JSONObject]:
-    sent: list[JSONObject] = []
-    for tool in tools:
-        function = tool.get("function")
-        if isinstance(function, dict):
-            # OpenAI and LM Studio refuse an object that names no properties.
-            name, parameters = names.to_vendor(str(function.get("name"))), parameters_of(tool)
-            tool = {**tool, "function": {**function, "name": name, "parameters": parameters}}  # noqa: PLW2901
-        sent.append(tool)
-    return sent
+def tools_of(tools: Sequence[Mapping[str, Any]], names: ToolNames) -> list[JSONObject]:
+    """Return the tools to send; OpenAI and LM Studio refuse an object that names no properties."""
+    return [
+        {
+            **tool,
+            "function": {
+                **tool["function"],
+                "name": names.to_vendor(tool["function"]["name"]),
+                "parameters": parameters_of(tool),
+            },
+        }
+        for tool in tools
+    ]
 
 
 class ChatCompletionsReply:
@@ -164,10 +167,10 @@ class ChatCompletionsReply:
         yield from self._add_thinking(delta, choice)
         for thought, text in _texts(delta.content):
             kind = ThinkingDelta if thought else ContentDelta
-            yield kind(self._joined(kind, choice) + text)
+            yield kind(self._separator_before(kind, choice) + text)
         if delta.refusal:
             self._refused = True
-            yield ContentDelta(self._joined(ContentDelta, choice) + delta.refusal)
+            yield ContentDelta(self._separator_before(ContentDelta, choice) + delta.refusal)
         for piece in delta.tool_calls or ():
             function = piece.function
             name, arguments = (function.name, function.arguments) if function else (None, None)
@@ -184,7 +187,7 @@ class ChatCompletionsReply:
             thought = thought or "".join(texts)
         if thought:
             self._thought_field = self._thought_field or field
-            yield ThinkingDelta(self._joined(ThinkingDelta, choice) + str(thought))
+            yield ThinkingDelta(self._separator_before(ThinkingDelta, choice) + str(thought))
 
     def _add_detail(self, detail: JSONObject) -> str:
         """Keep a part of the thinking, joined with the one that it continues; return its text."""
@@ -201,8 +204,8 @@ class ChatCompletionsReply:
             self._details.append(detail)
         return "".join(str(detail[key]) for key in texts)
 
-    def _joined(self, kind: type[ContentDelta | ThinkingDelta], choice: int) -> str:
-        """Return what stands between the texts of two choices."""
+    def _separator_before(self, kind: type[ContentDelta | ThinkingDelta], choice: int) -> str:
+        """Return a blank line where the text before was another choice's; else nothing."""
         before = self._speaker.get(kind, choice)
         self._speaker[kind] = choice
         return "" if before == choice else "\n\n"

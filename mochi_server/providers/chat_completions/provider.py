@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
-LIST_SECONDS: Final = 30.0
+LIST_CACHE_SECONDS: Final = 30.0
 NO_KEY: Final = "none"
 """Sent if no key is set: the SDK requires one."""
 SCHEMA_TOKENS: Final = 2048
@@ -92,7 +92,7 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         """Return the list; None where the server does not know the route."""
         client, models = await self._client(), None
         try:
-            with self._answered(None):
+            with self._metadata_request(None):
                 page = await client.models.list()
                 names = [str(model.id) for model in page.data or () if model.id]
             models = [self._info(name) for name in names if self._can_chat(name)]
@@ -114,7 +114,7 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         OpenRouter takes ways to route behind each listed name (``:nitro``), and lists none.
         """
         listed_at, models = self._listed or (0.0, [])
-        if models == [] or time.monotonic() - listed_at > LIST_SECONDS:
+        if models == [] or time.monotonic() - listed_at > LIST_CACHE_SECONDS:
             models = await self._list_or_last()
         names = {name, name.rpartition(":")[0]}
         if models is None or any(model.name in names for model in models):

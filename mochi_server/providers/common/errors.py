@@ -32,13 +32,16 @@ TOO_LONG: Final = frozenset({
     "413", "context_length_exceeded", "exceed_context_size_error", "request_too_large",
 })  # fmt: skip
 _NOT_OF_LENGTH: Final = frozenset({"401", "402", "403", "404", "429", "503", "529"})
+# Whose words each is: tests/mochi_server/providers/test_vendor_failures.py has them whole.
 _TOO_LONG_WORDS: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
+        # Of Anthropic
         r"prompt is too long(?:: (?P<needed>\d+) tokens > (?P<room>\d+))?",
         r"exceed context limit: (?P<needed>\d+) \+ (?P<reply>\d+) > (?P<room>\d+)",
+        # Of Gemini and of Copilot
         r"token count (?:of )?\(?(?P<needed>\d+)\)? exceeds .*?(?P<room>\d+)",
-        # With the room that was wanted for the reply
+        # Of vLLM, with the room that was wanted for the reply; the last one also of OpenRouter
         r"is too large: (?P<reply>\d+)\..* length is (?P<room>\d+) .* has (?P<needed>\d+) input",
         r"length is (?P<room>\d+) .*requested (?P<reply>\d+) output .* (?P<needed>\d+) input",
         r"passed (?P<needed>\d+) input .*requested (?P<reply>\d+) output .* only (?P<room>\d+)",
@@ -46,15 +49,19 @@ _TOO_LONG_WORDS: Final = tuple(
             r"length is (?P<room>\d+) .*requested (?:about )?(?P<total>\d+) tokens \(.*"
             r" (?P<reply>\d+) (?:in|for) the (?:completion|output)"
         ),
-        # Without
+        # Without that room. Of OpenAI and vLLM, of llama.cpp and SGLang, of vLLM, of Kimi
         r"maximum (?:context|prompt) length is (?P<room>\d+).*?(?P<needed>\d+)",
         r"\((?P<needed>\d+) tokens\) (?:exceeds|is longer).*? context \w+ \((?P<room>\d+)",
         r"prompt \((?:total )?length (?P<needed>\d+)\) .* length (?:of )?(?P<room>\d+)",
         r"exceeded model token limit: (?P<room>\d+)(?: \(requested: (?P<needed>\d+))?",
+        # Without numbers. Of OpenAI, old llama.cpp and LM Studio in the first of these lines
         r"maximum (?:context|prompt) length|available context size|context the overflows",
         r"(?:exceed\w*|greater|longer|larger) (?:than )?(?:the )?(?:\S+ )?(?:maximum )?context",
+        # Of Mistral, of Groq
         r"too large for model with|reduce the length of the (?:messages|input|prompt)",
+        # Of MiniMax (the first)
         r"context (?:window exceeds|size has been exceeded)|prompt exceeds max",
+        # Of Bedrock, of Qwen
         r"input is too long|range of input length",
     )
 )

@@ -75,7 +75,7 @@ class ToolNames:
         self._legal = legal
         self._sent: dict[str, str] = {}
         self._stored: dict[str, str] = {}
-        offered = [str((tool.get("function") or {}).get("name")) for tool in tools]
+        offered = [tool["function"]["name"] for tool in tools]
         for name in sorted(offered, key=lambda name: not legal.fullmatch(name)):
             self.to_vendor(name)
 
@@ -169,7 +169,7 @@ class HistoryNormalizer:
             self.steps.append(UserStep(text))
 
     def add_reply(self, message: Mapping[str, Any]) -> None:
-        """Add a reply, but for one of thoughts alone, which vendors refuse."""
+        """Add a reply; one with nothing but thinking is left out, since vendors refuse it."""
         stored = stored_calls(message)
         if not stored and not _text_of(message):
             return

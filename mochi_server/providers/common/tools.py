@@ -154,11 +154,11 @@ def _read_arguments(text: str) -> tuple[Any, str | None]:
 def parameters_of(tool: Mapping[str, Any]) -> Schema:
     """Return the JSON Schema of a tool's arguments as one object with its properties.
 
-    Tools of other sources may have alternatives at the top, for which Anthropic and OpenAI refuse
-    the whole request. Their properties become those of the object; which go together the tool says
-    itself, when it is called otherwise.
+    Schemas that are not made from Python functions may have alternatives (``anyOf``) at the top,
+    for which Anthropic and OpenAI refuse the whole request. The object gets the properties of all
+    alternatives; if a model mixes them, the tool's own check of its arguments says so.
     """
-    parameters = (tool.get("function") or {}).get("parameters")
+    parameters = tool["function"]["parameters"]
     schema = parameters if isinstance(parameters, dict) else {}
     if schema.keys() & _REFUSED:
         schema = _merged(schema, schema, _LEVELS)

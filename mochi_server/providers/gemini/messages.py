@@ -39,14 +39,15 @@ LEVELS: Final[dict[Think, str]] = {"low": "LOW", "medium": "MEDIUM", "high": "HI
 _COUNTED: Final = re.compile(r"gemini-2\.")
 _UNSIGNED: Final = re.compile(r"gemini-[12]\.|(?!gemini)")
 """Models that accept calls without a signature."""
-STAND_IN: Final = b"skip_thought_signature_validator"
+PLACEHOLDER_SIGNATURE: Final = b"skip_thought_signature_validator"
+"""Stands for the signature of a call that another model made; Google documents it."""
 _THINKING_CAN_BE_OFF: Final = re.compile(r"gemini-2\.5-flash")
 """Models whose thinking is switched off by a budget of 0."""
 REASONS: Final = {"STOP": "stop", "MAX_TOKENS": "length"}
 MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
 """The reason of a reply that ends with a call which only its message about the end has."""
 BROKEN: Final = frozenset({MALFORMED_CALL, "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
-MAX_WORDS: Final = 500
+MAX_MESSAGE_CHARACTERS: Final = 500
 
 Parts = list[dict[str, Any]]
 
@@ -92,7 +93,7 @@ def _sign(contents: Sequence[Mapping[str, Any]]) -> None:
     for content in reversed(contents):
         calls = [part for part in content["parts"] if "function_call" in part]
         if calls:
-            calls[0].setdefault("thought_signature", STAND_IN)
+            calls[0].setdefault("thought_signature", PLACEHOLDER_SIGNATURE)
         elif any("text" in part for part in content["parts"]) and content["role"] == "user":
             return
 
@@ -162,9 +163,9 @@ def _thinks(info: ModelInfo | None) -> bool:
 
 
 def _tool(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:
-    function = tool.get("function") or {}
-    name = names.to_vendor(str(function.get("name")))
-    declaration = {"name": name, "description": function.get("description") or ""}
+    function = tool["function"]
+    name = names.to_vendor(function["name"])
+    declaration = {"name": name, "description": function["description"]}
     schema = parameters_of(tool)
     return {**declaration, **({"parameters_json_schema": schema} if schema["properties"] else {})}
 
@@ -228,14 +229,14 @@ class GeminiReply:
             if text:
                 yield ThinkingDelta(text) if part.thought else ContentDelta(text)
 
-    def finish(self, words: str = "") -> Iterator[Chunk]:
-        """Yield the calls and the end of the reply, about which the service has these words."""
+    def finish(self, message: str = "") -> Iterator[Chunk]:
+        """Yield the calls and the end of the reply; ``message`` is the service's about the end."""
         if self._reason is None:
             raise ProviderError("The model's reply broke off before its end.")
         if self._reason == MALFORMED_CALL:
-            self._add_malformed_call(words)
+            self._add_malformed_call(message)
         elif self._reason in BROKEN:
-            raise self._unusable(words)
+            raise self._unusable(message)
         yield from self._calls
         reason = REASONS.get(self._reason, self._reason.lower())
         yield Finish(
@@ -245,21 +246,21 @@ class GeminiReply:
             provider_data=self._parts.provider_data(FORM, self.model),
         )
 
-    def _add_malformed_call(self, words: str) -> None:
+    def _add_malformed_call(self, message: str) -> None:
         """Add a call that the service could not read, as one that cannot run."""
-        if (name := self.names.find_in(words)) is None:
-            raise self._unusable(words)
-        problem = f"they cannot be read ({words[:MAX_WORDS]})"
-        arguments: JSONObject = {"input": words}
+        if (name := self.names.find_in(message)) is None:
+            raise self._unusable(message)
+        problem = f"they cannot be read ({message[:MAX_MESSAGE_CHARACTERS]})"
+        arguments: JSONObject = {"input": message}
         self._calls.append(
             ToolCall(id=new_call_id(), name=name, arguments=arguments, problem=problem)
         )
         self._parts.add("call")
         self._reason = "STOP"
 
-    def _unusable(self, words: str) -> ProviderError:
+    def _unusable(self, message: str) -> ProviderError:
         return ProviderError(
-            f"The model's reply cannot be used: {words or self._reason}",
+            f"The model's reply cannot be used: {message or self._reason}",
             details={"finish_reason": self._reason},
         )
 

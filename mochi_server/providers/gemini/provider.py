@@ -24,7 +24,7 @@ from ..common.errors import SPENT, Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_options, retry_after, seconds_of
 from ..common.values import error_text, read_json
-from ..vendor import MODEL_SECONDS, VendorProvider
+from ..vendor import MODEL_CACHE_SECONDS, VendorProvider
 from .messages import LEGAL_NAME, GeminiReply, config_of, contents_of, thinks_unasked, without_ids
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ NO_IDS: Final = 'Unknown name "id" at \'contents['
 """Vertex AI's refusal of ids of calls; it is behind some gateways."""
 LAST_BYTES: Final = "mochi_last_bytes"
 KEPT_BYTES: Final = 16_384
-_END_WORDS: Final = re.compile(r'"finishMessage":\s*("(?:[^"\\]|\\.)*")')
+_FINISH_MESSAGE: Final = re.compile(r'"finishMessage":\s*("(?:[^"\\]|\\.)*")')
 
-_taken: ContextVar[list[Any]] = ContextVar("_taken")
+_stream_responses: ContextVar[list[Any]] = ContextVar("_stream_responses")
 """The HTTP responses of the stream that is being opened."""
 
 
@@ -74,8 +74,10 @@ class GeminiProvider(VendorProvider["Client"]):
         # The SDK's own client would wait for ever, and try again after up to ten seconds.
         library = import_module("httpx")
         http = library.AsyncClient(**http_options(library, self._base_url))
-        hooks = {"request": [_limit_connect], "response": [*http.event_hooks["response"], _take]}
-        http.event_hooks = hooks
+        http.event_hooks = {
+            "request": [_limit_connect],
+            "response": [*http.event_hooks["response"], _collect_response],
+        }
         options = {
             "base_url": self._base_url or GEMINI_URL,
             "timeout": int(IDLE_SECONDS * 1000),
@@ -90,7 +92,7 @@ class GeminiProvider(VendorProvider["Client"]):
 
     async def list_models(self) -> list[ModelInfo]:
         client = await self._client()
-        with self._answered(None):
+        with self._metadata_request(None):
             pages = await client.aio.models.list(config={"page_size": 1000})
             return [self._remember(model) async for model in pages if _can_chat(model)]
 
@@ -102,7 +104,7 @@ class GeminiProvider(VendorProvider["Client"]):
         if not name.isprintable():  # an address cannot have it
             raise ModelNotFound(model=name)
         client = await self._client()
-        with self._answered(name):
+        with self._metadata_request(name):
             try:
                 description = await client.aio.models.get(model=name)
             except ValueError as error:  # signs that no name has, refused by the SDK
@@ -118,7 +120,8 @@ class GeminiProvider(VendorProvider["Client"]):
             context_length=model.input_token_limit,
             provider=self.alias,
         )
-        self._known[info.name] = (time.monotonic() + MODEL_SECONDS, info, model.output_token_limit)
+        until = time.monotonic() + MODEL_CACHE_SECONDS
+        self._known[info.name] = (until, info, model.output_token_limit)
         return info
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
@@ -147,7 +150,7 @@ class GeminiProvider(VendorProvider["Client"]):
                     await response.aclose()
                 if answers is not None:
                     await answers.aclose()
-            for chunk in reply.finish(_end_words(responses[-1])):
+            for chunk in reply.finish(_finish_message(responses[-1])):
                 yield chunk
 
     async def _open_stream(self, ask: Any, contents: Any, responses: list[Any]) -> tuple[Any, Any]:  # noqa: ANN401
@@ -156,7 +159,7 @@ class GeminiProvider(VendorProvider["Client"]):
         The SDK sends the request only when it is asked for the first answer, which is None where
         there is none.
         """
-        token = _taken.set(responses)
+        token = _stream_responses.set(responses)
         sent = contents if self._takes_ids else without_ids(contents)
         try:
             answers = await ask(contents=sent)
@@ -168,7 +171,7 @@ class GeminiProvider(VendorProvider["Client"]):
             answers = await ask(contents=without_ids(contents))
             return answers, await anext(answers, None)
         finally:
-            _taken.reset(token)
+            _stream_responses.reset(token)
 
     async def _known_of(self, name: str) -> tuple[ModelInfo | None, int | None]:
         """Return what is known of a model, and its longest reply; a gateway may tell nothing."""
@@ -205,8 +208,8 @@ async def _limit_connect(request: Any) -> None:  # noqa: ANN401 - the HTTP libra
     request.extensions["timeout"] = {**limits, "connect": CONNECT_SECONDS}
 
 
-async def _take(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
-    if (responses := _taken.get(None)) is not None:
+async def _collect_response(response: Any) -> None:  # noqa: ANN401 - the HTTP library's
+    if (responses := _stream_responses.get(None)) is not None:
         responses.append(response)
         response.aiter_bytes = partial(_bytes_of, response, response.aiter_bytes)
 
@@ -219,10 +222,10 @@ async def _bytes_of(response: Any, read: Any) -> AsyncGenerator[bytes, None]:  #
             yield data
 
 
-def _end_words(response: Any) -> str:  # noqa: ANN401 - the HTTP library's
+def _finish_message(response: Any) -> str:  # noqa: ANN401 - the HTTP library's
     """Return the service's message about the end, which the SDK drops but for Vertex AI."""
     last = response.extensions.get(LAST_BYTES, b"").decode("utf-8", "replace")
-    messages = _END_WORDS.findall(last)
+    messages = _FINISH_MESSAGE.findall(last)
     return str(read_json(messages[-1])) if messages else ""
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=BaseModel)
 
-MODEL_SECONDS = 30.0
+MODEL_CACHE_SECONDS = 30.0
 FIRST_TO_STOP_READING = (0, 30)
 """The first version whose models stop reading a prompt when its request is cancelled."""
 
@@ -117,7 +117,7 @@ class OllamaProvider(Provider):
         _, known = self._known.get(full_name(model.name), (0.0, None))
         if known is not None and model.context_length is None:
             model = replace(model, context_length=known.context_length)
-        self._known[full_name(model.name)] = (time.monotonic() + MODEL_SECONDS, model)
+        self._known[full_name(model.name)] = (time.monotonic() + MODEL_CACHE_SECONDS, model)
         return model
 
     async def show_model(self, name: str) -> ModelInfo:
@@ -168,7 +168,7 @@ class OllamaProvider(Provider):
             self._instructor = module.AsyncInstructorOllamaClient(
                 self._transport.address, limits=self._transport.limits, keep_alive=self._keep_alive
             )
-        return await self._instructor.structured_result(
+        response = await self._instructor.structured_response(
             request.model,
             request.messages,
             shape,
@@ -177,6 +177,7 @@ class OllamaProvider(Provider):
             max_tokens=request.max_tokens,
             temperature=request.temperature,
         )
+        return shape.model_validate_json(response.message.content or "")
 
     async def weights_of(self, name: str) -> Weights:
         digest = self._digests.get(full_name(name), "")

@@ -24,12 +24,9 @@ class FakeResponse(Exception):
     """A whole answer; refusals are raised."""
 
     def __init__(self, status: int, body: bytes | str | Body, content_type: str = JSON) -> None:
-        """Say it.
+        """Encode the body: bytes as they are, an object, or the text of an error.
 
-        Args:
-            status: of the response.
-            body: as it is, an object, or the text of an error.
-            content_type: none is sent where the body is empty.
+        No ``content_type`` is sent where the body is empty.
         """
         whole = {"error": body} if isinstance(body, str) else body
         self.body = whole if isinstance(whole, bytes) else go_json(whole)

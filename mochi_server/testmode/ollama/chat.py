@@ -79,11 +79,6 @@ class OllamaStream:
     """Writes one stream. Several streams of a script become one, their texts as paragraphs."""
 
     def __init__(self, model: str) -> None:
-        """Begin.
-
-        Args:
-            model: as the request names it.
-        """
         self._model = model
         self._speaker: dict[str, int] = {}
         self._arguments = ""

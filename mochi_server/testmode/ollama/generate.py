@@ -57,7 +57,6 @@ class Generation:
     """Tells the lines of a chat in the words of this route; calls come with the last one."""
 
     def __init__(self) -> None:
-        """Begin."""
         self._calls: list[Body] = []
 
     def __call__(self, line: Body) -> Iterator[Body]:

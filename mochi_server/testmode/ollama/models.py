@@ -134,12 +134,7 @@ class FakeModels(dict[str, FakeModel]):
     def __init__(
         self, models: Iterable[FakeModel] = (), *, others: Callable[[str], FakeModel] | None = None
     ) -> None:
-        """Pull some.
-
-        Args:
-            models: that are listed.
-            others: makes one of any other name, which is not listed.
-        """
+        """List the ``models``; ``others`` makes one of any other name, which is not listed."""
         super().__init__((model.name, model) for model in models)
         self._make = others
         self._others: dict[str, FakeModel] = {}

@@ -85,12 +85,7 @@ class FakeOllama:
     def __init__(
         self, *, words_per_second: float = 50, cancel_after_words: int | None = None
     ) -> None:
-        """Open nothing.
-
-        Args:
-            words_per_second: pace of the replies; 0 for none.
-            cancel_after_words: where every reply is cut.
-        """
+        """Set the pace of replies (0 for none), and after how many words each is cut."""
         self._pace = words_per_second
         self._cancel = cancel_after_words
         listed = [*(FakeModels.full(model.name) for model in listed_models()), EMBEDS]

@@ -195,9 +195,7 @@ async def test_a_structured_response_has_valid_content(ollama):
     client = AsyncInstructorOllamaClient(ollama.url, keep_alive="300")
     response = await client.structured_response(MODEL, MESSAGES, Answer)
     assert response.message.content == '{"word": "Lorem ipsum"}'
-    assert await client.structured_result(MODEL, MESSAGES, format=Answer) == Answer(
-        word="Lorem ipsum"
-    )
+    assert Answer.model_validate_json(response.message.content) == Answer(word="Lorem ipsum")
     assert ollama.chats[0]["keep_alive"] == 300
     await client.aclose()
 
@@ -227,7 +225,7 @@ async def test_a_password_in_the_address_is_sent_with_every_request(ollama, make
     await client.list_models()
     await client.chat(MODEL, MESSAGES)
     instructor = AsyncInstructorOllamaClient(with_password(ollama.url))
-    await instructor.structured_result(MODEL, MESSAGES, Answer)
+    await instructor.structured_response(MODEL, MESSAGES, Answer)
     await instructor.aclose()
     provider = OllamaProvider("ollama", host=with_password(ollama.url))
     await provider.list_models()

@@ -73,7 +73,7 @@ async def test_a_busy_service_is_asked_again_before_the_first_token(fake: FakeOp
 async def test_vendors_without_a_key_are_an_error_at_use_and_shown_nowhere(tmp_path: Path) -> None:
     runtime = Runtime(load_settings(data_dir=tmp_path, ollama_host="http://127.0.0.1:9"))
     registry = runtime.providers
-    assert set(VENDORS) <= set(registry.known)
+    assert set(VENDORS) <= set(registry.all_aliases)
     assert not set(VENDORS) & set(registry.aliases)
     for alias in VENDORS:
         with pytest.raises(ProviderNotConfigured, match=f"{alias.upper()}_API_KEY"):

@@ -204,7 +204,7 @@ async def test_a_server_too_busy_to_list_its_models_is_believed_to_have_them(
     monkeypatch: Any,
 ) -> None:
     """Small servers answer nothing else while they generate."""
-    monkeypatch.setattr(chat_completions, "LIST_SECONDS", -1)
+    monkeypatch.setattr(chat_completions, "LIST_CACHE_SECONDS", -1)
     async with serving("openai") as vendor:
         vendor.answers([b'{"data": [{"id": "a"}]}'], kind=JSON)
         assert (await vendor.provider.show_model("a")).name == "a"

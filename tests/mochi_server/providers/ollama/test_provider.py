@@ -138,7 +138,7 @@ async def test_what_is_known_of_a_model_is_asked_again_later(ollama, provider, m
     await provider.show_model("qwen3:14b")
     await provider.show_model("qwen3:14b")
     assert paths(ollama) == ["/api/tags"]
-    monkeypatch.setattr(module, "MODEL_SECONDS", -1)
+    monkeypatch.setattr(module, "MODEL_CACHE_SECONDS", -1)
     await provider.list_models()
     await provider.show_model("qwen3:14b")
     assert paths(ollama) == ["/api/tags"] * 3
