@@ -28,6 +28,9 @@ SCHEMA_VERSION = 4
 
 _APPLICATION = 0x6D6F6368  # "moch"
 
+_FORMER_NAME = "search.sqlite3"
+"""An older server's file in the same folder; it holds texts of conversations, so it is removed."""
+
 _TAILS = ("", "-wal", "-shm")
 """SQLite's log, and the index of it, lie beside the file."""
 
@@ -285,6 +288,7 @@ def _make_empty(path: Path) -> None:
     """Create an empty private file; SQLite gives its helper files the same mode."""
     make_folder(path.parent, private=True)
     _unlink(path)
+    _unlink(path.with_name(_FORMER_NAME))
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE)
     give_to_folder_owner(path, handle)
     os.close(handle)

@@ -346,7 +346,7 @@ def _text(schema: JSONObject) -> core.CoreSchema:
     if kind in _FORMATS:
         return _FORMATS[kind]()
     if kind:  # bytes, for which lengths mean something else, and paths, addresses, …
-        return core.str_schema(coerce_numbers_to_str=True)
+        return core.str_schema(coerce_numbers_to_str=kind != "binary")
     pattern = schema.get("pattern")
     made = core.str_schema(coerce_numbers_to_str=True, **_bounds(schema, _TEXT_BOUNDS))
     if isinstance(pattern, str):

@@ -354,6 +354,17 @@ async def test_who_never_lists_has_no_file(tmp_path, path):
     assert not path.parent.exists()
 
 
+async def test_the_index_of_an_older_server_goes_with_its_texts(tmp_path, path):
+    former = path.with_name("search.sqlite3")
+    former.parent.mkdir(parents=True, exist_ok=True)
+    for tail in ("", "-wal", "-shm"):
+        former.with_name(former.name + tail).write_bytes(b"text of a deleted session")
+    async with opened(tmp_path, path) as sessions:
+        await sessions.create("m")
+        await sessions.list()
+    assert list(former.parent.glob("search.sqlite3*")) == []
+
+
 async def test_sessions_in_memory_have_their_catalogue_there(tmp_path, path):
     manager = SessionManager(MemoryStorage(), catalogue_path=path)
     manager.catalogue.watch()

@@ -27,7 +27,7 @@ from mochi_server.tools.base import InvalidArguments
 from mochi_server.tools.functions.arguments import SchemaArguments
 from mochi_server.tools.schema import ToolSchemaService
 
-from .test_arguments_properties import HINTS, KEYS, VALUES, Box, Keys, Level, Node, make
+from .test_arguments_properties import HINTS, KEYS, NAMES, VALUES, Box, Keys, Level, Node, make
 
 
 def tool(  # noqa: PLR0917
@@ -64,6 +64,13 @@ def test_a_refusal_has_the_words_of_the_function(arguments: Any) -> None:
             check(arguments)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("number", [0, 1.5, 1e22])
+def test_a_number_is_not_taken_for_bytes(number: float) -> None:
+    with pytest.raises(InvalidArguments, match="Input should be a valid"):
+        make([bytes], []).validate({NAMES[0]: number})
+    assert make([bytes], []).bind({NAMES[0]: "text"})[NAMES[0]] == b"text"
 
 
 def test_what_fits_is_given_in_json_form_without_defaults() -> None:
