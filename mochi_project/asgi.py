@@ -74,7 +74,7 @@ class Lifespan:
         stop_with_supervisor()
         raise_file_limit()
         collect_garbage_seldom()
-        self._listen(self._start_runtime())
+        self._handle_signals(self._start_runtime())
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.stop()
@@ -114,13 +114,13 @@ class Lifespan:
             await self.stop()
 
     async def stop(self) -> None:
-        self._unlisten()
+        self._restore_signals()
         if self.runtime is not None:
             runtime, self.runtime = self.runtime, None
             await runtime.aclose()
             forget_runtime()
 
-    def _listen(self, runtime: Runtime) -> None:
+    def _handle_signals(self, runtime: Runtime) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # Python delivers signals to the main thread only.
         loop = asyncio.get_running_loop()
@@ -137,7 +137,7 @@ class Lifespan:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, handle)
 
-    def _unlisten(self) -> None:
+    def _restore_signals(self) -> None:
         while self._previous:
             number, previous = self._previous.popitem()
             signal.signal(number, previous if previous is not None else signal.SIG_DFL)

@@ -85,7 +85,7 @@ def check_search(**_: object) -> list[CheckMessage]:
 @register
 def check_prompts(**_: object) -> list[CheckMessage]:
     """``prompts.W001``: prompt files can be used by sessions."""
-    # With it comes all that the doctor looks at: a quarter of the start of any command.
+    # Importing the doctor's checks takes a quarter of the start of any command.
     from mochi_server.doctor.extensions import PROMPT_ADVICE, prompt_problem  # noqa: PLC0415
 
     paths = sorted(settings.MOCHI.system_prompts_path.glob("*.*"))

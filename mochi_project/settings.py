@@ -59,14 +59,10 @@ MOCHI_APPROVALS = approvals_of(MOCHI)
 CACHES = caches_of(MOCHI)
 CHANNEL_LAYERS = channel_layers_of(MOCHI)
 
-DEBUG = False
 SECRET_KEY = secrets.token_urlsafe(50)  # Django wants one; nothing here is signed.
 ALLOWED_HOSTS = ["*"]  # mochi_project.http.gate checks the Host before Django sees a request.
-USE_TZ = True
 TIME_ZONE = None  # with a name Django sets TZ for this process and all that it starts
 USE_I18N = False
-
-DATABASES: dict[str, dict[str, object]] = {}
 
 INSTALLED_APPS = [
     "mochi_project",
@@ -87,7 +83,6 @@ CORS_ALLOWED_ORIGINS = MOCHI.cors_origins
 CORS_EXPOSE_HEADERS = ["Retry-After", "X-Request-ID"]
 
 ROOT_URLCONF = "mochi_project.urls"
-ASGI_APPLICATION = "mochi_project.asgi.application"
 DATA_UPLOAD_MAX_MEMORY_SIZE = MOCHI.max_body_bytes
 
 LOGGING = logging_config(MOCHI.log_level)

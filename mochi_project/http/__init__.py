@@ -1,1 +1,1 @@
-"""The way of a request: gate, handler, bodies, errors; start and end of the process."""
+"""What a request passes through: the gate, the handler of bodies and responses, the errors."""

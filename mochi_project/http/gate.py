@@ -182,7 +182,11 @@ class Gate:
 
 
 def watched(headers: Iterable[tuple[bytes, bytes]]) -> Watched:
-    """Return the headers that the gate checks; None, which no check accepts, for one sent twice."""
+    """Return the headers that the gate checks; the value of one that was sent twice is None.
+
+    No check of a host, an origin, a site or a token accepts None. A length that is None passes: the
+    body is counted when it is read.
+    """
     checked: Watched = {}
     for name, value in headers:
         if name in _WATCHED:

@@ -113,9 +113,9 @@ class LoadedFolder(ABC):
 
 
 RESERVED_IN_CHATS = frozenset({"agent"})
-"""The tool that calls agents is offered beside others."""
+"""Names that no tool of a conversation may have: the tool that calls agents has it."""
 RESERVED_NAMES = RESERVED_IN_CHATS | {"reload", "stats"}
-"""``/tools/reload`` and ``/tools/stats`` are no tools."""
+"""Names that no tool may have, as ``/tools/reload`` and ``/tools/stats`` are other routes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Which tools a session offers, and when a person is asked about their calls."""
+"""When a person is asked about a call of a tool, with the settings of a session that say so."""
 
 from __future__ import annotations
 

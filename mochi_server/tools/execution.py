@@ -65,7 +65,8 @@ class _ToolStatistics:
 
     def add(self, result: ToolExecutionResult) -> None:
         self.count += 1
-        self.failures += not result.success
+        if not result.success:
+            self.failures += 1
         self.seconds += result.execution_time
         self.latest.append(result.execution_time)
 
@@ -95,8 +96,8 @@ class ToolExecutionService:
         """Most calls of one reply that may run; the rest is refused."""
         self._is_in_order = in_order
         """Whether results of a session come in the order of its calls, as in test mode."""
-        self._latest: dict[str, asyncio.Event] = {}
-        """By session, whether its latest call has ended; for as long as it has not."""
+        self._latest_ended: dict[str, asyncio.Event] = {}
+        """By session with a running call: is set when the latest of its calls has ended."""
         self._history: deque[JSONObject] = deque(maxlen=HISTORY)
         self._counts: dict[str, _ToolStatistics] = {}
         self._alone: dict[tuple[str, str], asyncio.Lock] = {}
@@ -116,8 +117,8 @@ class ToolExecutionService:
         self, steps: AsyncGenerator[Event | ToolExecutionResult, None], session_id: str
     ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
         """Hold the result back until those of the session's earlier calls are there."""
-        earlier, ended = self._latest.get(session_id), asyncio.Event()
-        self._latest[session_id] = ended
+        earlier, ended = self._latest_ended.get(session_id), asyncio.Event()
+        self._latest_ended[session_id] = ended
         try:
             async with aclosing(steps):
                 async for step in steps:
@@ -126,8 +127,8 @@ class ToolExecutionService:
                     yield step
         finally:
             ended.set()
-            if self._latest.get(session_id) is ended:
-                del self._latest[session_id]
+            if self._latest_ended.get(session_id) is ended:
+                del self._latest_ended[session_id]
 
     async def _execute(
         self, tool: Tool, arguments: JSONObject, context: ToolContext

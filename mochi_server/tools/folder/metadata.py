@@ -111,7 +111,8 @@ def _timeouts(value: object, wrong: list[WrongVariable]) -> dict[str, float]:
 NOT_TOOLS = {"venv", "env", "node_modules", "site-packages", "build", "dist"}
 
 
-def candidates(folder: Path) -> tuple[list[Path], list[Problem]]:
+def find_subfolders(folder: Path) -> tuple[list[Path], list[Problem]]:
+    """Return the sub-folders that may have tools; and a problem for each that cannot."""
     found: list[Path] = []
     problems: list[Problem] = []
     try:
@@ -135,7 +136,7 @@ def candidates(folder: Path) -> tuple[list[Path], list[Problem]]:
     return found, problems
 
 
-def modules(folder: Path) -> list[Path]:
+def tool_files(folder: Path) -> list[Path]:
     """Return the Python files of a folder that may have tools, beside its ``__init__.py``."""
     skipped = ("_", ".", "test_", "conftest")
     return [file for file in sorted(folder.glob("*.py")) if not file.name.startswith(skipped)]
@@ -145,7 +146,7 @@ def public_functions(file: Path) -> dict[str, str | None]:
     """Return the public functions of a file, each with what it lacks to be a tool, or None."""
     return {
         node.name: _lack(node)
-        for node in _parse(file)
+        for node in _statements(file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_"
     }
 
@@ -163,8 +164,12 @@ def _lack(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
 
 def line_of(file: Path, variable: str) -> int | None:
     """Return the line that assigns or imports a variable of the module last."""
+    try:
+        statements = _statements(file)
+    except SyntaxError:
+        return None
     line = None
-    for node in _body(file):
+    for node in statements:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign | ast.AugAssign):
             targets = [node.target]
@@ -176,14 +181,7 @@ def line_of(file: Path, variable: str) -> int | None:
     return line
 
 
-def _body(file: Path) -> list[ast.stmt]:
-    try:
-        return _parse(file)
-    except SyntaxError:
-        return []
-
-
-def _parse(file: Path) -> list[ast.stmt]:
+def _statements(file: Path) -> list[ast.stmt]:
     """Return the statements of a file; none if it cannot be read. Raises SyntaxError."""
     try:
         return ast.parse(file.read_bytes()).body

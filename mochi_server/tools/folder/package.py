@@ -21,13 +21,15 @@ from .importing import ImportedFolder, ImportFailed
 from .metadata import (
     ALL,
     DESTRUCTIVE,
-    candidates,
+    find_subfolders,
     line_of,
-    modules,
     names_of,
     public_functions,
     read_metadata,
+    tool_files,
 )
+
+_MISSING = object()
 
 
 class LoadedPackage:
@@ -92,21 +94,21 @@ class _Contents:
             problems=tuple(dict.fromkeys(problems)),
         )
 
-    def problem(
+    def add_problem(
         self, file: Path | str, reason: str, *, line: int | None = None, tool: str | None = None
     ) -> None:
         self.problems.append(Problem(file=str(file), line=line, reason=reason, tool=tool))
 
-    def hint(self, file: Path, reason: str, line: int | None = None) -> None:
+    def add_hint(self, file: Path, reason: str, line: int | None = None) -> None:
         reason = f"left out: {reason}"
         self.problems.append(Problem(file=str(file), line=line, reason=reason, severity="hint"))
 
     def load(self, *, subfolders: bool) -> None:
         folder, path = self.folder, self.folder.path
         if not path.is_dir():
-            self.problem(path, "is not a folder")
+            self.add_problem(path, "is not a folder")
             return
-        inner, problems = candidates(path) if subfolders else ([], [])
+        inner, problems = find_subfolders(path) if subfolders else ([], [])
         self.problems += problems
         has_init = (path / "__init__.py").is_file()
         self._load_package(folder.import_root if has_init else lambda: folder.root, path, None)
@@ -118,7 +120,7 @@ class _Contents:
             how = "the folder has no __init__.py; with one, which may be empty, they can be tools"
             for file, functions in self.functions_in(each):
                 if functions:
-                    self.hint(file, f"{', '.join(functions)} ({how})")
+                    self.add_hint(file, f"{', '.join(functions)} ({how})")
 
     def _load_package(self, run: Callable[[], ModuleType], path: Path, group: str | None) -> None:
         try:
@@ -130,11 +132,11 @@ class _Contents:
 
     def functions_in(self, path: Path) -> Iterator[tuple[Path, dict[str, str | None]]]:
         """Yield each file beside ``__init__.py`` with its functions and what they lack."""
-        for file in modules(path):
+        for file in tool_files(path):
             try:
                 functions = public_functions(file)
             except SyntaxError as error:  # noqa: PERF203 - each one is reported
-                self.hint(file, reason_of(error), error.lineno)
+                self.add_hint(file, reason_of(error), error.lineno)
             else:
                 yield file, functions
 
@@ -158,7 +160,7 @@ class _Package:
         self.is_unclear = any(variable == DESTRUCTIVE for variable, _ in wrong)
         """Whether it says in a wrong way which of its tools are destructive."""
         for variable, reason in wrong:
-            self._problem(reason, variable=variable)
+            self._add_problem(reason, variable=variable)
 
     def collect(self) -> None:
         """Add the tools: what ``__all__`` names, or without it what the files define."""
@@ -181,7 +183,7 @@ class _Package:
             for name in names:
                 if name not in self.metadata.exported:
                     wrong.add(variable)
-                    self._problem(f"{variable} names {name!r}, {otherwise}", variable=variable)
+                    self._add_problem(f"{variable} names {name!r}, {otherwise}", variable=variable)
         if DESTRUCTIVE in wrong or self._is_contradicted():
             self.is_unclear = True
             self.metadata = replace(self.metadata, destructive=None)
@@ -191,31 +193,31 @@ class _Package:
         if self.metadata.destructive is None:
             return False
         contradicted = False
-        for file in modules(self.path):
+        for file in tool_files(self.path):
             names = names_of(getattr(self.folder.loaded(file), DESTRUCTIVE, ()))
             if names is None or not set(names) <= set(self.metadata.destructive):
                 contradicted = True
                 reason = f"{DESTRUCTIVE} counts in __init__.py only, which has another one"
-                self.contents.problem(file, reason, line=line_of(file, DESTRUCTIVE))
+                self.contents.add_problem(file, reason, line=line_of(file, DESTRUCTIVE))
         return contradicted
 
-    def _problem(self, reason: str, *, variable: str = ALL, tool: str | None = None) -> None:
-        self.contents.problem(self.file, reason, line=line_of(self.file, variable), tool=tool)
+    def _add_problem(self, reason: str, *, variable: str = ALL, tool: str | None = None) -> None:
+        self.contents.add_problem(self.file, reason, line=line_of(self.file, variable), tool=tool)
 
     def _add_exported(self, name: str) -> bool:
         if not hasattr(self.module, name):
             reason = f"__all__ names {name!r}, which does not exist here; import it first"
-            self._problem(reason, tool=name)
+            self._add_problem(reason, tool=name)
             return False
         thing = getattr(self.module, name)
         lack = self._add(thing, name)
         if lack is not None:
             file, line = self._origin(thing, name)
-            self.contents.problem(file, f"{name!r} {lack}", line=line, tool=name)
+            self.contents.add_problem(file, f"{name!r} {lack}", line=line, tool=name)
         return lack is None
 
     def _origin(self, thing: object, name: str) -> tuple[str, int | None]:
-        """Return where it is written; or imported, where that is not in this folder."""
+        """Return file and line of its definition, or of its import if it is not of this folder."""
         file, line, _ = source_of(thing, self.file)
         if Path(file).is_relative_to(self.folder.path):
             return file, line
@@ -233,16 +235,18 @@ class _Package:
                 names = [
                     name
                     for name, lack in lacks.items()
-                    if lack is None and id(getattr(module, name, lacks)) not in exported
+                    if lack is None and id(getattr(module, name, _MISSING)) not in exported
                 ]
             if names:
                 them = "them" if names[1:] else "it"
                 how = f"__all__ in __init__.py does not name {them}"
-                self.contents.hint(file, f"{', '.join(names)} ({how})")
+                self.contents.add_hint(file, f"{', '.join(names)} ({how})")
 
     def _add_public(self) -> list[str]:
         """Make tools of the public functions of all files; return their names."""
-        functions = [(file, *self._functions_of(file)) for file in (self.file, *modules(self.path))]
+        functions = [
+            (file, *self._functions_of(file)) for file in (self.file, *tool_files(self.path))
+        ]
         exported = [name for _, things, _ in functions for name in things]
         self.metadata = replace(self.metadata, exported=tuple(dict.fromkeys(exported)))
         self._check_lists("which is no tool of this package")
@@ -256,7 +260,7 @@ class _Package:
                     lacks[name] = reason
             if lacks:
                 reasons = "; ".join(f"{name!r} {lack}" for name, lack in lacks.items())
-                self.contents.hint(file, reasons)
+                self.contents.add_hint(file, reasons)
         return names
 
     def _functions_of(self, file: Path) -> tuple[dict[str, object], dict[str, str]]:
@@ -271,7 +275,7 @@ class _Package:
                 return {}, lacks
             module = self.module if file == self.file else self.folder.import_file(file)
         except SyntaxError as error:
-            self.contents.problem(file, reason_of(error), line=error.lineno)
+            self.contents.add_problem(file, reason_of(error), line=error.lineno)
             return {}, {}
         except ImportFailed as failed:
             self.contents.problems.append(failed.problem)
@@ -313,10 +317,14 @@ class _Package:
         name = known.name
         destructive = {known.destructive, self.metadata.is_destructive(name)}
         is_harmless = False in destructive and name not in self.contents.not_harmless
-        merged = True if True in destructive else (False if is_harmless else None)
+        is_destructive: bool | None = None
+        if True in destructive:
+            is_destructive = True
+        elif is_harmless:
+            is_destructive = False
         return replace(
             known,
-            destructive=merged,
+            destructive=is_destructive,
             sequential=known.sequential or name in self.metadata.sequential,
             timeout=known.timeout or self.metadata.timeouts.get(name),
         )

@@ -72,9 +72,14 @@ class Arguments(ABC):
                 return arguments, self._parse(arguments)
             except ValidationError as error:
                 rounds += 1
+                if rounds > ROUNDS:
+                    raise
                 arguments = deepcopy(arguments)
-                paths = [each["loc"] for each in error.errors(include_url=False)]
-                if rounds > ROUNDS or not sum(_read_text(arguments, path) for path in paths):
+                has_changed = False
+                for each in error.errors(include_url=False):
+                    if _read_text(arguments, each["loc"]):
+                        has_changed = True
+                if not has_changed:
                     raise
             _check_depth(arguments)
 
@@ -121,7 +126,7 @@ def _short(text: str) -> str:
 
 
 def _read_text(arguments: JSONObject, path: tuple[int | str, ...]) -> bool:
-    """Put in place what the text at a path holds, if that is JSON; tell if it is."""
+    """Replace the text at a path by the JSON in it; return False if it is no such text."""
     value: Any = arguments
     holder: Any = None
     key: Any = None
@@ -174,7 +179,7 @@ def _check_encodable(value: JSONObject) -> None:
 
 
 def _check_numbers(given: object, dumped: object, path: str = "") -> None:
-    """Refuse True as a number, which mixes parameters up, and what JSON has as null."""
+    """Refuse True as a number, a sign of confused parameters, and numbers that are not finite."""
     if isinstance(given, bool):
         if isinstance(dumped, int | float) and not isinstance(dumped, bool):
             raise InvalidArguments(f"{_short(path)}: Input should be a number, got {given}.")

@@ -36,11 +36,12 @@ class FunctionArguments(Arguments):
         self._without_default = {
             f"p{at}" for at, each in enumerate(parameters) if each.default is EMPTY
         }
+        """Fields that the function always gets: ``x: int | None`` may be absent, and is None."""
 
     def bind(self, arguments: JSONObject) -> dict[str, object]:
         """Return values by name, or raise InvalidArguments; what has a default may be absent."""
         model = self._fit(arguments)[0]
-        passed = self._passed(model)
+        passed = self._fields_to_pass(model)
         return {
             name: getattr(model, field)
             for field, name in zip(type(model).model_fields, self._names, strict=True)
@@ -51,7 +52,7 @@ class FunctionArguments(Arguments):
         names = dict(zip(self.model.model_fields, self._names, strict=True))
         return [names[field] for field in uncheckable(self.model.__pydantic_core_schema__)]
 
-    def _passed(self, model: BaseModel) -> set[str]:
+    def _fields_to_pass(self, model: BaseModel) -> set[str]:
         return model.model_fields_set | self._without_default
 
     def _parse(self, arguments: JSONObject) -> BaseModel:
@@ -59,7 +60,7 @@ class FunctionArguments(Arguments):
 
     def _dump(self, parsed: BaseModel) -> JSONObject:
         return parsed.model_dump(
-            mode="json", by_alias=True, include=self._passed(parsed), warnings=False
+            mode="json", by_alias=True, include=self._fields_to_pass(parsed), warnings=False
         )
 
 

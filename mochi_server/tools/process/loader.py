@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -107,7 +108,7 @@ class ProcessLoader(ToolLoader):
 def _parts(folders: Sequence[FolderSpec]) -> list[Sequence[FolderSpec]]:
     """Divide the folders among processes that describe them, where that is worth their start."""
     count = min(os.cpu_count() or 1, MAX_DESCRIBERS, len(folders) // WORTH_A_PROCESS)
-    size = -(-len(folders) // max(count, 1)) or 1
+    size = max(1, math.ceil(len(folders) / max(1, count)))
     return [folders[at : at + size] for at in range(0, len(folders), size)]
 
 

@@ -27,13 +27,14 @@ _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 
 class LineAllowance:
-    """A number of lines at once, refilled evenly; it counts what it refuses."""
+    """A token bucket for lines: ``LINES_AT_ONCE``, refilled with ``LINES_PER_SECOND``."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._left = float(LINES_AT_ONCE)
         self._filled = clock()
         self.refused = 0
+        """Lines that were refused since this was last reported, and reset."""
 
     def take(self) -> bool:
         now = self._clock()

@@ -115,7 +115,10 @@ class ProcessPool(LoadedFolder):
         self._slots = FairSlots(options.workers)
         self._calls = anyio.Semaphore(options.workers)
         self._reserved: dict[asyncio.Task[Any] | None, tuple[WorkerProcess, str]] = {}
-        """The process that each task has a slot for, until it calls; its name in the log."""
+        """By task: the process that ``slot`` took for it, and the process's name in the log.
+
+        The task's next ``call`` takes them out; without a call, the end of ``slot`` does.
+        """
         self._idle: list[WorkerProcess] = []
         """In the order in which they were used last."""
         self._busy: set[WorkerProcess] = set()
@@ -127,7 +130,7 @@ class ProcessPool(LoadedFolder):
 
     @asynccontextmanager
     async def slot(self, name: str, context: ToolContext) -> AsyncIterator[None]:
-        """Wait for a process, also for its start; this task's next ``call`` uses it."""
+        """Wait for a process, also for its start; the next ``call`` of this task uses it."""
         async with self._slots.slot(context.session_id):
             task = asyncio.current_task()
             call_id = one_line(context.tool_call_id)

@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     descriptor, lifeline, memory = (int(argument) for argument in arguments)
     _close_all_but({0, 1, 2, descriptor, lifeline})
     _die_with_the_server(lifeline)
-    from .worker import Worker  # noqa: PLC0415 - takes long; the server's end ends us by now
+    from .worker import Worker  # noqa: PLC0415 - slow; by now this dies with the server
 
     worker = Worker()
     _limit(worker.memory_at_start + memory)

@@ -31,9 +31,10 @@ _RUN_WORKER: Final = (
     "import json; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from mochi_server.tools.process.worker_main import main; main(sys.argv[1:])"
 )
-"""``-m`` would look for modules in the working directory first; tools import what we could.
+"""The code of a process, whose first argument is the server's ``sys.path`` as JSON.
 
-``-c`` puts that directory in front as well, as an empty text, until the second line.
+With ``-m``, files in the working directory would hide the modules of these names. ``-c`` puts that
+directory in front, too, as an empty entry: the first line removes it before anything is imported.
 """
 
 MEMORY_CHECK_SECONDS: Final = 0.25
@@ -72,12 +73,13 @@ class WorkerProcess:
         """In front of what it prints, in the log."""
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
-        self._connection = WorkerConnection(on_trouble=self.kill, on_end=self._settle)
-        self._reason: str | None = None
+        self._connection = WorkerConnection(on_trouble=self.kill, on_end=self._kill_unless_it_ends)
+        self._end_reason: str | None = None
+        """Why it has ended, or is to end; None while it may be used."""
         self._lines = lines
         self._output: OutputLog | None = None
         self._started = asyncio.Event()
-        self._life = tasks.spawn(self._live(), name=f"process of tools {name}")
+        self._running = tasks.spawn(self._run(), name=f"process of tools {name}")
         self.size = 0
         """Bytes of memory taken since its start, as it said last."""
         self.loaded_size = 0
@@ -87,7 +89,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        return self._reason is None and not (
+        return self._end_reason is None and not (
             self._started.is_set() and self._connection.has_ended()
         )
 
@@ -105,14 +107,14 @@ class WorkerProcess:
         """
         try:
             await self._started.wait()
-            if self._reason is not None:
-                raise WorkerGone(self._reason)
+            if self._end_reason is not None:
+                raise WorkerGone(self._end_reason)
             answer = self._connection.send({"op": op, **fields})
             while not (await asyncio.wait({answer}, timeout=MEMORY_CHECK_SECONDS))[0]:
                 self._check_memory()
             if answer.result() is None:  # how it ended is known a moment later
-                await asyncio.wait({self._life}, timeout=GRACE_SECONDS)
-                raise WorkerGone(self._reason or "the tool's process ended")
+                await asyncio.wait({self._running}, timeout=GRACE_SECONDS)
+                raise WorkerGone(self._end_reason or "the tool's process ended")
         except asyncio.CancelledError:
             self.kill("the call was given up")
             raise
@@ -172,34 +174,34 @@ class WorkerProcess:
 
     def kill(self, reason: str) -> None:
         """Kill its process group; whoever waits for an answer gets the reason."""
-        if self._reason is None:
-            self._reason = reason
+        if self._end_reason is None:
+            self._end_reason = reason
         if self._process is not None and self._process.returncode is None:
             _kill_group(self._process.pid)
 
     async def end(self) -> None:
         """Let it end by itself, with ``atexit``, or kill it soon; return when it is gone."""
-        if self._reason is None:
-            self._reason = "the tools were closed"
+        if self._end_reason is None:
+            self._end_reason = "the tools were closed"
         self._connection.close()
-        if not (await asyncio.wait({self._life}, timeout=GRACE_SECONDS))[0]:
-            self.kill(self._reason)
-            await asyncio.wait({self._life}, timeout=GRACE_SECONDS)
+        if not (await asyncio.wait({self._running}, timeout=GRACE_SECONDS))[0]:
+            self.kill(self._end_reason)
+            await asyncio.wait({self._running}, timeout=GRACE_SECONDS)
 
-    def _settle(self) -> None:
+    def _kill_unless_it_ends(self) -> None:
         """Kill the process, whose socket is closed, unless it ends by itself."""
-        if self._reason is None:
+        if self._end_reason is None:
             asyncio.get_running_loop().call_later(
                 SETTLE_SECONDS, self.kill, "the tool's process closed its connection"
             )
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         try:
             with contextlib.ExitStack() as stack:
                 self._process = await self._start(stack)
                 await self._wait_for_end(self._process)
         except OSError as error:
-            self._reason = f"the tool's process cannot be started: {error.strerror}"
+            self._end_reason = f"the tool's process cannot be started: {error.strerror}"
         finally:
             self._connection.close()
             self._started.set()
@@ -238,15 +240,15 @@ class WorkerProcess:
 
     async def _wait_for_end(self, process: asyncio.subprocess.Process) -> None:
         """Wait for its end; an answer that it gave before still counts."""
-        if self._reason is not None:
-            self.kill(self._reason)
+        if self._end_reason is not None:
+            self.kill(self._end_reason)
         self._started.set()
         code = await process.wait()
         _kill_group(process.pid)
         with anyio.move_on_after(SETTLE_SECONDS):
             await self._connection.ended.wait()
-        if self._reason is None:
-            self._reason = _ending(code)
+        if self._end_reason is None:
+            self._end_reason = _ending(code)
 
 
 def _search_path() -> str:
