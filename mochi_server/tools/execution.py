@@ -197,8 +197,6 @@ class ToolExecutionService:
         return self._alone.setdefault((tool.source, tool.name), asyncio.Lock())
 
     def _remember(self, result: ToolExecutionResult, session_id: str, started: str) -> None:
-        if result.code == InvalidRequest.code:  # it did not run
-            return
         self._counts.setdefault(result.tool_name, _ToolStatistics()).add(result)
         self._history.append(
             {

@@ -121,41 +121,6 @@ async def test_the_log_has_a_line_for_a_call_that_hung_or_died(
     ]
 
 
-PATH = '''
-from pathlib import Path
-
-__all__ = ["name_of"]
-
-
-def name_of(path: Path) -> str:
-    """Return the name."""
-    return path.name
-'''
-
-
-async def test_a_refused_call_is_not_counted_as_run(tmp_path: Path) -> None:
-    """Also where only the function's process can tell that the arguments do not fit."""
-    spec = tool_folder(tmp_path / "tools", PATH)
-    loader, service = ProcessLoader(), ToolExecutionService()
-    try:
-        [folder] = await loader.load([spec])
-        tool = FunctionTool(
-            folder.description.tools[0], folder, source="directory", default_timeout=30
-        )
-        results = [
-            step
-            for value in ({"path": 3}, {"path": "a/b"})
-            async for step in service.execute(tool, value, CONTEXT)
-        ]
-    finally:
-        await loader.aclose()
-    assert [getattr(result, "code", None) for result in results] == ["VALIDATION_ERROR", None]
-    counts = service.statistics()["name_of"]
-    assert isinstance(counts, dict)
-    assert (counts["count"], counts["failures"]) == (1, 0)
-    assert len(service.history()) == 1
-
-
 async def test_a_slot_that_is_not_used_is_released(tmp_path: Path) -> None:
     spec = tool_folder(tmp_path / "tools", SLOW_START)
     starts = tmp_path / "tools" / "starts.txt"
