@@ -203,14 +203,20 @@ async def test_a_call_without_end_is_ended(provider, fake):
 
 async def test_a_schema_always_comes_with_a_limit(provider, fake):
     fake.answers = [stream(delta(content="{}"), finished())]
-    await reply(provider, schema={"type": "object"}, tools=[{"type": "function"}], think="low")
+    function = {
+        "name": "add",
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+    }
+    tools = [{"type": "function", "function": function}]
+    await reply(provider, schema={"type": "object"}, tools=tools, think="low")
     body = fake.bodies[0]
     assert body["response_format"] == {
         "type": "json_schema",
         "json_schema": {"name": "reply", "schema": {"type": "object"}},
     }
     assert body["max_tokens"] > 0
-    assert body["tools"] == [{"type": "function"}]
+    assert body["tools"] == tools
     assert body["tool_choice"] == "auto"
     assert body["reasoning_effort"] == "low"
 
