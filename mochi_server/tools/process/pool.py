@@ -29,20 +29,21 @@ CLOSED = "the tools were closed"
 
 
 class FairSlots:
-    """A number of slots; a session takes one more while more are free than it has.
+    """Shares slots among sessions: a session gets another one if more are free than it holds.
 
-    So one session has half of them at most, the next one half of the rest, and a slot is left for
-    one more. When a slot comes free, it goes to the waiting session that has the fewest.
+    So one session holds at most half of them, the next one half of the rest, and so on. A released
+    slot goes to the waiting session that holds the fewest.
     """
 
     def __init__(self, count: int) -> None:
         self._free = count
         self._held: Counter[str] = Counter()
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
-        """Kept until the task goes on: a granted or cancelled one is done, and still here."""
+        """Sessions that wait for a slot. An entry stays until its task runs again: the future of
+        one that was granted or cancelled meanwhile is done."""
 
     def must_wait(self, session_id: str) -> bool:
-        """Tell whether the session's next slot is not free yet."""
+        """Return whether the session would have to wait for another slot."""
         return self._held[session_id] >= self._free
 
     @asynccontextmanager

@@ -252,9 +252,9 @@ class WorkerProcess:
 
 
 def _search_path() -> str:
-    """``sys.path`` as JSON: tools can import in a process what they can import in a thread.
+    """Return ``sys.path`` as JSON: tools can import everything that the server can import.
 
-    Entries that are no paths, as installers make them, stay as they are.
+    Entries that are not paths, such as those of editable installations, stay as they are.
     """
     paths = (Path(path) for path in sys.path)
     return json.dumps([str(path.absolute() if path.exists() else path) for path in paths])
@@ -277,9 +277,9 @@ def _ending(code: int) -> str:
 
 
 class WorkerConnection(asyncio.Protocol):
-    """The server's end of the socket: sends a request, finds its answer.
+    """The server's end of the socket: sends a request and finds its answer.
 
-    Anything else that comes is trouble.
+    Anything else that arrives is reported by ``on_trouble``.
     """
 
     def __init__(self, *, on_trouble: Callable[[str], None], on_end: Callable[[], None]) -> None:
