@@ -59,9 +59,12 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/sessions.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/tools.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/tool_interference.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/mcp_servers.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/search.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/summaries.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/agents.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/confirmations.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/streaming.py $(BENCH_ARGS)
 
 # ---- the virtual environment ---------------------------------------------------------------
@@ -96,9 +99,9 @@ lock: # the largest first; the others then agree with it
 	$(COMPILE) -c requirements/constraints.in pyproject.toml \
 		--all-extras --group build --group dev -o requirements/dev.txt
 	$(COMPILE) -c requirements/dev.txt pyproject.toml \
-		--extra local --group build -o requirements/run.txt
+		--extra local --extra mcp --group build -o requirements/run.txt
 	$(COMPILE) -c requirements/dev.txt pyproject.toml \
-		--extra local --group build --group bench -o requirements/bench.txt
+		--extra local --extra mcp --group build --group bench -o requirements/bench.txt
 	$(subst 3.10,3.12,$(COMPILE)) --no-deps requirements/django6.in -o requirements/django6.txt
 
 clean:

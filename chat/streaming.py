@@ -1,17 +1,14 @@
-"""The response that streams the log of a turn."""
+"""The response that streams the log of a run."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.http import StreamingHttpResponse
-
-from mochi_server.chat import TurnLog
-from mochi_server.protocol.events import Event
 
 from .wires import events, sse
 
@@ -25,21 +22,39 @@ HEADERS = {
     "Content-Encoding": "identity",
 }
 
+RUN_ID = "X-Run-Id"
+"""Header that names the run of an answer."""
+
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Encode = Callable[[list[tuple[int, Event]]], bytes]
+Encode = Callable[[list[tuple[int, Any]]], bytes]
+
+
+class EventReader(Protocol):
+    """What a stream reads: a ``LogReader`` of a run, or a ``ConfirmationReader``."""
+
+    async def next(self) -> list[tuple[int, Any]] | None:
+        """Wait for events; return none after ``poke()``, and None at the end."""
+
+    def poke(self) -> None:
+        """Let ``next()`` return an empty list."""
+
+    def leave(self, *, abandon: bool = True) -> None:
+        """Stop reading; may be called again."""
 
 
 class EventStreamResponse(StreamingHttpResponse):
-    """A turn as server-sent events, which the handler sends by ``send_to``.
+    """Events as server-sent events, which the handler sends by ``send_to``.
 
-    It only reads the turn's log: a slow client delays nobody else. Closing the response, even
+    Of a run it only reads the log: a slow client delays nobody else. Closing the response, even
     before its body started, removes the reader from the log.
     """
 
-    def __init__(self, log: TurnLog, encode: Encode = events.encode_all) -> None:
-        """Become a reader of the log. ``encode`` makes the frames of a batch, or no bytes."""
-        super().__init__(headers=HEADERS)
-        self._reader = log.reader()
+    def __init__(
+        self, reader: EventReader, encode: Encode = events.encode_all, *, run_id: str | None = None
+    ) -> None:
+        """Send what the reader reads. ``encode`` makes the frames of a batch, or no bytes."""
+        super().__init__(headers=HEADERS if run_id is None else {**HEADERS, RUN_ID: run_id})
+        self._reader = reader
         self._encode = encode
         self._heartbeat = settings.MOCHI.heartbeat_seconds
         self._stall = settings.MOCHI.client_stall_seconds

@@ -16,8 +16,11 @@ from pydantic import Field
 
 from agents_app.api import router as agents_router
 from chat.api.chat import router as chat_router
+from chat.api.confirmations import policies_router
+from chat.api.confirmations import router as confirmations_router
 from chat.api.events import event_schemas
 from chat.api.models import router as models_router
+from chat.api.runs import router as runs_router
 from chat.api.simple_routes import router as simple_router
 from mochi_server import __version__
 from mochi_server.core.limits import (
@@ -31,7 +34,10 @@ from mochi_server.errors import InvalidRequest
 from mochi_server.providers.common.http import without_login
 from prompts_app.api import router as prompts_router
 from sessions_app.api import router as sessions_router
+from sessions_app.attachments import router as attachments_router
+from sessions_app.files import router as files_router
 from tools_app.api import router as tools_router
+from tools_app.mcp import router as mcp_router
 
 from .http.errors import install
 from .openapi import OfflineSwagger, complete
@@ -173,8 +179,14 @@ async def read_health(request: HttpRequest) -> Health:
 
 api.add_router("/models", models_router, tags=["models"])
 api.add_router("/sessions", sessions_router, tags=["sessions"])
+api.add_router("/sessions", files_router, tags=["files"])
+api.add_router("/sessions", attachments_router, tags=["files"])
 api.add_router("/chat", simple_router, tags=["chat"])  # before /chat/{session_id}
 api.add_router("/chat", chat_router, tags=["chat"])
+api.add_router("/runs", runs_router, tags=["runs"])
+api.add_router("/confirmations", confirmations_router, tags=["confirmations"])
+api.add_router("/policies", policies_router, tags=["confirmations"])
 api.add_router("/tools", tools_router, tags=["tools"])
+api.add_router("/mcp", mcp_router, tags=["mcp"])
 api.add_router("/agents", agents_router, tags=["agents"])
 api.add_router("/system-prompts", prompts_router, tags=["system prompts"])

@@ -24,8 +24,12 @@ import django
 from django.conf import settings
 
 from mochi_project import use_own_settings
+from mochi_server import __version__
+from mochi_server.config import server_processes
 from mochi_server.core.files import raise_file_limit
-from mochi_server.errors import NotFound
+from mochi_server.errors import McpNotInstalled, NotFound
+from mochi_server.mcp_server.http import PATH as MCP_PATH
+from mochi_server.mcp_server.http import McpEndpoint
 from mochi_server.runtime import Runtime
 from mochi_server.server.startup import forbid_inspection, stop_with_supervisor
 
@@ -38,7 +42,7 @@ if not hasattr(settings, "MOCHI"):
     )
 django.setup(set_prefix=False)
 
-from .http.gate import Gate, Receive, Scope, Send, refuse  # noqa: E402 - after the set-up
+from .http.gate import Gate, Receive, Scope, Send, inner_path, refuse  # noqa: E402 - after the set-up
 from .http.handler import MochiASGIHandler  # noqa: E402
 from .runtime import forget_runtime, get_runtime, shared_problems  # noqa: E402
 
@@ -58,8 +62,9 @@ def collect_garbage_seldom() -> None:
 class Lifespan:
     """The ASGI lifespan of one process; starts by itself where nobody speaks it."""
 
-    def __init__(self) -> None:
+    def __init__(self, mcp: McpEndpoint) -> None:
         self.runtime: Runtime | None = None
+        self._mcp = mcp
         self._closing: asyncio.Task[None] | None = None
         self._previous: dict[int, Handler] = {}
 
@@ -117,6 +122,8 @@ class Lifespan:
         self._restore_signals()
         if self.runtime is not None:
             runtime, self.runtime = self.runtime, None
+            runtime.stop()
+            await self._mcp.aclose()
             await runtime.aclose()
             forget_runtime()
 
@@ -127,6 +134,7 @@ class Lifespan:
 
         def handle(number: int, frame: FrameType | None) -> None:
             loop.call_soon_threadsafe(runtime.stop)
+            loop.call_soon_threadsafe(self._mcp.stop)
             previous = self._previous.get(number)
             if callable(previous):
                 previous(number, frame)
@@ -149,17 +157,31 @@ class Application(Gate):
     def __init__(self) -> None:
         super().__init__(self._hand_on, settings.MOCHI)
         self._http = MochiASGIHandler()
-        self._lifespan = Lifespan()
+        self._mcp = McpEndpoint(
+            settings.MOCHI,
+            get_runtime,
+            processes=lambda: server_processes(settings.MOCHI),
+            version=__version__,
+        )
+        self._lifespan = Lifespan(self._mcp)
 
     def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Return what serves the protocol; a coroutine of its own would cost time."""
         kind = scope["type"]
         if kind == "http":
             self._lifespan.start()
+            if inner_path(scope) == MCP_PATH:
+                return self._answer_mcp(scope, receive, send)
             return self._http(scope, receive, send)
         if kind == "lifespan":
             return self._lifespan(receive, send)
         return refuse(scope, send, NotFound(path=scope.get("path", "")), [])
+
+    async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._mcp(scope, receive, send)
+        except McpNotInstalled as error:
+            await refuse(scope, send, error, [])
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Start and end with a program that mounts the application."""

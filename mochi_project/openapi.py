@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from html import escape
+from http import HTTPStatus
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -79,11 +80,16 @@ _ERRORS, _STREAM = "x-errors", "x-stream"
 
 _SAMPLES: dict[str, Any] = {
     "session_id": "a1b2c3d4e5",
+    "run_id": "run_0123456789abcdef",
     "model": "qwen3:14b",
     "filename": "helpful.md",
+    "file": "src/main.py",
+    "attachment_id": "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9",
     "tool": "add_numbers",
     "agent": "coder",
+    "server": "time",
     "confirmation_id": "conf_0123456789abcdef",
+    "rule_id": "rule_0123456789abcdef",
     "index": 3,
     "host": "http://localhost:11434",
     "provider": "openai",
@@ -98,7 +104,10 @@ _SAMPLES: dict[str, Any] = {
 
 _OTHER_SAMPLES: dict[type[MochiError], dict[str, Any]] = {
     errors.AgentInvalid: {"reason": "coder/SKILL.md:2: description is missing"},
+    errors.McpServerInvalid: {"reason": "a server of the type 'stdio' needs 'command'"},
+    errors.McpConfigUnavailable: {"reason": "mcp.json: Permission denied"},
     errors.HostNotAllowed: {"host": "evil.example"},
+    errors.WorkspaceFileRefused: {"file": "../secret", "reason": "It leads out of the folder"},
 }
 
 
@@ -144,14 +153,15 @@ def _complete_operation(operation: dict[str, Any], schemas: Mapping[str, Any]) -
     for parameter in operation["parameters"]:
         if isinstance(parameter.get("examples"), list):  # as JSON Schema has them, not OpenAPI
             parameter["example"] = parameter.pop("examples")[0]
-    for response in operation["responses"].values():
-        if stream is not None:
+    for status, response in operation["responses"].items():
+        if stream is not None and int(status) == HTTPStatus.OK:
             response["content"] = stream()
         elif "content" in response:
             _add_example(response["content"], schemas)
     if body := operation.get("requestBody"):
         _add_example(body["content"], schemas)
-        kinds = (*kinds, *_WITH_BODY)
+        if "application/json" in body["content"]:
+            kinds = (*kinds, *_WITH_BODY)
     operation["responses"] |= _error_responses((*kinds, *_EVERYWHERE))
 
 
@@ -173,8 +183,8 @@ def _error_responses(kinds: ErrorTypes) -> dict[int, Any]:
 
 
 def _add_example(content: dict[str, Any], schemas: Mapping[str, Any]) -> None:
-    media = content["application/json"]
-    media["example"] = example_of(media["schema"], schemas)
+    if (media := content.get("application/json")) is not None:
+        media["example"] = example_of(media["schema"], schemas)
 
 
 def example_of(  # noqa: PLR0911 - one for each kind

@@ -27,7 +27,7 @@ from mochi_server.backends import (
     build_provider,
     import_class,
 )
-from mochi_server.chat.confirmations import ConfirmationBroker
+from mochi_server.chat.confirmations import ConfirmationStore
 from mochi_server.config import MochiServerSettings, server_processes
 from mochi_server.core.ids import start_ids
 from mochi_server.providers.base import Provider
@@ -100,11 +100,11 @@ class StorageHandler(BackendHandler[SessionStorage]):
     required = frozenset({"default", "agent_chats"})
 
 
-class ConfirmationsHandler(BackendHandler[ConfirmationBroker]):
+class ConfirmationsHandler(BackendHandler[ConfirmationStore]):
     """``MOCHI_APPROVALS``: built as ``Backend(**OPTIONS)``."""
 
     setting = "MOCHI_APPROVALS"
-    base = ConfirmationBroker
+    base = ConfirmationStore
     required = frozenset({"default"})
 
 
@@ -114,20 +114,10 @@ HANDLERS: tuple[type[BackendHandler[Any]], ...] = (
     ConfirmationsHandler,
 )
 
-THROUGH_CHANNELS = {
-    "chat.confirmations.channel_layer.ChannelLayerConfirmations",
-    "chat.approvals.ChannelLayerApprovals",  # its former name
-}
-"""Brokers of confirmations that need a cache and a channel layer."""
-
 OF_ONE_PROCESS = {
     "mochi_server.sessions.storage.memory.MemoryStorage",
-    "mochi_server.chat.confirmations.LocalConfirmations",
+    "mochi_server.chat.confirmations.memory.MemoryConfirmationStore",
     "mochi_server.chat.approvals.LocalApprovals",  # its former name
-    "channels.layers.InMemoryChannelLayer",
-    "django.core.cache.backends.locmem.LocMemCache",
-    "chat.confirmations.cache.MemoryCache",
-    "django.core.cache.backends.dummy.DummyCache",
 }
 """Backends that keep what one process has from the others."""
 
@@ -148,16 +138,11 @@ def shared_problems() -> list[str]:
 
 def _shared_backends() -> Iterator[tuple[str, str | None]]:
     """Yield where each backend is set that processes share, and its dotted path."""
-    broker = settings.MOCHI_APPROVALS.get("default", {})
     aliases = [
         ("MOCHI_SESSION_STORAGES", "default"),
         ("MOCHI_SESSION_STORAGES", "agent_chats"),
         ("MOCHI_APPROVALS", "default"),
     ]
-    if broker.get("BACKEND") in THROUGH_CHANNELS:
-        options = broker.get("OPTIONS", {})
-        aliases.append(("CHANNEL_LAYERS", options.get("layer", "default")))
-        aliases.append(("CACHES", options.get("cache", "default")))
     for setting, alias in aliases:
         path = getattr(settings, setting).get(alias, {}).get("BACKEND")
         yield f"{setting}[{alias!r}]", path
@@ -175,7 +160,7 @@ def get_runtime() -> Runtime:
             settings.MOCHI,
             providers=ProviderHandler(),
             storages=StorageHandler(),
-            approvals=ConfirmationsHandler()["default"],
+            confirmations=ConfirmationsHandler()["default"],
         )
     return _runtime
 

@@ -53,6 +53,7 @@ class EncodedAs:
 SessionId = Annotated[str, Field(examples=["a1b2c3d4e5"])]
 SessionModel = Annotated[str, Field(examples=["qwen3:14b"])]
 Timestamp = Annotated[str, Field(examples=["2026-01-15T10:35:00.000000Z"])]
+RunId = Annotated[str, Field(examples=["run_0123456789abcdef"])]
 ToolName = Annotated[str, Field(examples=["add_numbers"])]
 ToolText = Annotated[str, Field(examples=["Add two numbers together."])]
 JSONSchema = Annotated[

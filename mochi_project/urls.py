@@ -25,14 +25,14 @@ async def nowhere(request: HttpRequest) -> HttpResponseBase:
 
 
 async def same_as_v1(request: HttpRequest, name: str) -> HttpResponseBase:
-    route = resolve(f"/api/v1/models/{name}")
+    route = resolve(f"/api/v1/{name}")
     response: HttpResponseBase = await route.func(request, *route.args, **route.kwargs)
     return response
 
 
 urlpatterns = [
     path("", root),
-    re_path(r"^api/models/(?P<name>available|check)\Z", same_as_v1),
+    re_path(r"^api/(?P<name>models/(available|check)|mcp/(health|add))\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset),
     path("api/v1/", api.urls),
     re_path("", nowhere),

@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from .config import (
     unknown_variables,
     variable_of,
 )
+from .config.installation import install_command
 from .core.files import raise_file_limit
 from .core.logs import command_logging_config, logging_config
 from .server.announcement import Announcement
@@ -45,7 +47,7 @@ from .server.startup import (
 OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
 """Settings that have an option of their own."""
 
-COMMANDS = ("serve", "pull", "init", "fake-ollama")
+COMMANDS = ("serve", "pull", "init", "fake-ollama", "mcp")
 """Commands of this module; the operator's are those of the application."""
 
 STARTUP_FAILURE = 3
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = ", ".join([*COMMANDS, *operator_commands()])
         return _fail(f"unknown command: {command} (there are: {known})", code=2)
     values = {field: value for field, value in options.items() if value is not None}
-    if command in {"serve", "fake-ollama"} and name is not None:
+    if command in {"serve", "fake-ollama", "mcp"} and name is not None:
         return _fail(f"unexpected argument: {name}", code=2)
     try:
         settings = load_settings(**values)
@@ -78,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "pull": lambda: _pull(name, settings),
         "init": lambda: _init(name, settings),
         "fake-ollama": lambda: _fake_ollama(settings),
+        "mcp": lambda: _mcp(settings),
     }
     return run[command]()
 
@@ -93,9 +96,16 @@ def split_at_command(
     while at < len(arguments) and arguments[at].startswith("-"):
         takes_value = any(option.startswith(arguments[at]) for option in known)
         at += 2 if takes_value else 1
+    if arguments[at : at + 1] == ["mcp"] and not _is_action(arguments[at + 1 : at + 2]):
+        return None
     if at < len(arguments) and arguments[at] in operator_commands():
         return [*arguments[:at]], [*arguments[at:]]
     return None
+
+
+def _is_action(words: Sequence[str]) -> bool:
+    """Return whether a word, if there is one, is what ``mcp`` is to do with other servers."""
+    return any(not word.startswith("-") for word in words)
 
 
 def _operator_command(
@@ -226,6 +236,24 @@ def _fake_ollama(settings: MochiServerSettings) -> int:
     return 0
 
 
+def _mcp(settings: MochiServerSettings) -> int:
+    if (problem := settings.data_folder_problem) is not None:
+        return _fail(data_folder_choice(problem, "mcp"), code=2)
+    if find_spec("mcp") is None:
+        return _fail(f"MCP needs the package mcp: {install_command('mcp')}", code=1)
+    from .mcp_server.stdio import serve  # noqa: PLC0415 - an extra
+
+    try:
+        check_start(settings)
+    except SettingsError as error:
+        return _fail(str(error), code=2)
+    except CannotStart as error:
+        return _fail(str(error), code=1)
+    forbid_inspection()
+    serve(settings, version=__version__)
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mochi-server",
@@ -242,7 +270,8 @@ def _parser() -> argparse.ArgumentParser:
         default="serve",
         help="serve (default), pull: fetch a model that needs no Ollama, "
         "init: write a data folder with examples, overwriting nothing, "
-        "or fake-ollama: answer as Ollama does, without a model",
+        "fake-ollama: answer as Ollama does, without a model, "
+        "or mcp: serve one MCP client on standard input and output",
     )
     parser.add_argument(
         "name", nargs="?", help="with pull: the model, or a GGUF file; with init: the folder"

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .config import MochiServerSettings
 from .providers.base import Provider
 from .sessions.storage.base import SessionStorage
 from .tools.base import ToolLoader
+
+if TYPE_CHECKING:
+    from .chat.confirmations.store import ConfirmationStore
+    from .chat.journal.base import RunJournal
+    from .chat.journal.signals import RunSignals
+    from .tools.mcp.sandboxed import SandboxLauncher
+    from .tools.mcp.servers import McpServers
+    from .workspace.session_folders import SessionFolders
 
 Backends = dict[str, dict[str, Any]]
 
@@ -95,6 +104,34 @@ def default_storages(settings: MochiServerSettings) -> Backends:
     }
 
 
+def default_confirmations(settings: MochiServerSettings) -> Backends:
+    """Return ``default``, the store of confirmations that the processes of a server share."""
+    if settings.redis_url is not None:
+        redis = "chat.confirmations.redis.RedisConfirmationStore"
+        return {"default": _backend(redis, url=settings.redis_url)}
+    if settings.session_storage == "memory":
+        return {"default": _backend("chat.confirmations.memory.MemoryConfirmationStore")}
+    files = "chat.confirmations.files.FileConfirmationStore"
+    return {"default": _backend(files, folder=settings.state_path / "confirmations")}
+
+
+def build_runs(settings: MochiServerSettings) -> tuple[RunJournal, RunSignals]:
+    """Build what the processes of a server share of their runs."""
+    from .chat.journal.files import FileRunJournal  # noqa: PLC0415 - a quicker start without
+    from .chat.journal.memory import MemoryRunJournal  # noqa: PLC0415
+    from .chat.journal.signals import FileRunSignals, RunSignals  # noqa: PLC0415
+
+    if settings.session_storage == "memory":
+        return MemoryRunJournal(), RunSignals()
+    if settings.redis_url is None:
+        folder = settings.state_path / "runs"
+        return FileRunJournal(folder), FileRunSignals(folder)
+    from .chat.journal.redis import RedisRunJournal  # noqa: PLC0415 - an extra
+    from .chat.journal.redis_signals import RedisRunSignals  # noqa: PLC0415
+
+    return RedisRunJournal(settings.redis_url), RedisRunSignals(settings.redis_url)
+
+
 def import_class(backend: Mapping[str, Any], base: type[T]) -> type[T]:
     """Import the class that a backend names.
 
@@ -131,13 +168,66 @@ def build_storage(backend: Mapping[str, Any]) -> SessionStorage:
     return build_backend(backend, SessionStorage)  # type: ignore[type-abstract]
 
 
+def build_confirmations(backend: Mapping[str, Any]) -> ConfirmationStore:
+    from .chat.confirmations.store import ConfirmationStore  # noqa: PLC0415 - a quicker start without
+
+    return build_backend(backend, ConfirmationStore)  # type: ignore[type-abstract]
+
+
 def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
     """Build what loads folders of tools; it starts no process before the first one."""
     from .tools.process.loader import ProcessLoader  # noqa: PLC0415 - a quicker start without
 
+    confinement = None
+    if settings.tool_sandbox != "none":
+        from .sandbox import make_sandbox  # noqa: PLC0415
+        from .tools.process.confinement import ToolConfinement  # noqa: PLC0415
+
+        confinement = ToolConfinement(
+            sandbox=make_sandbox(settings.tool_sandbox), data=settings.within_data(Path())
+        )
     return ProcessLoader(
         workers=settings.tool_workers,
         memory_mb=settings.tool_memory_mb,
         working_dir=settings.tool_working_path,
         variables=settings.tool_env,
+        confinement=confinement,
+    )
+
+
+def build_sandbox_launcher(
+    settings: MochiServerSettings, folders: SessionFolders
+) -> SandboxLauncher:
+    """Build what starts MCP servers in sandboxes."""
+    from .tools.mcp.sandboxed import SandboxLauncher  # noqa: PLC0415 - a quicker start without
+
+    return SandboxLauncher(
+        folders,
+        listing_folder=settings.state_path / "empty-workspace",
+        image=settings.sandbox_image,
+    )
+
+
+def build_mcp_servers(settings: MochiServerSettings, launcher: SandboxLauncher) -> McpServers:
+    """Build what starts the MCP servers of the data folder; it starts none by itself."""
+    from .tools.mcp.authorizations import McpAuthorizations  # noqa: PLC0415 - a quicker start
+    from .tools.mcp.config import McpConfigFile  # noqa: PLC0415
+    from .tools.mcp.sandboxed import workspace_server  # noqa: PLC0415
+    from .tools.mcp.servers import McpServers  # noqa: PLC0415
+
+    allowed = settings.mcp_allowed_commands
+    is_kept = settings.session_storage != "memory"
+    return McpServers(
+        McpConfigFile(settings.mcp_config_path, allowed_commands=allowed),
+        idle_seconds=settings.mcp_idle_seconds,
+        variables=settings.tool_env,
+        working_dir=settings.tool_working_path,
+        allowed_commands=allowed,
+        cache_folder=settings.state_path / "mcp" if is_kept else None,
+        approved_path=settings.approved_tools_path if is_kept else None,
+        authorizations=McpAuthorizations(
+            settings.state_path, redirect_url=settings.mcp_callback_url
+        ),
+        builtin=[workspace_server(settings.sandbox)] if settings.workspace_enabled else [],
+        launcher=launcher,
     )

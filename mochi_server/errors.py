@@ -62,10 +62,34 @@ class SessionNotFound(MochiError, code="SESSION_NOT_FOUND", status=404):
     template = "Session with ID {session_id!r} not found."
 
 
+class AttachmentNotFound(MochiError, code="ATTACHMENT_NOT_FOUND", status=404):
+    """No message of the session has such an attachment."""
+
+    template = "Session {session_id!r} has no attachment {attachment_id!r}."
+
+
 class SessionBusy(MochiError, code="SESSION_BUSY", status=409):
     """Another turn of this session is running."""
 
     template = "Session {session_id!r} is busy with another turn."
+
+
+class RunNotFound(MochiError, code="RUN_NOT_FOUND", status=404):
+    """No run has this id, or it has ended too long ago."""
+
+    template = "Run {run_id!r} not found."
+
+
+class RunInterrupted(MochiError, code="RUN_INTERRUPTED", status=503):
+    """The process that executed the run has died; what it had said is kept."""
+
+    template = "The process that executed run {run_id!r} has ended. What it had said is stored."
+
+
+class RunStopped(MochiError, code="RUN_STOPPED", status=409):
+    """A person has stopped the run before its answer was complete; what came is kept."""
+
+    template = "Run {run_id!r} was stopped. What the model had said is stored."
 
 
 class SessionExists(MochiError, code="SESSION_EXISTS", status=409):
@@ -167,6 +191,51 @@ class ConfirmationUnavailable(MochiError, code="CONFIRMATION_UNAVAILABLE", statu
     template = "Confirmations cannot be kept now: {reason}"
 
 
+class PolicyNotFound(MochiError, code="POLICY_NOT_FOUND", status=404):
+    """No rule has this id, where it was looked for."""
+
+    template = "There is no rule {rule_id!r}."
+
+
+class McpServerNotFound(MochiError, code="MCP_SERVER_NOT_FOUND", status=404):
+    """No MCP server has this name."""
+
+    template = "There is no MCP server {server!r}."
+
+
+class McpServerExists(MochiError, code="MCP_SERVER_EXISTS", status=409):
+    """An MCP server of this name is configured already."""
+
+    template = "There is an MCP server {server!r} already."
+
+
+class McpServerInvalid(MochiError, code="MCP_SERVER_INVALID", status=400):
+    """What is to be configured is no MCP server, or one that is not allowed."""
+
+    template = "The MCP server {server!r} cannot be configured: {reason}"
+
+
+class McpConfigUnavailable(MochiError, code="MCP_CONFIG_UNAVAILABLE", status=500):
+    """The file of MCP servers cannot be understood or written; it was left as it is."""
+
+    template = "MCP servers cannot be configured: {reason}"
+
+
+class McpChangeNotAllowed(MochiError, code="MCP_CHANGE_NOT_ALLOWED", status=403):
+    """MCP servers start programs, so without a token only this machine may change them."""
+
+    template = (
+        "Without MOCHI_API_TOKEN, MCP servers can be changed only from this machine, by "
+        "http://localhost or http://127.0.0.1, and not through a proxy."
+    )
+
+
+class McpAuthorizationInvalid(MochiError, code="MCP_AUTHORIZATION_INVALID", status=400):
+    """Nobody waits for what a browser has brought, or it came too late or twice."""
+
+    template = "No MCP server waits for this authorization. Begin again from the server's address."
+
+
 class AgentNotFound(MochiError, code="AGENT_NOT_FOUND", status=404):
     """No agent has this name."""
 
@@ -189,6 +258,24 @@ class PromptExists(MochiError, code="PROMPT_EXISTS", status=409):
     """A system prompt file of this name is there already."""
 
     template = "System prompt {filename!r} exists already."
+
+
+class WorkspaceDisabled(MochiError, code="WORKSPACE_DISABLED", status=424):
+    """Sessions have no folders of files."""
+
+    template = "Sessions have no workspaces: MOCHI_WORKSPACE_ENABLED is not set."
+
+
+class WorkspaceFileNotFound(MochiError, code="FILE_NOT_FOUND", status=404):
+    """The workspace has no such file or folder."""
+
+    template = "There is no file {file!r} in the workspace."
+
+
+class WorkspaceFileRefused(MochiError, code="FILE_REFUSED", status=403):
+    """The path leads out of the workspace, or to something that is no ordinary file."""
+
+    template = "The file {file!r} is refused. {reason}."
 
 
 class ProviderError(MochiError, code="PROVIDER_ERROR", status=502):
@@ -225,6 +312,12 @@ class ProviderNotConfigured(MochiError, code="PROVIDER_NOT_CONFIGURED", status=4
     """The provider is known, but lacks what it needs (key, package, weights)."""
 
     template = "Provider {provider!r} is not configured."
+
+
+class McpNotInstalled(MochiError, code="MCP_NOT_INSTALLED", status=424):
+    """The package that speaks MCP is not installed."""
+
+    template = "MCP needs the package mcp: {command}"
 
 
 class InvalidRequest(MochiError, code="VALIDATION_ERROR", status=422):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -13,14 +14,25 @@ from .agents import AgentDiscoveryService, AgentSource, PromptLoader
 from .agents.execution import AgentExecutionService
 from .agents.folder import RELOAD_STAMP as AGENTS_STAMP
 from .backends import (
+    build_confirmations,
+    build_mcp_servers,
     build_provider,
+    build_runs,
+    build_sandbox_launcher,
     build_storage,
     build_tool_loader,
+    default_confirmations,
     default_providers,
     default_storages,
 )
-from .chat import ChatService, Conversations, RequestLimits, StatusService, TurnRegistry
-from .chat.confirmations import ConfirmationBroker, LocalConfirmations
+from .chat import ChatService, Conversations, RequestLimits, RunRegistry, StatusService
+from .chat.confirmations.feed import ConfirmationFeed
+from .chat.confirmations.inbox import ConfirmationInbox
+from .chat.confirmations.store import ConfirmationStore
+from .chat.policies.places import MemoryPolicies, PolicyPlaces
+from .chat.policies.rules import PolicyFile
+from .chat.runs.control import RunControl
+from .chat.runs.recovery import RunRecovery
 from .config import MochiServerSettings, SettingsError, load_settings
 from .core.aio import BackgroundTasks
 from .providers.base import Provider
@@ -33,6 +45,7 @@ from .services.summarization import SummarizationService
 from .services.summary_model import SummaryModelManager
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
+from .sessions.attachments import AttachmentStore
 from .sessions.catalogue.catalogue import CATALOGUE
 from .sessions.catalogue.search import SessionSearch
 from .sessions.storage.base import SessionStorage
@@ -41,6 +54,11 @@ from .tools.catalogue import ToolCatalogue
 from .tools.execution import ToolExecutionService
 from .tools.folder.snapshot import RELOAD_STAMP as TOOLS_STAMP
 from .tools.folder.source import DirectorySource
+from .tools.mcp.sandboxed import WORKSPACE
+from .tools.mcp.source import McpSource
+from .workspace.session_folders import SessionFolders
+
+logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 5.0
 """Longest wait for background work at the end."""
@@ -72,7 +90,8 @@ class Runtime:
         *,
         providers: Mapping[str, Provider] | None = None,
         storages: Mapping[str, SessionStorage] | None = None,
-        approvals: ConfirmationBroker | None = None,
+        confirmations: ConfirmationStore | None = None,
+        approvals: ConfirmationStore | None = None,
         tools: Sequence[Callable[..., Any]] = (),
     ) -> None:
         """Build all parts.
@@ -82,7 +101,8 @@ class Runtime:
                 the environment and ``.env``, except with a ``MochiServerSettings``.
             providers: Providers by alias, instead of those of the settings.
             storages: ``default`` and ``agent_chats``, instead of those of the settings.
-            approvals: Broker that carries confirmations; one for this process if None.
+            confirmations: Store of confirmations, instead of that of the settings.
+            approvals: The former name of ``confirmations``.
             tools: Functions of the caller that sessions can use beside the tools of the folder;
                 of two with one name the function wins. They run in threads of this process.
 
@@ -109,6 +129,11 @@ class Runtime:
         self.sessions = SessionManager(
             self._storages["default"], catalogue_path=settings.sessions_state_path / CATALOGUE
         )
+        self.session_folders = SessionFolders(
+            settings.workspace_path,
+            self.sessions,
+            retention_days=settings.workspace_retention_days,
+        )
         self.agent_sessions = SessionManager(self._storages["agent_chats"])
         self.search = SessionSearch(self.sessions.catalogue)
         self.prompts = SystemPromptService(settings.system_prompts_path)
@@ -130,17 +155,31 @@ class Runtime:
             preempt=self.summaries.preempt,
         )
         self.background = BackgroundTasks()
-        self.turns = TurnRegistry()
+        confirmations = approvals if confirmations is None else confirmations
+        if confirmations is None:
+            confirmations = build_confirmations(default_confirmations(settings)["default"])
+        self.confirmations = confirmations
+        self.runs = self._run_registry()
+        self.sessions.settle_run = self.agent_sessions.settle_run = self.runs.settle
         self.tool_loader = build_tool_loader(settings)
+        self.sandbox_launcher = build_sandbox_launcher(settings, self.session_folders)
+        self.mcp = build_mcp_servers(settings, self.sandbox_launcher)
+        self.attachments = (
+            None
+            if settings.session_storage == "memory"
+            else AttachmentStore(settings.attachments_path)
+        )
+        self.sessions.on_deleted += [self.mcp.end_session, self.session_folders.remove]
+        if self.attachments is not None:
+            self.sessions.on_deleted.append(self.attachments.remove)
         self.tools = self._catalogue(tools)
         self.tool_execution = ToolExecutionService(
             result_characters=settings.tool_result_characters,
             max_calls_per_reply=settings.max_calls_per_reply,
             in_order=settings.environment == "test",
+            attachments=self.attachments,
         )
-        if approvals is None:
-            approvals = LocalConfirmations(timeout=settings.tool_confirmation_timeout_seconds)
-        self.confirmations = approvals
+        self.confirmation_feed = ConfirmationFeed(confirmations)
         self.provider_checks = ProviderChecks(
             self.providers,
             tasks=self.background,
@@ -154,22 +193,45 @@ class Runtime:
             stamp=settings.state_path / AGENTS_STAMP,
         )
         agents = AgentSource(self.agents, self._agent_runner(conversations))
+        self.inbox = ConfirmationInbox(
+            store=self.confirmations,
+            policies=PolicyPlaces(
+                MemoryPolicies()
+                if settings.session_storage == "memory"
+                else PolicyFile(settings.policies_path),
+                self.sessions,
+            ),
+            tools=self.tools,
+            agents=agents,
+            resume=self._resume,
+        )
         self.chat = ChatService(
             sessions=self.sessions,
             conversations=conversations,
-            turns=self.turns,
+            runs=self.runs,
             tools=self.tools,
             execution=self.tool_execution,
-            broker=self.confirmations,
+            inbox=self.inbox,
             agents=agents,
             summaries=self.summaries,
             max_tool_rounds=settings.max_tool_rounds,
+            confirmation_timeout=(
+                settings.tool_confirmation_timeout_seconds
+                if confirmations.timeout is None
+                else confirmations.timeout
+            ),
+        )
+        self.run_control = RunControl(
+            chat=self.chat,
+            runs=self.runs,
+            sessions=self.sessions,
+            confirmations=self.confirmations,
         )
         self.status = StatusService(
             sessions=self.sessions,
             providers=self.providers,
             windows=self.context_window,
-            turns=self.turns,
+            runs=self.runs,
             tools=self.tools,
             agents=agents,
         )
@@ -188,7 +250,8 @@ class Runtime:
                 loader=self.tool_loader,
                 stamp=settings.state_path / TOOLS_STAMP,
                 default_timeout=settings.tool_timeout_seconds,
-            )
+            ),
+            McpSource(self.mcp, default_timeout=settings.tool_timeout_seconds),
         ]
         if functions:
             from .tools.functions.registered import RegisteredSource  # noqa: PLC0415 - a server has none
@@ -196,6 +259,18 @@ class Runtime:
             timeout = settings.tool_timeout_seconds
             sources.insert(0, RegisteredSource(functions, default_timeout=timeout))
         return ToolCatalogue(sources)
+
+    def _run_registry(self) -> RunRegistry:
+        journal, signals = build_runs(self.settings)
+        return RunRegistry(
+            journal,
+            RunRecovery(journal, self.sessions, self.agent_sessions, self.confirmations),
+            signals,
+            retention_seconds=self.settings.run_retention_seconds,
+        )
+
+    def _resume(self, run_id: str) -> None:
+        self.run_control.resume(run_id)
 
     def _summarization(self) -> SummarizationService:
         settings = self.settings
@@ -239,11 +314,29 @@ class Runtime:
     def start(self) -> None:
         """Start the background work of a server; users of the library need not."""
         self.sessions.catalogue.watch()
+        self.run_control.tend()
         self.summaries.catch_up()
+        self.background.spawn(self.mcp.start_eager(), name="start of MCP servers")
+        if self.settings.workspace_enabled:
+            self.session_folders.tend(self.background)
+            self.background.spawn(self._check_workspaces(), name="check of the sandbox")
+
+    async def _check_workspaces(self) -> None:
+        """Withdraw the tools of workspaces if there is no sandbox for them."""
+        problem = await self.sandbox_launcher.problem(self.settings.sandbox)
+        if problem is not None:
+            reason = f"The tools of workspaces are not offered: {problem}."
+            logger.warning("%s", reason)
+            self.mcp.withdraw(WORKSPACE, reason)
+        elif self.settings.sandbox == "process":
+            logger.warning(
+                "MOCHI_SANDBOX=process confines nothing: a model's commands can do what you can."
+            )
 
     def stop(self) -> None:
         """End turns and summaries and refuse new ones: the server is stopping."""
-        self.turns.stop_all()
+        self.run_control.stop_all()
+        self.confirmation_feed.close()
         self.summaries.stop()
 
     async def aclose(self) -> None:
@@ -256,6 +349,6 @@ class Runtime:
             for close in closers:
                 closing.push_async_callback(close)
             self.stop()
-            await self.turns.wait_closed(self.settings.shutdown_seconds)
+            await self.run_control.wait_closed(self.settings.shutdown_seconds)
             await self.summaries.aclose()
             await self.background.drain(DRAIN_SECONDS)

@@ -12,6 +12,7 @@ from mochi_server.protocol.messages import now
 from mochi_server.services.context_window import HISTORY_LENGTH
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.types import (
+    CONFIRMATION_TIMEOUT,
     TOOL_POLICIES,
     AgentSettings,
     ContextWindowConfig,
@@ -53,7 +54,7 @@ def tools_of(
         return None
     old = {} if stored is None else stored.model_dump(mode="json")
     _refuse("tool_settings", [*_unknown_keys(body, old), *_unknown_policies(body, old)])
-    absent = set() if TOOL_POLICIES in body.model_fields_set else {TOOL_POLICIES}
+    absent = {TOOL_POLICIES, CONFIRMATION_TIMEOUT} - body.model_fields_set
     return ToolSettings(**body.model_dump(exclude=absent))
 
 

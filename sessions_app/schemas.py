@@ -31,6 +31,7 @@ from mochi_project.schemas import (
 from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
 from mochi_server.sessions.types import (
+    MAX_CONFIRMATION_SECONDS,
     AgentSettings,
     ContextWindowConfig,
     ConversationSummary,
@@ -129,6 +130,14 @@ class ToolSettingsBody(ToolSettings):
     )
     tool_policies: Annotated[JsonValue, WithJsonSchema(_POLICIES)] = Field(
         default=None, description="Policies of single tools by name; the stricter one counts."
+    )
+    confirmation_timeout: float | None = Field(
+        default=None,
+        strict=True,
+        ge=0,
+        le=MAX_CONFIRMATION_SECONDS,
+        description="Seconds in which a person can decide about a call; 0: no limit. Absent: as "
+        "`MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS` says.",
     )
 
 

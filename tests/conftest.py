@@ -22,8 +22,7 @@ from hypothesis import settings as of_hypothesis
 
 from chat.streaming import EventStreamResponse
 from mochi_project.runtime import forget_runtime, get_runtime
-from mochi_project.settings import approvals_of, caches_of, channel_layers_of
-from mochi_server.backends import default_providers, default_storages
+from mochi_server.backends import default_confirmations, default_providers, default_storages
 from mochi_server.config import MochiServerSettings, load_settings
 from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
@@ -32,7 +31,6 @@ from tests.support.server import Server, running_server
 
 OF_THE_RUNTIME = {
     *("MOCHI", "MOCHI_PROVIDERS", "MOCHI_SESSION_STORAGES", "MOCHI_APPROVALS"),
-    *("CACHES", "CHANNEL_LAYERS"),
 }
 """Settings whose change makes a new runtime."""
 
@@ -98,9 +96,7 @@ def mochi(request: pytest.FixtureRequest, tmp_path: Path, settings: Any) -> Moch
     settings.MOCHI = found
     settings.MOCHI_PROVIDERS = default_providers(found)
     settings.MOCHI_SESSION_STORAGES = default_storages(found)
-    settings.MOCHI_APPROVALS = approvals_of(found)
-    settings.CACHES = caches_of(found)
-    settings.CHANNEL_LAYERS = channel_layers_of(found)
+    settings.MOCHI_APPROVALS = default_confirmations(found)
     return found
 
 

@@ -10,13 +10,15 @@ from ninja import Router
 from mochi_project.openapi import documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ToolName
+from mochi_server.chat.confirmations.display import shown_text
 from mochi_server.errors import ToolNotFound
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.catalogue import Inventory
 from mochi_server.tools.config import needs_confirmation
 from mochi_server.tools.folder.source import FunctionTool
+from mochi_server.tools.mcp.source import McpTool
 
-from .schemas import ToolDetail, ToolList, ToolStats
+from .schemas import McpToolDetail, ToolDetail, ToolList, ToolStats
 
 router = Router()
 
@@ -59,7 +61,18 @@ async def read_tool(request: HttpRequest, tool_name: ToolName) -> ToolDetail:
         name=tool.name,
         description=tool.description,
         parameters=tool.parameters,
+        shown_description=shown_text(tool.description),
         tool_source=tool.source,
+        mcp=None
+        if not isinstance(tool, McpTool)
+        else McpToolDetail(
+            server=tool.server_name,
+            name=tool.described.name,
+            title=tool.described.title,
+            annotations=dict(tool.described.annotations),
+            trusted=tool.is_trusted,
+            approval=tool.approval,
+        ),
         groups=[group for group, names in inventory.groups.items() if tool.name in names],
         destructive=tool.destructive,
         needs_confirmation={

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from ninja import Schema
 from pydantic import Field, JsonValue
@@ -72,11 +72,35 @@ class ToolList(ResponseModel):
     problems: list[FolderProblem]
 
 
+class McpToolDetail(ResponseModel):
+    """What an MCP server says of its tool, which may not be true."""
+
+    server: str = Field(examples=["files"])
+    name: str = Field(description="The server's own name for it.", examples=["read_file"])
+    title: str | None = Field(examples=["Read File"])
+    annotations: dict[str, bool | str] = Field(examples=[{"readOnlyHint": True}])
+    trusted: bool = Field(description="Whether the annotations decide who is asked about a call.")
+    approval: Literal["unknown", "approved", "changed"] = Field(
+        description="Whether a person has approved the tool as it is described now; `changed`: "
+        "as it was described before, so the next call is asked about.",
+        examples=["approved"],
+    )
+
+
 class ToolDetail(ToolRules):
     """Everything about one tool; what only a function of a file has is null elsewhere."""
 
+    shown_description: str = Field(
+        description="The description for people: hidden characters, and those that look like "
+        "others, are escapes.",
+        examples=["Add two numbers."],
+    )
     tool_source: str = Field(
-        description="`directory`: the folder of tools.", examples=["directory"]
+        description="`directory`: the folder of tools; `mcp:{server}`: an MCP server.",
+        examples=["directory"],
+    )
+    mcp: McpToolDetail | None = Field(
+        description="Null unless it is the tool of an MCP server.", examples=[None]
     )
     groups: list[str] = Field(examples=[["math"]])
     needs_confirmation: dict[str, bool] = Field(

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest
-from ninja import Router
+from django.http import HttpRequest, HttpResponse
+from ninja import Router, Status
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from mochi_project.openapi import MODEL_ERRORS, ErrorTypes, documented
 from mochi_project.runtime import get_runtime
-from mochi_project.schemas import ResponseModel, SessionId, Timestamp, ToolName
+from mochi_project.schemas import ResponseModel, SessionId
 from mochi_server import errors
+from mochi_server.chat.runs.control import StartedRun, WhenBusy
+from mochi_server.chat.service import events_of, whole_reply
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import AssistantMessage
 
-from ..streaming import EventStreamResponse
+from ..streaming import RUN_ID, EventStreamResponse
+from .confirmations import DECISION_ERRORS, Confirmed, DecisionBody, OpenConfirmation
 from .events import stream
+from .runs import AcceptedRun, After, StoppedRun, position_of
 
 router = Router()
+
+OnDisconnect = Annotated[
+    Literal["cancel", "continue"] | None,
+    Field(
+        description="What the run does when its last reader has left. Absent or null: what "
+        "`MOCHI_ON_DISCONNECT` says."
+    ),
+]
+WhenBusyField = Annotated[
+    WhenBusy,
+    Field(
+        description="While another run of the session goes on: `refuse` answers `SESSION_BUSY`, "
+        "`queue` runs after it, `interrupt` stops it, keeps what it has said, and runs."
+    ),
+]
+
+
+def continues(on_disconnect: str | None) -> bool:
+    """Return whether a run goes on without a reader."""
+    return (on_disconnect or get_runtime().settings.on_disconnect) == "continue"
 
 
 class ChatRequest(BaseModel):
@@ -45,6 +70,8 @@ class ChatRequest(BaseModel):
         description="Whether calls that a person must confirm are waited for, or denied at once. "
         "Absent: a stream waits, a reply in one piece denies.",
     )
+    on_disconnect: OnDisconnect = None
+    when_busy: WhenBusyField = "refuse"
 
 
 class UsedWindow(ResponseModel):
@@ -117,10 +144,11 @@ class ChatReply(ResponseModel):
     )
 
 
-ConfirmationId = Annotated[str, Field(examples=["conf_0123456789abcdef"])]
+class _OfConfirmation(BaseModel):
+    confirmation_id: str = Field(description="As the event, or the list, has it.")
 
 
-class ConfirmRequest(BaseModel):
+class ConfirmRequest(DecisionBody, _OfConfirmation):  # the id comes first
     """A decision about a call."""
 
     model_config = ConfigDict(
@@ -128,52 +156,6 @@ class ConfirmRequest(BaseModel):
         json_schema_extra={
             "example": {"confirmation_id": "conf_0123456789abcdef", "approved": True}
         },
-    )
-
-    confirmation_id: str = Field(description="As the event, or the list, has it.")
-    approved: StrictBool
-    reason: str | None = Field(
-        default=None,
-        max_length=10_000,
-        description="Told to the model when the call is denied.",
-    )
-    arguments: dict[str, Any] | None = Field(
-        default=None,
-        description="With `approved` true: what the tool gets instead of the model's arguments, "
-        "all of them.",
-    )
-
-
-class Confirmed(ResponseModel):
-    """The decision counts."""
-
-    confirmation_id: ConfirmationId
-    approved: bool = Field(examples=[True])
-
-
-class OpenConfirmation(ResponseModel):
-    """A call that waits for a decision."""
-
-    confirmation_id: ConfirmationId
-    session_id: SessionId
-    tool_name: ToolName
-    tool_source: str = Field(
-        description="Where the tool comes from: `directory`, `agents`, ….", examples=["directory"]
-    )
-    arguments: dict[str, Any] = Field(examples=[{"a": 2, "b": 3}])
-    call_index: int = Field(examples=[0])
-    tool_call_id: str = Field(examples=["call_1"])
-    queue_position: int = Field(
-        description="From 1, among the calls that are asked about.", examples=[1]
-    )
-    queue_total: int = Field(examples=[1])
-    asked_at: Timestamp
-    expires_at: Timestamp
-    agent_name: str | None = Field(
-        default=None, description="Whose call it is; absent where the session's own model calls."
-    )
-    agent_call_id: str | None = Field(
-        default=None, description="Which run of the agent, as in its events; absent likewise."
     )
 
 
@@ -196,18 +178,32 @@ ERRORS: ErrorTypes = (
     response=ChatReply,
     exclude_unset=True,
     summary="Send a message and wait for the whole reply",
-    openapi_extra=documented(*ERRORS),
+    openapi_extra=documented(*ERRORS, errors.RunStopped),
 )
 async def chat(
-    request: HttpRequest, session_id: SessionId, payload: ChatRequest | None = None
+    request: HttpRequest,
+    response: HttpResponse,
+    session_id: SessionId,
+    payload: ChatRequest | None = None,
 ) -> JSONObject:
     """Without `message`, the last user message is answered again."""
     payload = payload or ChatRequest()
-    return await get_runtime().chat.complete(
+    started = await _start(session_id, payload, wait=payload.confirmations == "wait")
+    response[RUN_ID] = started.run_id
+    async with aclosing(events_of(started.reader)) as events:
+        return await whole_reply(session_id, events)
+
+
+async def _start(
+    session_id: str, payload: ChatRequest, *, wait: bool, goes_on: bool = False
+) -> StartedRun:
+    return await get_runtime().run_control.start(
         session_id,
+        when_busy=payload.when_busy,
         message=payload.message,
         think=payload.think,
-        wait=payload.confirmations == "wait",
+        wait=wait,
+        continues=goes_on or continues(payload.on_disconnect),
     )
 
 
@@ -222,29 +218,88 @@ async def stream_chat(
 ) -> EventStreamResponse:
     """What can fail before the first byte is answered as JSON with its status.
 
-    Later an `error` event carries the same code. Closing the connection stops the turn; what was
-    said so far is kept.
+    Later an `error` event carries the same code. The run goes on while anybody reads it, here or at
+    `/runs/{run_id}/events`; then `on_disconnect` says what happens. What was said is kept.
     """
     payload = payload or ChatRequest()
-    service = get_runtime().chat
-    turn = await service.open_turn(
-        session_id,
-        message=payload.message,
-        think=payload.think,
-        wait=payload.confirmations != "deny",
-    )
-    return EventStreamResponse(service.start(turn))
+    started = await _start(session_id, payload, wait=payload.confirmations != "deny")
+    return EventStreamResponse(started.reader, run_id=started.run_id)
+
+
+@router.get(
+    "/{session_id}/stream",
+    response={200: None, 204: None},
+    summary="Read the present or last run of a session as server-sent events",
+    openapi_extra=documented(
+        errors.SessionNotFound,
+        errors.SessionUnreadable,
+        errors.InvalidRequest,
+        errors.StorageError,
+        stream=stream,
+    ),
+)
+async def stream_session(
+    request: HttpRequest, session_id: SessionId, after: After = 0
+) -> EventStreamResponse | HttpResponse:
+    """204 where there is no run, or it has ended and nothing follows the reader's last event."""
+    joined = await get_runtime().run_control.join_session(session_id, position_of(request, after))
+    if joined is None:
+        return HttpResponse(status=204)
+    run_id, reader = joined
+    return EventStreamResponse(reader, run_id=run_id)
+
+
+@router.post(
+    "/{session_id}/stop",
+    response=StoppedRun,
+    exclude_unset=True,
+    summary="Stop the present run of a session",
+    openapi_extra=documented(
+        errors.SessionNotFound,
+        errors.RunNotFound,
+        errors.SessionBusy,
+        errors.SessionUnreadable,
+        errors.ConfirmationUnavailable,
+        errors.StorageError,
+    ),
+)
+async def stop_session(request: HttpRequest, session_id: SessionId) -> JSONObject:
+    """Works in every server process. What the model has said is stored; readers get `done`."""
+    return await get_runtime().run_control.stop_session(session_id)
+
+
+@router.post(
+    "/{session_id}/runs",
+    response={202: AcceptedRun},
+    summary="Start a run that nobody need read",
+    openapi_extra=documented(*ERRORS),
+)
+async def start_run(
+    request: HttpRequest,
+    response: HttpResponse,
+    session_id: SessionId,
+    payload: ChatRequest | None = None,
+) -> Status[JSONObject]:
+    """The run goes on to its end, unless somebody stops it; `/runs/{run_id}/events` reads it."""
+    payload = payload or ChatRequest()
+    wait = payload.confirmations != "deny"
+    started = await _start(session_id, payload, wait=wait, goes_on=True)
+    started.reader.leave()
+    response[RUN_ID] = started.run_id
+    answer: JSONObject = {
+        "run_id": started.run_id,
+        "session_id": session_id,
+        "state": started.state,
+    }
+    return Status(202, answer)
 
 
 @router.post(
     "/{session_id}/confirm-tool",
     response=Confirmed,
+    exclude_unset=True,
     summary="Allow or deny a tool call",
-    openapi_extra=documented(
-        errors.ConfirmationNotFound,
-        errors.ToolConfirmationTimeout,
-        errors.ConfirmationUnavailable,
-    ),
+    openapi_extra=documented(*DECISION_ERRORS),
 )
 async def confirm_tool(
     request: HttpRequest, session_id: SessionId, payload: ConfirmRequest
@@ -253,12 +308,8 @@ async def confirm_tool(
 
     Arguments that do not fit the tool are refused with 422, and the confirmation stays open.
     """
-    return await get_runtime().chat.confirm(
-        session_id,
-        payload.confirmation_id,
-        approved=payload.approved,
-        reason=payload.reason,
-        arguments=payload.arguments,
+    return await get_runtime().inbox.decide(
+        payload.confirmation_id, session_id=session_id, **payload.as_options()
     )
 
 
@@ -272,7 +323,7 @@ async def confirm_tool(
     ),
 )
 async def list_confirmations(request: HttpRequest, session_id: SessionId) -> dict[str, Any]:
-    """Oldest first; whichever process runs the turn that asks."""
+    """Lists those of all server processes, oldest first."""
     runtime = get_runtime()
     # A session that is not there is an error; one without confirmations is not.
     await runtime.sessions.check_exists(session_id)

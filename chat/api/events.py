@@ -10,6 +10,8 @@ from pydantic import TypeAdapter
 
 from mochi_project.openapi import reference
 from mochi_server.chat import StoredMessages
+from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
+from mochi_server.chat.confirmations.store import ConfirmationChange
 from mochi_server.errors import JSONObject
 from mochi_server.protocol import events
 from mochi_server.protocol.events import Event
@@ -24,6 +26,7 @@ from ..wires.chunks import (
     Iterations,
     ResultMessage,
 )
+from ..wires.confirmations import encode_changes
 from ..wires.events import encode_all
 from ..wires.sse import RETRY
 
@@ -53,12 +56,53 @@ _USED_WINDOW: JSONObject = {
 }
 
 _EXAMPLES: tuple[Event, ...] = (
+    events.RunStart(
+        run_id="run_0123456789abcdef",
+        session_id="a1b2c3d4e5",
+        model=MODEL,
+        started_at="2026-01-15T10:35:00.000000Z",
+    ),
     events.ContentDelta("The capital"),
     events.ThinkingDelta("The user asks"),
     events.ToolCallStarted(arguments={"a": 2, "b": 3}, **_ADD),
     events.ToolCallWaiting(tool_name="add", tool_call_id="call_1"),
-    events.ConfirmationRequired(queue_position=1, queue_total=1, timeout_seconds=300, **_DELETE),
+    events.ToolProgress(tool_call_id="call_1", progress=3, total=10, message="page 3"),
+    events.ConfirmationRequired(
+        queue_position=1,
+        queue_total=1,
+        timeout_seconds=300,
+        shown='{\n  "path": "old.txt"\n}',
+        **_DELETE,
+    ),
     events.ConfirmationDecided(approved=False, edited=False, reason="I still need it.", **_DELETE),
+    events.ToolInputRequired(
+        tool_name="travel__book",
+        elicitation={
+            "message": "Where to?",
+            "requested_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+        },
+        call_index=0,
+        tool_call_id="call_1",
+        confirmation_id="conf_0123456789abcdef",
+        timeout_seconds=300,
+        shown='{\n  "message": "Where to?",\n  …',
+    ),
+    events.ToolInputReceived(
+        confirmation_id="conf_0123456789abcdef",
+        tool_name="travel__book",
+        call_index=0,
+        tool_call_id="call_1",
+        approved=True,
+        content={"city": "Rome"},
+        reason=None,
+    ),
+    events.ToolSampling(
+        tool_name="travel__book",
+        tool_call_id="call_1",
+        model=MODEL,
+        prompt_eval_count=210,
+        eval_count=40,
+    ),
     events.ToolResultReady(success=True, result="5", error_message=None, **_ADD),
     events.AgentStart(
         agent_name="coder",
@@ -115,7 +159,7 @@ def _content_of(
     event = {
         "type": "object",
         "required": ["id", "event", "data"],
-        "properties": {"id": {"type": "string", "description": "Grows within the stream."}},
+        "properties": {"id": {"type": "string", "description": "Grows over all runs of it."}},
         "oneOf": [_event(name, data) for name, data in kinds.items()],
     }
     return {
@@ -164,6 +208,18 @@ def event_schemas() -> dict[str, Any]:
         "ChatEvent": {
             "description": "An event with its data.",
             "oneOf": [_with_data(name) for name in EXAMPLES],
+        },
+        "ConfirmationChange": {
+            "description": "What happened to a confirmation.",
+            "type": "object",
+            "required": ["confirmation", "decision"],
+            "properties": {
+                "confirmation": reference("OpenConfirmation"),
+                "decision": {
+                    "description": "Null while there is none.",
+                    "anyOf": [reference("DecisionOnRecord"), {"type": "null"}],
+                },
+            },
         },
         "MessageEvent": {
             "description": "A whole message.",
@@ -234,25 +290,64 @@ _AGENT = (
     *("agent_execution", "agent_complete"),
 )
 _STREAMS = {
-    "reply": _END,
-    "thinking": ("thinking_delta", *_END),
-    "tools": ("tool_call", *_AFTER_TOOLS),
+    "reply": ("run_start", *_END),
+    "thinking": ("run_start", "thinking_delta", *_END),
+    "tools": ("run_start", "tool_call", *_AFTER_TOOLS),
     "confirmation": (
+        "run_start",
         *("tool_call_confirmation_required", "tool_call_confirmation_decided"),
         *_AFTER_TOOLS,
     ),
-    "agents": ("tool_call", *_AGENT, *_AFTER_TOOLS),
-    "failure": ("content_delta", "error", "done"),
+    "agents": ("run_start", "tool_call", *_AGENT, *_AFTER_TOOLS),
+    "failure": ("run_start", "content_delta", "error", "done"),
 }
 
 
 @cache
 def stream() -> dict[str, Any]:
-    """Describe what ``/chat/{session_id}/stream`` answers."""
+    """Describe what ``/chat/{session_id}/stream`` and ``/runs/{run_id}/events`` answer."""
     return _content_of(
-        "Exactly one `done`, always last, also after `error`.",
+        "`run_start` first, if the stream is read from its begin. Exactly one `done`, always last, "
+        "also after `error`.",
         {name: _reference_to(name) for name in EXAMPLES},
         {name: encode_all(_numbered(*shown)) for name, shown in _STREAMS.items()},
+    )
+
+
+CONFIRMATION = Confirmation(
+    confirmation_id="conf_8f14e45fceea167a",
+    run_id="run_45c48cce2e2d7fbd",
+    session_id="a1b2c3d4e5",
+    tool_name="delete_file",
+    tool_source="directory",
+    arguments={"path": "old.txt"},
+    call_index=0,
+    tool_call_id="call_1",
+    queue_position=1,
+    queue_total=1,
+    asked_at="2026-01-15T10:35:00.000000Z",
+    expires_at="2026-01-15T10:40:00.000000Z",
+)
+DENIAL = ConfirmationDecision(
+    approved=False,
+    reason="I still need it.",
+    decided_by="loopback",
+    decided_at="2026-01-15T10:35:10.000000Z",
+)
+
+
+@cache
+def confirmation_stream() -> dict[str, Any]:
+    """Describe what ``/confirmations/events`` answers."""
+    changes = [
+        ConfirmationChange("asked", CONFIRMATION),
+        ConfirmationChange("decided", CONFIRMATION, DENIAL),
+    ]
+    return _content_of(
+        "What happens to confirmations, in any process. Without end: it is closed for a reader "
+        "that does not keep up.",
+        dict.fromkeys(("asked", "decided", "expired"), reference("ConfirmationChange")),
+        {"denied": encode_changes(list(enumerate(changes, start=1)))},
     )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Annotated
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Router
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -20,7 +20,8 @@ from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel
 from mochi_server import errors
 from mochi_server.chat import StoredMessages
-from mochi_server.chat.turn import log_failure
+from mochi_server.chat.runs.registry import log_failure
+from mochi_server.chat.service import events_of, whole_reply
 from mochi_server.core.aio import run_to_completion
 from mochi_server.core.ids import new_run_id, new_uuid
 from mochi_server.errors import MochiError, ProviderError, SessionNotFound
@@ -28,8 +29,9 @@ from mochi_server.runtime import Runtime
 from mochi_server.sessions.storage.base import SESSION_ID
 from sessions_app.schemas import ModelName, Names
 
-from ..streaming import Encode, EventStreamResponse
+from ..streaming import RUN_ID, Encode, EventStreamResponse
 from ..wires.chunks import BATCH, BatchMetadata, Chunks, Iterations
+from .chat import OnDisconnect, WhenBusyField, continues
 from .events import MODEL, SESSION, simple_stream
 
 router = Router()
@@ -64,6 +66,8 @@ class SimpleChatRequest(BaseModel):
         description="Names of the tools of this message, in the place of the session's. Absent, "
         "null or empty: none. In one piece there are none.",
     )
+    on_disconnect: OnDisconnect = None
+    when_busy: WhenBusyField = "refuse"
 
 
 class SimpleChatReply(ResponseModel):
@@ -151,15 +155,26 @@ async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleCh
     "",
     response=SimpleChatReply,
     summary="Send a message to a session by its id in the body, without tools",
-    openapi_extra=documented(*MODEL_ERRORS),
+    openapi_extra=documented(*MODEL_ERRORS, errors.RunStopped),
 )
-async def simple_chat(request: HttpRequest, payload: SimpleChatRequest) -> SimpleChatReply:
+async def simple_chat(
+    request: HttpRequest, response: HttpResponse, payload: SimpleChatRequest
+) -> SimpleChatReply:
     """The whole reply in one piece. `selected_tools` changes nothing here: there are no tools."""
     runtime = get_runtime()
     async with _session(runtime, payload) as session_id:
-        reply = await runtime.chat.complete(
-            session_id, message=payload.message, model=payload.model, selected=()
+        started = await runtime.run_control.start(
+            session_id,
+            when_busy=payload.when_busy,
+            message=payload.message,
+            model=payload.model,
+            selected=(),
+            wait=False,
+            continues=continues(payload.on_disconnect),
         )
+        response[RUN_ID] = started.run_id
+        async with aclosing(events_of(started.reader)) as events:
+            reply = await whole_reply(session_id, events)
     message = reply["message"]
     assert isinstance(message, dict)  # noqa: S101 - of our own making
     return SimpleChatReply(
@@ -190,14 +205,16 @@ async def stream_simple_chat(
     tools = payload.selected_tools or []
     stored_messages = StoredMessages() if tools else None
     async with _session(runtime, payload) as session_id:
-        turn = await runtime.chat.open_turn(
+        started = await runtime.run_control.start(
             session_id,
+            when_busy=payload.when_busy,
             message=payload.message,
             model=payload.model,
             selected=tools,
             stored_messages=stored_messages,
+            continues=continues(payload.on_disconnect),
         )
     encode: Encode = Chunks(session_id)
     if stored_messages is not None:
-        encode = Iterations(session_id, turn.model, stored_messages)
-    return EventStreamResponse(runtime.chat.start(turn), encode)
+        encode = Iterations(session_id, started.model, stored_messages)
+    return EventStreamResponse(started.reader, encode, run_id=started.run_id)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from typing_extensions import NotRequired, TypedDict
 
 from mochi_server.chat import StoredMessages
-from mochi_server.errors import JSONObject
+from mochi_server.errors import JSONObject, RunStopped
 from mochi_server.protocol.events import (
     ConfirmationDecided,
     ConfirmationRequired,
@@ -21,15 +21,18 @@ from mochi_server.protocol.events import (
     ErrorEvent,
     Event,
     MessageComplete,
+    RunStart,
     ToolCallStarted,
     ToolContinuationStart,
+    ToolInputReceived,
+    ToolInputRequired,
 )
 from mochi_server.protocol.llm_response import GenericToolCall, LlmResponse, TokenUsage
 from mochi_server.protocol.messages import AssistantMessage, ToolMessage
 
 from .sse import frame
 
-CONFIRMATIONS = (ConfirmationRequired, ConfirmationDecided)
+CONFIRMATIONS = (ConfirmationRequired, ConfirmationDecided, ToolInputRequired, ToolInputReceived)
 """Events that are sent as on the other stream."""
 
 
@@ -105,12 +108,18 @@ def failure(event: ErrorEvent, session_id: str) -> JSONObject:
     return {**event.payload(), "details": {**event.details, "session_id": session_id}}
 
 
+def stopped(run_id: str) -> ErrorEvent:
+    """Return the last event of a stream whose run a person has stopped."""
+    return ErrorEvent.of(RunStopped(run_id=run_id))
+
+
 class Chunks:
     """The text as it comes; the last chunk is finished, after an ``error`` there is none."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
-        self._complete = False
+        self._run_id = ""
+        self._complete = self._failed = False
 
     def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
         """Encode a batch; what is no text is left out."""
@@ -120,12 +129,17 @@ class Chunks:
         match event:
             case ContentDelta():
                 return self._chunk(number, event.content, finished=False)
+            case RunStart():
+                self._run_id = event.run_id
             case ErrorEvent():
+                self._failed = True
                 return frame(number, event.type, failure(event, self._session_id))
             case MessageComplete():
                 self._complete = True
             case Done() if self._complete:
                 return self._chunk(number, "", finished=True)
+            case Done() if not self._failed:
+                return frame(number, "error", failure(stopped(self._run_id), self._session_id))
             case _:
                 pass
         return b""
@@ -151,6 +165,8 @@ class Iterations:
         self._stored_messages = stored_messages
         self._final: FinalMessage | None = None
         self._number = 0
+        self._run_id = ""
+        self._failed = False
 
     def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
         """Encode a batch; deltas and the work of agents are left out."""
@@ -159,6 +175,8 @@ class Iterations:
     def _encode(self, event: Event) -> list[bytes]:
         parts: list[bytes] = []
         match event:
+            case RunStart():
+                self._run_id = event.run_id
             case ToolCallStarted() | ConfirmationRequired():
                 parts = self._take(AssistantMessage)
             case ToolContinuationStart():
@@ -168,13 +186,19 @@ class Iterations:
             case Done() if self._final is not None:
                 parts = [self._frame("message", self._final)]
             case ErrorEvent():
-                parts = self._take(AssistantMessage, ToolMessage)
-                parts.append(self._frame(event.type, failure(event, self._session_id)))
+                self._failed = True
+                parts = self._failure(event)
+            case Done() if not self._failed:
+                parts = self._failure(stopped(self._run_id))
             case _:
                 pass
         if isinstance(event, CONFIRMATIONS):
             parts.append(self._frame(event.type, event.payload()))
         return parts
+
+    def _failure(self, event: ErrorEvent) -> list[bytes]:
+        parts = self._take(AssistantMessage, ToolMessage)
+        return [*parts, self._frame(event.type, failure(event, self._session_id))]
 
     def _take(self, *roles: type[AssistantMessage] | type[ToolMessage]) -> list[bytes]:
         """Encode the stored messages of these roles, up to the first of another role."""

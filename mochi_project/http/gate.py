@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from mochi_server import errors
-from mochi_server.config import MochiServerSettings
+from mochi_server.config import MCP_CALLBACK_PATH, MochiServerSettings
 from mochi_server.core.logs import begin_request, request_id
 from mochi_server.errors import MochiError
 
@@ -33,8 +33,9 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 Watched = dict[bytes, bytes | None]
 
-PAGES = frozenset({"/", "/api/v1/docs"})
-"""Pages that a link on another site may lead to."""
+PAGES = frozenset({"/", "/api/v1/docs", MCP_CALLBACK_PATH})
+"""Pages that a link on another site may lead to. To the last one a person comes back who has
+authorized an MCP server; it does nothing without the random text that was given along."""
 
 OPEN_PATHS = {
     "/api/v1/health",
@@ -47,7 +48,7 @@ OPEN_PATHS = {
 REQUEST_ID = b"x-request-id"  # with it a client names its request; the answer repeats it
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # browsers must not guess another type
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 _OWN_SITES = frozenset({b"same-origin", b"none"})
@@ -64,7 +65,7 @@ class Gate:
         self.app = app
         host = settings.host.lower().strip("[]")
         allowed = [name.lower().rstrip(".") for name in settings.allowed_hosts]
-        self.hosts = _LOOPBACK | {host} | {name.strip("[]") for name in allowed}
+        self.hosts = LOOPBACK | {host} | {name.strip("[]") for name in allowed}
         self.suffixes = tuple(name for name in allowed if name.startswith("."))
         self.any_host = "*" in allowed
         address = as_address(host)

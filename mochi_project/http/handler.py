@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase, HttpResponseNotAllowed
 from django.urls import set_script_prefix, set_urlconf
 from django.utils.decorators import async_only_middleware
@@ -289,8 +289,11 @@ def plain_http(get_response: GetResponse) -> GetResponse:
         request.method = method
         if isinstance(response, HttpResponseNotAllowed):
             response = _not_allowed(method, response)
-        if isinstance(response, HttpResponse):
-            if response.status_code == HTTPStatus.NO_CONTENT:
+        if method == "HEAD" and isinstance(response, StreamingHttpResponse):
+            response.close()  # a stream may have no end
+            response = HttpResponse(status=response.status_code, headers=dict(response.items()))
+        elif isinstance(response, HttpResponse):
+            if response.status_code in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
                 del response["Content-Type"]
             else:
                 response["Content-Length"] = str(len(response.content))

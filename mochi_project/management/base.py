@@ -21,6 +21,7 @@ from mochi_server.sessions.catalogue.catalogue import CATALOGUE
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.tools.base import Problem
 from mochi_server.tools.folder.snapshot import write_stamp
+from mochi_server.workspace.session_folders import SessionFolders
 
 from ..runtime import StorageHandler
 from .console import as_json, plain, table
@@ -37,6 +38,9 @@ def with_sessions(
     async def work_on_sessions() -> int:
         path = settings.MOCHI.sessions_state_path / CATALOGUE if storage == "default" else None
         sessions = SessionManager(StorageHandler()[storage], catalogue_path=path)
+        if storage == "default":
+            folders = SessionFolders(settings.MOCHI.workspace_path, sessions)
+            sessions.on_deleted.append(folders.remove)
         async with aclosing(sessions):
             return await work(sessions)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ..chat.conversation import Conversation, Conversations, add_question
+from ..chat.conversation import Conversation, Conversations, add_question, open_calls
 from ..chat.reply import Reply
 from ..chat.tool_calls import CallContext, ToolCalls
 from ..core.ids import new_call_id
@@ -25,6 +25,7 @@ from ..protocol.events import (
     ContentDelta,
     Event,
 )
+from ..protocol.messages import AssistantMessage, Message, ToolCall
 from ..services.history import objects, system_of
 from ..services.requests import ChatModel, RequestExtras
 from ..sessions import ChatSession, SessionManager
@@ -72,7 +73,7 @@ class AgentExecutionService:
             tools: Tools that it may call, the ``agent`` tool among them if it may call agents.
             instruction: Its task.
             session_id: An earlier session of this agent to continue; None creates one.
-            context: The call that started it.
+            context: The call that started it; its ``before`` says where an earlier process stopped.
 
         Raises:
             ToolFailed: it could not begin, or not go on.
@@ -82,21 +83,32 @@ class AgentExecutionService:
 
             def instruct(session: ChatSession) -> None:
                 session.metadata.model = model.full_name
+                session.metadata.begin_run(context.run.run_id)
                 system = system_of(session)
                 if system is None or system.get("content") != definition.system_prompt:
                     session.set_system_prompt(definition.system_prompt)
                 add_question(session, instruction)
 
-            is_new = session_id is None
-            if session_id is None:
+            before = context.before
+            is_new = session_id is None and before is None
+            if before is not None:
+                session_id = before.session_id
+            elif session_id is None:
                 session_id = await self._create_session(definition, model, instruct)
             async with self._sessions.claim(session_id) as session:
-                if not is_new:
+                if before is None and not is_new:
                     check_owner(session, definition)
+                    await self._sessions.check_run(session)
                     session = await self._sessions.update(session_id, instruct)  # noqa: PLW2901
-                conversation = self._conversations.open(session, model, sessions=self._sessions)
-                begin = len(session.messages)
+                begin = len(session.messages) if before is None else before.begin
+                conversation = self._conversations.open(
+                    session, model, context.run, sessions=self._sessions
+                )
                 run = AgentRun(self, definition, tools, conversation, context, begin=begin)
+                if before is None:
+                    context.run.agent(context.tool_call_id, session_id, begin)
+                else:
+                    await run.resume(session)
                 async with aclosing(run.events(instruction)) as events:
                     async for event in events:
                         yield event
@@ -167,6 +179,14 @@ def _lines(message: JSONObject) -> Iterator[str]:
         yield f"Call of {function['name']}: {orjson.dumps(function['arguments']).decode()}"
 
 
+ANNOUNCED = 2
+"""Replies of an agent that has planned and announced what it does; the next one may answer."""
+
+
+def _is_whole_reply(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and not message.interrupted
+
+
 class AgentRun:
     """An agent at work: its session is claimed, its instruction stored."""
 
@@ -185,10 +205,12 @@ class AgentRun:
         self.parent_call_id = context.confirmations.agent_call_id
         self.conversation = conversation
         self.calls = ToolCalls(
+            of_run=context.run,
             session_id=conversation.session_id,
             model=conversation.model.full_name,
             execution=service.execution,
             confirmations=context.confirmations.for_agent(self.name, self.call_id),
+            sampler=context.sampler,
             tools={tool.name: tool for tool in tools},
             settings=context.settings,
             depth=context.depth + 1,
@@ -198,16 +220,38 @@ class AgentRun:
         self.max_rounds = service.max_rounds
         self.begin = begin
         """Number of messages in the session before the agent's first."""
+        self.is_resumed = False
+        self.replies = 0
+        """Number of whole replies that an earlier process has stored."""
+        self.open_calls: Sequence[ToolCall] = ()
+        """Calls of the last of them, without results."""
+        self.is_finished = False
+        """Whether the last of them was the answer."""
+
+    async def resume(self, session: ChatSession) -> None:
+        """Find out where an earlier process stopped, and store what it had said last."""
+        assert self.calls.of_run.before is not None  # noqa: S101 - the run was resumed
+        before = self.calls.of_run.before.of(session.session_id).unstored(session)
+        self.is_resumed = True
+        self.open_calls = open_calls(session)
+        self.calls.before = before
+        messages = session.messages[self.begin :]
+        self.replies = sum(map(_is_whole_reply, messages))
+        if self.replies > ANNOUNCED:
+            self.is_finished = _is_whole_reply(messages[-1]) and not self.open_calls
+        if (partial := before.partial_reply(self.conversation.model.full_name)) is not None:
+            await self.conversation.store(partial)
 
     async def events(self, instruction: str) -> AsyncGenerator[Event | ToolOutput, None]:
-        yield AgentStart(
-            agent_name=self.name,
-            instruction=instruction,
-            session_id=self.conversation.session_id,
-            model=self.conversation.model.full_name,
-            agent_call_id=self.call_id,
-            parent_call_id=self.parent_call_id,
-        )
+        if not self.is_resumed:
+            yield AgentStart(
+                agent_name=self.name,
+                instruction=instruction,
+                session_id=self.conversation.session_id,
+                model=self.conversation.model.full_name,
+                agent_call_id=self.call_id,
+                parent_call_id=self.parent_call_id,
+            )
         problem: str | None = None
         try:
             async with aclosing(self._work()) as steps:
@@ -229,12 +273,26 @@ class AgentRun:
         yield ToolOutput(output)
 
     async def _work(self) -> AsyncGenerator[Event, None]:
-        reply = Reply()
-        async with aclosing(self._ask(reply, self._extras(self.planning), AgentPlanning)) as deltas:
-            async for delta in deltas:
-                yield delta
-        await self._keep(reply)
-        for number in range(1, self.max_rounds + 1):
+        if self.replies == 0:
+            reply = Reply()
+            planning = self._ask(reply, self._extras(self.planning), AgentPlanning)
+            async with aclosing(planning) as deltas:
+                async for delta in deltas:
+                    yield delta
+            await self._keep(reply)
+        if self.open_calls:
+            calls = self.conversation.run_stored_calls(self.open_calls, self.calls)
+            async with aclosing(_each(calls)) as events:
+                async for event in events:
+                    yield event
+        if not self.is_finished:
+            async with aclosing(self._execute(max(self.replies, 1))) as events:
+                async for event in events:
+                    yield event
+
+    async def _execute(self, first: int) -> AsyncGenerator[Event, None]:
+        """Work with the tools, from this round on."""
+        for number in range(first, self.max_rounds + 1):
             reply = Reply()
             last = number == self.max_rounds
             extras = self._extras(self.execution, tools=not last)
@@ -243,10 +301,10 @@ class AgentRun:
                     yield delta
             if reply.calls and not last:
                 _renew_agent_call_ids(reply)
-                async with aclosing(self.conversation.run_calls(reply, self.calls)) as batches:
-                    async for events in batches:
-                        for event in events:
-                            yield event
+                calls = self.conversation.run_calls(reply, self.calls)
+                async with aclosing(_each(calls)) as events:
+                    async for event in events:
+                        yield event
                 continue
             await self._keep(reply)
             if number > 1:  # many models first announce what they are going to do
@@ -281,6 +339,13 @@ class AgentRun:
             since = list(objects(islice(session.tail(), count)))
         most = self.calls.execution.result_characters - len(text_before) - 1
         return _transcript(conversation.session_id, reversed(since), most)
+
+
+async def _each(batches: AsyncGenerator[list[Event], None]) -> AsyncGenerator[Event, None]:
+    async with aclosing(batches):
+        async for events in batches:
+            for event in events:
+                yield event
 
 
 def _renew_agent_call_ids(reply: Reply) -> None:

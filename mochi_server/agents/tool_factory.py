@@ -35,6 +35,7 @@ class AgentTool(Tool):
     source = AGENT_TOOL_SOURCE
     destructive = False  # about the agent's own calls a person is asked one by one
     sequential = False
+    is_resumable = True
     timeout = None  # its model calls and tools have theirs
 
     def __init__(self, agents: Sequence[AgentDefinition], source: AgentSource) -> None:

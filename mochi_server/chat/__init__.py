@@ -2,19 +2,20 @@
 
 from ..services.requests import RequestLimits
 from .conversation import Conversations, StoredMessages
-from .log import LogReader, TurnLog
+from .runs.log import LogReader, RunLog
+from .runs.registry import RunRegistry
 from .service import ChatService
 from .status import StatusService
-from .turn import Turn, TurnRegistry
+from .turn import Turn
 
 __all__ = [
     "ChatService",
     "Conversations",
     "LogReader",
     "RequestLimits",
+    "RunLog",
+    "RunRegistry",
     "StatusService",
     "StoredMessages",
     "Turn",
-    "TurnLog",
-    "TurnRegistry",
 ]

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import NoReturn
 
 from ..core.aio import in_thread_if, run_to_completion
 from ..errors import ContextOverflow, ProviderError
-from ..protocol.events import Event
-from ..protocol.messages import AssistantMessage, ToolMessage, UserMessage
+from ..protocol.completions import Finish
+from ..protocol.events import ContentDelta, Event
+from ..protocol.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService, learn_window
-from ..services.history import objects
+from ..services.history import estimate, objects
 from ..services.requests import (
     NO_EXTRAS,
     ChatModel,
@@ -29,7 +30,9 @@ from ..services.requests import (
 )
 from ..sessions import ChatSession, SessionManager
 from ..sessions.session import encode_messages
+from ..tools.base import SamplingAnswer, SamplingRequest
 from .reply import Reply
+from .runs.run import Run
 from .tool_calls import Results, ToolCalls, results_or_interrupted, unanswered
 
 MANY_MESSAGES = 200
@@ -45,8 +48,10 @@ class Conversation:
 
     session_id: str
     session: ChatSession | None
-    """The session as it was saved last; dropped once the request is built."""
+    """The session as it was saved last; dropped when it is used or changed."""
     model: ChatModel
+    run: Run
+    """The run that it is part of, whose journal gets what is about to be stored."""
     requests: RequestBuilder
     sessions: SessionManager
     preempt: Callable[[str, str], None]
@@ -99,18 +104,27 @@ class Conversation:
 
     async def run_calls(self, reply: Reply, calls: ToolCalls) -> AsyncGenerator[list[Event], None]:
         """Store the reply, run its calls as events, store all results in one write."""
-        results: Results = [None] * len(reply.calls)
         try:
             await self.store(reply.message(self.model.full_name))
         except asyncio.CancelledError:  # it is stored all the same
-            await self.store(*results_or_interrupted(reply.calls, results))
+            await self.store(*results_or_interrupted(reply.calls, [None] * len(reply.calls)))
             raise
+        async with aclosing(self.run_stored_calls(reply.calls, calls)) as batches:
+            async for events in batches:
+                yield events
+
+    async def run_stored_calls(
+        self, calls: Sequence[ToolCall], handler: ToolCalls
+    ) -> AsyncGenerator[list[Event], None]:
+        """Run the calls of the session's last reply, store all results in one write."""
+        results: Results = [None] * len(calls)
         try:
-            async with aclosing(calls.run(reply.calls, results)) as batches:
+            async with aclosing(handler.run(calls, results)) as batches:
                 async for events in batches:
                     yield events
         finally:
-            await self.store(*results_or_interrupted(reply.calls, results))
+            if not self.run.is_let_go:
+                await self.store(*results_or_interrupted(calls, results))
 
     async def store_answer(self, reply: Reply) -> AssistantMessage:
         """Store a reply without calls, which a person can read, and return its message."""
@@ -133,6 +147,7 @@ class Conversation:
 
     async def _append(self, messages: tuple[AssistantMessage | ToolMessage, ...]) -> None:
         # A reply may have thousands of calls, each with its result.
+        await self.run.storing(self.session_id, messages)
         lines = await in_thread_if(len(messages) > MANY_MESSAGES, encode_messages, messages)
 
         def change(session: ChatSession) -> None:
@@ -140,6 +155,7 @@ class Conversation:
             self.requests.note_window(session)
 
         await self.sessions.update(self.session_id, change)
+        self.session = None
         if self.stored_messages is not None:
             self.stored_messages.extend(messages)
 
@@ -185,10 +201,49 @@ class Conversations:
         await learn_window(self.windows, full_name, provider, name)
         return model
 
+    async def sample(
+        self, full_name: str, request: SamplingRequest
+    ) -> tuple[SamplingAnswer, Finish]:
+        """Let a model continue a text that is no session's, for a tool.
+
+        Raises:
+            MochiError: it says nothing.
+        """
+        model = await self.find_model(full_name)
+        ratio = self.windows.ratio(full_name)
+        tokens = sum(estimate(message, ratio) for message in request.messages)
+        window = self.windows.decide(
+            full_name,
+            model.info,
+            None,
+            usage=tokens + request.max_tokens,
+            ours=model.provider.capabilities.context_size,
+        )
+        limits = (request.max_tokens, self.limits.max_output_tokens)
+        stream = model.provider.stream(
+            ModelRequest(
+                model=model.name,
+                messages=request.messages,
+                num_ctx=window.num_ctx,
+                max_tokens=min(limit for limit in limits if limit is not None),
+            )
+        )
+        texts, finish = [], Finish(reason="stop")
+        async with aclosing(stream) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, ContentDelta):
+                    texts.append(chunk.content)
+                elif isinstance(chunk, Finish):
+                    finish = chunk
+        text = "".join(texts)
+        is_cut = finish.reason == "length"
+        return SamplingAnswer(text=text, model=full_name, is_cut=is_cut), finish
+
     def open(
         self,
         session: ChatSession,
         model: ChatModel,
+        run: Run,
         *,
         sessions: SessionManager,
         think: Think = False,
@@ -198,6 +253,7 @@ class Conversations:
             session_id=session.session_id,
             session=session,
             model=model,
+            run=run,
             requests=RequestBuilder(
                 model=model, think=think, limits=self.limits, windows=self.windows
             ),
@@ -210,3 +266,16 @@ class Conversations:
 def add_question(session: ChatSession, message: str) -> None:
     """Add a user's message, and results for calls that a crash has left without any."""
     session.append(*unanswered(objects(session.tail())), UserMessage(content=message))
+
+
+def open_calls(session: ChatSession) -> list[ToolCall]:
+    """Return the calls of the last reply if their results are not stored yet."""
+    last = session.messages[-1] if session.messages else None
+    if not isinstance(last, AssistantMessage) or last.interrupted:
+        return []
+    return [
+        ToolCall(
+            id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"]
+        )
+        for call in last.tool_calls or []
+    ]

@@ -187,6 +187,11 @@ class WholeReply:
                 return
         events.append({"event": event.type, "data": data})
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the answer is complete."""
+        return self._final is not None
+
     def as_json(self) -> JSONObject:
         if self._final is None:
             raise InternalError

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import logging
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
 from typing_extensions import TypedDict, Unpack
 
 from ..core.ids import new_run_id
-from ..errors import InvalidRequest, JSONObject, ProviderError, ToolNotFound
-from ..protocol.events import ErrorEvent, Event
+from ..errors import (
+    ConfirmationUnavailable,
+    JSONObject,
+    MochiError,
+    ProviderError,
+    ProviderUnreachable,
+    RunInterrupted,
+    RunStopped,
+    SessionBusy,
+    StorageError,
+    ToolNotFound,
+)
+from ..protocol.events import ErrorEvent, Event, RunStart
+from ..protocol.messages import now
 from ..providers.base import Think
+from ..services.requests import ChatModel
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
 from ..sessions.types import SessionMetadata, ToolSettings
-from ..tools.base import InvalidArguments, Tool, ToolFailed
+from ..tools.base import Tool
 from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
-from .confirmations import (
-    ConfirmationBroker,
-    ConfirmationDecision,
-    ConfirmationRequest,
-    Confirmations,
-)
-from .conversation import Conversations, StoredMessages, add_question
-from .log import TurnLog
+from .confirmations.asking import Confirmations
+from .confirmations.inbox import ConfirmationInbox
+from .confirmations.store import StoredConfirmation
+from .conversation import Conversations, StoredMessages, add_question, open_calls
+from .journal.records import RunHead
 from .reply import WholeReply
+from .runs.log import LogReader, RunLog
+from .runs.registry import RunRegistry, log_failure
+from .runs.run import Run
 from .tool_calls import SessionAgents, ToolCalls
-from .turn import Turn, TurnRegistry, log_failure
+from .turn import Turn
+
+logger = logging.getLogger(__name__)
 
 
 class TurnOptions(TypedDict, total=False):
@@ -39,6 +55,8 @@ class TurnOptions(TypedDict, total=False):
     wait: bool
     model: str | None
     selected: Sequence[str] | None
+    stored_messages: StoredMessages | None
+    continues: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +65,15 @@ class ChatService:
 
     sessions: SessionManager
     conversations: Conversations
-    turns: TurnRegistry
+    runs: RunRegistry
     tools: ToolCatalogue
     execution: ToolExecutionService
-    broker: ConfirmationBroker
+    inbox: ConfirmationInbox
     agents: SessionAgents
     summaries: SummarizationService
     max_tool_rounds: int
+    confirmation_timeout: float
+    """Seconds after which a confirmation expires where a session does not say it; 0: never."""
 
     async def open_turn(
         self,
@@ -65,6 +85,8 @@ class ChatService:
         model: str | None = None,
         selected: Sequence[str] | None = None,
         stored_messages: StoredMessages | None = None,
+        continues: bool = False,
+        queued: Run | None = None,
     ) -> Turn:
         """Check all that can be checked, claim the session and store the user's message.
 
@@ -78,6 +100,8 @@ class ChatService:
             model: Full name of a model for this turn only; the session's if None.
             selected: Names of the tools of this turn; those of the session if None.
             stored_messages: Gets every message as it is stored; the reader takes them out.
+            continues: Whether the turn goes on when nobody reads it.
+            queued: Its run, if it has waited in a queue.
 
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
@@ -85,13 +109,14 @@ class ChatService:
             ProviderError, ShuttingDown, StorageError.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
         """
-        self.turns.check_open()
+        self.runs.check_open()
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self.sessions.claim(session_id))
             metadata = session.metadata
             full_name = model or metadata.model
             stack.enter_context(self.summaries.turn(session_id, full_name))
-            run_id = new_run_id()
+            run_id = new_run_id() if queued is None else queued.run_id
+            await self.sessions.check_run(session)
             try:
                 chosen = await self.conversations.find_model(full_name, think=think)
             except ProviderError as error:
@@ -101,35 +126,135 @@ class ChatService:
             if tools:
                 chosen.check_tools()
 
+            number = 0
+
             def change(session: ChatSession) -> None:
+                nonlocal number
                 chosen.check_length(session, message)
+                number = session.metadata.begin_run(run_id)
                 if message is None:
                     session.truncate_after_last_user()
                 else:
                     add_question(session, message)
 
             session = await self.sessions.update(session_id, change)
-            calls = ToolCalls(
-                session_id=session_id,
-                model=full_name,
-                execution=self.execution,
-                confirmations=Confirmations(broker=self.broker, session_id=session_id, wait=wait),
-                tools=tools,
-                settings=metadata.tool_settings or ToolSettings(),
-            )
-            return Turn(
+            head = RunHead(
                 run_id=run_id,
-                conversation=self.conversations.open(
-                    session,
-                    chosen,
-                    sessions=self.sessions,
-                    think=think,
-                    stored_messages=stored_messages,
-                ),
-                calls=calls,
-                max_rounds=self.max_tool_rounds,
-                claim=stack.pop_all(),
+                session_id=session_id,
+                number=number,
+                model=full_name,
+                started_at=now(),
+                think=think,
+                wait=wait,
+                selected=selected,
+                continues=continues,
             )
+            run = queued or self.runs.new(head)
+            if queued is not None:
+                queued.leave_queue(head)
+            return self._turn(
+                run, session, chosen, tools, claim=stack.pop_all(), stored_messages=stored_messages
+            )
+
+    async def reopen_turn(self, run_id: str) -> Turn | None:
+        """Open the turn of a run that waits and that no process executes, where it stands.
+
+        The caller must ``start`` or ``release`` the turn. None if the run does not wait any more,
+        or could not be taken up and was ended.
+
+        Raises:
+            SessionBusy, ProviderUnreachable, StorageError, ConfirmationUnavailable, ShuttingDown:
+                it still waits, and can be taken up later.
+        """
+        self.runs.check_open()
+        before = await self.runs.waiting(run_id)
+        if before is None:
+            return None
+        head = before.head
+        try:
+            async with AsyncExitStack() as stack:
+                session = await stack.enter_async_context(self.sessions.claim(head.session_id))
+                if session.metadata.last_run_id != run_id:  # begun while the journal was away
+                    raise RunInterrupted(run_id=run_id)
+                stack.enter_context(self.summaries.turn(head.session_id, head.model))
+                chosen = await self.conversations.find_model(head.model, think=head.think)
+                tools = await self._offered(session.metadata, head.selected)
+                earlier = await self.inbox.store.of_run(run_id)
+                run = await self.runs.take(run_id)
+                if run is None:
+                    return None
+                stack.push_async_callback(self._end_confirmations, run)
+                return self._turn(
+                    run, session, chosen, tools, claim=stack.pop_all(), earlier=earlier
+                )
+        except (SessionBusy, ProviderUnreachable, StorageError, ConfirmationUnavailable):
+            raise
+        except MochiError as error:
+            log_failure(head.session_id, run_id, head.model, error)
+            await self.runs.fail(run_id, error)
+            return None
+
+    async def _end_confirmations(self, run: Run) -> None:
+        """Settle what was asked before, and is not asked any more, as where a tool is gone."""
+        if not run.is_let_go:
+            try:
+                await self.inbox.store.end_run(run.run_id)
+            except ConfirmationUnavailable as error:
+                logger.warning("%s", error.message)
+
+    def _turn(
+        self,
+        run: Run,
+        session: ChatSession,
+        model: ChatModel,
+        tools: Mapping[str, Tool],
+        *,
+        claim: AsyncExitStack,
+        stored_messages: StoredMessages | None = None,
+        earlier: Sequence[StoredConfirmation] = (),
+    ) -> Turn:
+        """Return the turn of a run; ``earlier`` is what it has asked before, if it was taken up."""
+        settings = session.metadata.tool_settings or ToolSettings()
+        seconds = settings.seconds_to_confirm
+        before = run.before
+        confirmations = Confirmations(
+            store=self.inbox.store,
+            policies=self.inbox.policies,
+            run_id=run.run_id,
+            session_id=session.session_id,
+            timeout=self.confirmation_timeout if seconds is None else seconds,
+            wait=run.head.wait,
+            earlier=earlier,
+            announced=before.asked if before is not None else (),
+            decided=before.decided if before is not None else (),
+        )
+        return Turn(
+            run=run,
+            conversation=self.conversations.open(
+                session,
+                model,
+                run,
+                sessions=self.sessions,
+                think=run.head.think,
+                stored_messages=stored_messages,
+            ),
+            calls=ToolCalls(
+                of_run=run,
+                session_id=session.session_id,
+                model=model.full_name,
+                execution=self.execution,
+                confirmations=confirmations,
+                sampler=self.conversations,
+                tools=tools,
+                settings=settings,
+                before=(
+                    before.of(session.session_id).unstored(session) if before is not None else None
+                ),
+            ),
+            max_rounds=self.max_tool_rounds,
+            claim=claim,
+            open_calls=open_calls(session) if before is not None else (),
+        )
 
     async def _offered(
         self, metadata: SessionMetadata, selected: Sequence[str] | None
@@ -148,9 +273,9 @@ class ChatService:
                 raise ToolNotFound(tool=name)
         return tools
 
-    def start(self, turn: Turn) -> TurnLog:
+    def start(self, turn: Turn) -> RunLog:
         """Run the turn and return its log; the last reader that leaves the log cancels the turn."""
-        return self.turns.start(turn)
+        return self.runs.start(turn)
 
     async def stream(
         self, session_id: str, **options: Unpack[TurnOptions]
@@ -163,16 +288,10 @@ class ChatService:
             MochiError: what ``open_turn`` raises, before the first event; or what ended the turn,
                 in the place of the events ``ErrorEvent`` and ``Done``.
         """
-        log = self.start(await self.open_turn(session_id, **options))
-        reader = log.reader()
-        try:
-            while (batch := await reader.next()) is not None:
-                for _, event in batch:
-                    if isinstance(event, ErrorEvent) and log.error is not None:
-                        raise log.error
-                    yield event
-        finally:
-            reader.leave()
+        reader = self.start(await self.open_turn(session_id, **options)).reader()
+        async with aclosing(events_of(reader)) as events:
+            async for event in events:
+                yield event
 
     async def complete(self, session_id: str, **options: Unpack[TurnOptions]) -> JSONObject:
         """Run a turn and return the whole reply, as ``POST /chat/{id}`` answers it.
@@ -182,12 +301,9 @@ class ChatService:
         Raises:
             MochiError: what ``open_turn`` raises, or what ended the turn.
         """
-        fold = WholeReply(session_id)
         options.setdefault("wait", False)
         async with aclosing(self.stream(session_id, **options)) as events:
-            async for event in events:
-                fold.add(event)
-        return fold.as_json()
+            return await whole_reply(session_id, events)
 
     async def confirm(
         self,
@@ -198,34 +314,50 @@ class ChatService:
         reason: str | None = None,
         arguments: JSONObject | None = None,
     ) -> JSONObject:
-        """Decide about a call, as ``POST /chat/{id}/confirm-tool`` does.
-
-        Raises:
-            ConfirmationNotFound, ToolConfirmationTimeout: nothing waits for this decision.
-            InvalidRequest: the changed arguments do not fit the tool; the call still waits.
-        """
-        if approved and arguments is not None:
-            for request in await self.broker.pending(session_id):
-                if request.confirmation_id == confirmation_id:
-                    await self._check_arguments(request, arguments)
-        decision = ConfirmationDecision(
-            approved=approved, reason=reason, arguments=arguments if approved else None
+        """Decide about a call of a session; see ``ConfirmationInbox.decide``."""
+        return await self.inbox.decide(
+            confirmation_id,
+            session_id=session_id,
+            approved=approved,
+            reason=reason,
+            arguments=arguments,
         )
-        await self.broker.decide(session_id, confirmation_id, decision)
-        return {"confirmation_id": confirmation_id, "approved": approved}
 
     async def confirmations(self, session_id: str) -> list[JSONObject]:
         """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
-        return [request.payload() for request in await self.broker.pending(session_id)]
+        pending = await self.inbox.store.pending(session_id=session_id)
+        return [confirmation.payload() for confirmation in pending]
 
-    async def _check_arguments(self, request: ConfirmationRequest, arguments: JSONObject) -> None:
-        tool = await self.agents.tool_of(request.tool_source, request.tool_name)
-        if tool is None:
-            tool = (await self.tools.inventory()).tools.get(request.tool_name)
-        if tool is None or tool.source != request.tool_source:
-            return  # gone meanwhile; the waiting turn still has it, and validates
-        try:
-            await tool.validate(arguments)
-        except (InvalidArguments, ToolFailed) as error:
-            text = f"The arguments do not fit {request.tool_name!r}: {error}"
-            raise InvalidRequest(text, details={"tool": request.tool_name}) from error
+
+async def events_of(reader: LogReader) -> AsyncGenerator[Event, None]:
+    """Yield what a reader reads, which leaves at the end.
+
+    Raises:
+        MochiError: what ended the run, in the place of ``ErrorEvent`` and ``Done``.
+    """
+    try:
+        while (batch := await reader.next()) is not None:
+            for _, event in batch:
+                if isinstance(event, ErrorEvent) and reader.failure is not None:
+                    raise reader.failure
+                yield event
+        if reader.failure is not None:  # the run waits, and its process ends
+            raise reader.failure
+    finally:
+        reader.leave()
+
+
+async def whole_reply(session_id: str, events: AsyncIterable[Event]) -> JSONObject:
+    """Return the events of a run as one reply.
+
+    Raises:
+        RunStopped: a person has stopped it.
+    """
+    fold, run_id = WholeReply(session_id), ""
+    async for event in events:
+        if isinstance(event, RunStart):
+            run_id = event.run_id
+        fold.add(event)
+    if not fold.is_complete:
+        raise RunStopped(run_id=run_id)
+    return fold.as_json()

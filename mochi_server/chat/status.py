@@ -11,8 +11,8 @@ from ..services.history import system_of
 from ..sessions import SessionManager
 from ..sessions.types import ContextWindowConfig, ToolSettings
 from ..tools.catalogue import ToolCatalogue
+from .runs.registry import RunRegistry
 from .tool_calls import SessionAgents
-from .turn import TurnRegistry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class StatusService:
     sessions: SessionManager
     providers: ProviderRegistry
     windows: DynamicContextWindowService
-    turns: TurnRegistry
+    runs: RunRegistry
     tools: ToolCatalogue
     agents: SessionAgents
 
@@ -45,7 +45,7 @@ class StatusService:
             "session_id": session_id,
             "model": metadata.model,
             "message_count": len(session.messages),
-            "turn_running": self.turns.is_running(session_id),
+            "turn_running": self.runs.is_running(session_id),
             "context_window": {
                 "dynamic_enabled": self.windows.enabled and config.dynamic_enabled,
                 "current_window": config.current_window,

@@ -17,14 +17,36 @@ from typing import Any, Protocol
 import orjson
 
 from ..core.aio import merge
-from ..errors import InvalidRequest, JSONObject, ToolExecutionDenied, ToolNotFound
-from ..protocol.events import AgentStart, Event, ToolCallStarted, ToolResultReady
+from ..errors import (
+    InvalidRequest,
+    JSONObject,
+    MochiError,
+    StorageError,
+    ToolExecutionDenied,
+    ToolNotFound,
+)
+from ..protocol.completions import Finish
+from ..protocol.events import AgentStart, Event, ToolCallStarted, ToolResultReady, ToolSampling
 from ..protocol.messages import ToolCall, ToolMessage
 from ..sessions.types import AgentSettings, ToolSettings
-from ..tools.base import InvalidArguments, Tool, ToolContext, ToolFailed
+from ..tools.base import (
+    Elicitation,
+    ElicitationAnswer,
+    InvalidArguments,
+    SamplingAnswer,
+    SamplingRequest,
+    Tool,
+    ToolContext,
+    ToolFailed,
+)
 from ..tools.config import needs_confirmation
 from ..tools.execution import ToolExecutionResult, ToolExecutionService
-from .confirmations import ConfirmationDecision, Confirmations
+from .confirmations.asking import DENIED_BY_RULE, AskedCall, Confirmations
+from .confirmations.confirmation import Confirmation, ConfirmationDecision
+from .confirmations.display import shown_text
+from .policies.rules import Policies, PolicyMatch
+from .runs.progress import AgentProgress, Unstored
+from .runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +54,7 @@ class AgentOffer:
     """The agents that a session can use."""
 
     tool: Tool | None = None
-    """Tool that calls agents; null when none is enabled and valid."""
+    """Tool that calls agents; None when none is enabled and valid."""
     enabled: Sequence[str] = ()
     unknown: Sequence[str] = ()
     invalid: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +71,23 @@ class SessionAgents(Protocol):
         """Find a tool of an agent by its ``Tool.source``."""
 
 
-INTERRUPTED = "Error: the call was interrupted before it had a result."
+class Sampler(Protocol):
+    """Asks models for tools that want it."""
+
+    async def sample(
+        self, full_name: str, request: SamplingRequest
+    ) -> tuple[SamplingAnswer, Finish]:
+        """Return what a model says.
+
+        Raises:
+            MochiError: it says nothing.
+        """
+
+
+INTERRUPTED_REASON = "the call was interrupted before it had a result."
+INTERRUPTED = f"Error: {INTERRUPTED_REASON}"
+
+CANNOT_NOTE = "the server cannot store at present that the call runs."
 
 EDITED = "(The user changed the arguments of this call to {}.)\n{}"
 
@@ -64,13 +102,57 @@ Results = list[ToolMessage | None]
 class CallContext(ToolContext):
     """The caller, for tools that hold conversations of their own."""
 
+    run: Run
     model: str
     """Full name of the model that calls."""
     settings: ToolSettings
     """Settings of the person's conversation, whose policies hold for the tools of agents, too."""
     confirmations: Confirmations
+    sampler: Sampler
+    call: ToolCall
+    index: int
+    """Position of the call in the model's reply, from 0."""
     depth: int
     """0 for the person's conversation, one more for each agent within."""
+    before: AgentProgress | None = None
+    """What an earlier process has done in this call."""
+
+    @property
+    def conversation_id(self) -> str:
+        return self.confirmations.session_id
+
+    async def elicit(
+        self, tool: Tool, elicitation: Elicitation
+    ) -> AsyncGenerator[Event | ElicitationAnswer, None]:
+        asked = AskedCall(self.call, self.index, {}, tool.source)
+        steps = self.confirmations.elicit(asked, elicitation)
+        async with aclosing(steps):
+            async for step in steps:
+                if not isinstance(step, ConfirmationDecision):
+                    yield step
+                elif step.approved:
+                    yield ElicitationAnswer("accept", step.arguments)
+                else:
+                    yield ElicitationAnswer("cancel" if step.code else "decline")
+
+    async def sample(
+        self, tool: Tool, request: SamplingRequest
+    ) -> AsyncGenerator[Event | SamplingAnswer | str, None]:
+        try:
+            answer, finish = await self.sampler.sample(self.model, request)
+        except MochiError as error:
+            yield error.message
+            return
+        yield ToolSampling(
+            tool_name=tool.name,
+            tool_call_id=self.tool_call_id,
+            model=answer.model,
+            prompt_eval_count=finish.prompt_eval_count,
+            eval_count=finish.eval_count,
+            agent_name=self.confirmations.agent_name,
+            agent_call_id=self.confirmations.agent_call_id,
+        )
+        yield answer
 
 
 @dataclass(slots=True)
@@ -83,23 +165,35 @@ class PlannedCall:
     arguments: JSONObject
     refusal: ToolExecutionResult | None = None
     """Result of a call that will not run."""
+    is_approved: bool = False
+    """Whether a person has approved it."""
     edited: bool = False
     """Whether a person has changed the arguments."""
     announced: bool = False
+    """Whether readers know of it."""
+    is_started: bool = False
+    """Whether an earlier process has started it, and it goes on."""
+    confirmation: Confirmation | None = None
+    """What an earlier process has asked about it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolCalls:
     """Handles the calls of one conversation."""
 
+    of_run: Run
+    """The run that it is part of."""
     session_id: str
     model: str
     execution: ToolExecutionService
     confirmations: Confirmations
+    sampler: Sampler
     tools: Mapping[str, Tool] = field(default_factory=dict)
     settings: ToolSettings = field(default_factory=ToolSettings)
     """Settings whose policies say when a person is asked."""
     depth: int = 0
+    before: Unstored | None = None
+    """What an earlier process has done with the first calls that are handled."""
 
     def schemas(self) -> list[JSONObject]:
         return [tool.schema() for tool in self.tools.values()]
@@ -109,22 +203,45 @@ class ToolCalls:
     ) -> AsyncGenerator[list[Event], None]:
         """Handle the calls; yield events, after their messages for the model are in ``results``."""
         most = self.execution.max_calls_per_reply
+        before, self.before = self.before, None
+        if before is not None and (events := await self._take_up(before, calls, results)):
+            yield events
         planned = await asyncio.gather(
-            *(self._plan(call, index) for index, call in enumerate(calls[:most]))
+            *(
+                self._plan(call, index, before)
+                for index, call in enumerate(calls[:most])
+                if results[index] is None
+            )
         )
         if refused := [plan for plan in planned if plan.refusal is not None]:
-            yield [self._started(plan) for plan in refused]
+            if unknown := [self._started(plan) for plan in refused if not plan.announced]:
+                yield unknown
             yield [self._refuse(plan, results) for plan in refused]
         for first in range(most, len(calls), REFUSED_AT_ONCE):
+            if results[first] is not None:
+                continue
             yield self._refuse_all(calls, first, results)
             await asyncio.sleep(0)  # others have their turn: a reply may have thousands
-        async with aclosing(self._ask(planned, results)) as batches:
-            async for events in batches:
-                yield events
-        for batch in _batches([plan for plan in planned if plan.refusal is None]):
-            async with aclosing(merge([self._run(plan, results) for plan in batch])) as running:
-                async for events in running:
+        try:
+            async with aclosing(self._confirm(planned, results)) as batches:
+                async for events in batches:
                     yield events
+            for batch in _batches([plan for plan in planned if plan.refusal is None]):
+                steps = merge([self._run(plan, results) for plan in batch])
+                with self.of_run.split(len(batch)):
+                    async with aclosing(steps) as running:
+                        async for events in running:
+                            yield events
+        finally:
+            if not self.of_run.is_let_go:
+                await self.confirmations.close()
+
+    async def _take_up(
+        self, before: Unstored, calls: Sequence[ToolCall], results: Results
+    ) -> list[Event]:
+        """Take the results that an earlier process had; return events for readers."""
+        results[:] = [before.results.get(call.id) for call in calls]
+        return await self.confirmations.withdraw_elicitations()
 
     def _refuse_all(self, calls: Sequence[ToolCall], first: int, results: Results) -> list[Event]:
         most = self.execution.max_calls_per_reply
@@ -140,10 +257,16 @@ class ToolCalls:
             events += [self._started(plan), self._refuse(plan, results)]
         return events
 
-    async def _plan(self, call: ToolCall, index: int) -> PlannedCall:
+    async def _plan(self, call: ToolCall, index: int, before: Unstored | None) -> PlannedCall:
         tool = self.tools.get(call.name)
         plan = PlannedCall(call, index, tool, call.arguments)
-        if tool is None:
+        if before is not None:
+            plan.announced = call.id in before.announced
+            plan.is_started = call.id in before.started
+            plan.confirmation = self.confirmations.earlier_of(call)
+        if plan.is_started:
+            await self._plan_started(plan, before.started[call.id] if before is not None else None)
+        elif tool is None:
             reason = f"there is no tool named {call.name!r}."
             plan.refusal = _refused(call, reason, ToolNotFound.code)
         elif call.problem is not None:
@@ -152,6 +275,18 @@ class ToolCalls:
         else:
             await self._validate(plan, tool, call.arguments)
         return plan
+
+    async def _plan_started(self, plan: PlannedCall, edited: JSONObject | None) -> None:
+        """Go on with a call that an earlier process started, or give it up."""
+        plan.edited = edited is not None
+        if edited is not None:
+            plan.arguments = edited
+        if plan.confirmation is not None:
+            await self.confirmations.consume(plan.confirmation, ran=plan.arguments)
+        if plan.tool is not None and plan.tool.is_resumable:
+            await self._validate(plan, plan.tool, plan.arguments)
+        else:
+            plan.refusal = _refused(plan.call, INTERRUPTED_REASON)
 
     async def _validate(self, plan: PlannedCall, tool: Tool, arguments: JSONObject) -> None:
         try:
@@ -162,70 +297,185 @@ class ToolCalls:
         except ToolFailed as error:
             plan.refusal = _refused(plan.call, str(error))
 
+    async def _confirm(
+        self, planned: Sequence[PlannedCall], results: Results
+    ) -> AsyncGenerator[list[Event], None]:
+        """Let people and rules decide about all calls."""
+        async with aclosing(self._ask(planned, results)) as batches:
+            async for events in batches:
+                yield events
+        for plan in await self._denied_now(planned):
+            yield self._refuse_asked(plan, results)
+            await self.confirmations.settle(plan.call.id)
+
     async def _ask(
         self, planned: Sequence[PlannedCall], results: Results
     ) -> AsyncGenerator[list[Event], None]:
-        queue = [
+        valid = [
             (plan, plan.tool)
             for plan in planned
-            if plan.refusal is None
-            and plan.tool is not None
-            and self._needs_confirmation(plan.tool)
+            if plan.refusal is None and plan.tool and not plan.is_started
         ]
+        rules = await self.confirmations.rules() if valid else []
+        queue = []
+        for plan, tool in valid:
+            if events := await self._withdraw_stale(plan, tool, rules):
+                yield events
+            if self._needs_confirmation(plan, tool, rules):
+                queue.append((plan, tool))
+            elif plan.refusal is not None:
+                yield self._refuse_asked(plan, results)
+                await self.confirmations.settle(plan.call.id)
         for position, (plan, tool) in enumerate(queue, start=1):
-            steps = self.confirmations.ask(
-                plan.call,
-                arguments=_with_defaults(plan.arguments, tool),
-                call_index=plan.index,
-                tool_source=tool.source,
-                position=position,
-                total=len(queue),
-            )
-            async with aclosing(steps):
-                async for step in steps:
-                    if isinstance(step, ConfirmationDecision):
-                        await self._follow(plan, tool, step)
-                    else:
-                        plan.announced = True
-                        yield [step]
+            if position > 1:  # the decision before may have become a rule
+                rules = await self.confirmations.rules()
+            if self._needs_confirmation(plan, tool, rules):
+                async with aclosing(self._ask_about(plan, tool, position, len(queue))) as steps:
+                    async for event in steps:
+                        yield [event]
             if plan.refusal is not None:
-                start = [] if plan.announced else [self._started(plan)]
-                yield [*start, self._refuse(plan, results)]
+                yield self._refuse_asked(plan, results)
+                await self.confirmations.settle(plan.call.id)
 
-    def _needs_confirmation(self, tool: Tool) -> bool:
-        policies = self.settings.policies_of(tool.name)
-        return any(needs_confirmation(policy, tool) for policy in policies)
+    async def _denied_now(self, planned: Sequence[PlannedCall]) -> list[PlannedCall]:
+        """Refuse what rules deny after people were asked; return it.
 
-    async def _follow(self, plan: PlannedCall, tool: Tool, decision: ConfirmationDecision) -> None:
+        There may be new rules, and arguments that a person has changed.
+        """
+        if not any(plan.announced for plan in planned):
+            return []
+        rules = await self.confirmations.rules()
+        denied = []
+        for plan in planned:
+            if plan.refusal is not None or plan.tool is None or plan.is_started:
+                continue
+            asked = _asked(plan, plan.tool)
+            match = self.confirmations.match(rules, asked)
+            if match is not None and match.action == "deny":
+                await self.confirmations.settle(plan.call.id)
+                self._follow_rule(plan, asked, match)
+                denied.append(plan)
+        return denied
+
+    async def _ask_about(
+        self, plan: PlannedCall, tool: Tool, position: int, total: int
+    ) -> AsyncGenerator[Event, None]:
+        """Ask a person about one call, and follow the decision."""
+        decision = None
+        seen = tool.fingerprint if plan.confirmation is None else None  # what was shown is gone
+        steps = self.confirmations.ask(
+            _asked(plan, tool),
+            position=position,
+            total=total,
+            earlier=plan.confirmation,
+            waiting=self.of_run.waiting,
+        )
+        async with aclosing(steps):
+            async for step in steps:
+                if isinstance(step, ConfirmationDecision):
+                    decision = step
+                else:
+                    plan.announced = True
+                    yield step
+        if decision is not None:
+            await self._follow(plan, tool, decision, seen)
+
+    def _refuse_asked(self, plan: PlannedCall, results: Results) -> list[Event]:
+        start = [] if plan.announced else [self._started(plan)]
+        return [*start, self._refuse(plan, results)]
+
+    def _needs_confirmation(self, plan: PlannedCall, tool: Tool, rules: Sequence[Policies]) -> bool:
+        """Return whether a person is asked; else a rule may have refused the call."""
+        asked = _asked(plan, tool)
+        match = self.confirmations.match(rules, asked)
+        if plan.confirmation is not None and (match is None or match.action != "deny"):
+            return True  # a person was asked, and may have denied it
+        if tool.needs_approval is not None and (match is None or match.action != "deny"):
+            return True
+        if match is None:
+            policies = self.settings.policies_of(tool.name)
+            return any(needs_confirmation(policy, tool) for policy in policies)
+        if match.action == "ask":
+            return True
+        self._follow_rule(plan, asked, match)
+        return False
+
+    def _follow_rule(self, plan: PlannedCall, asked: AskedCall, match: PolicyMatch) -> None:
+        """Note that a rule allows or denies a call, and refuse one that it denies."""
+        self.confirmations.note_rule(asked, match.rule)
+        if match.action == "deny":
+            plan.refusal = _refused(plan.call, DENIED_BY_RULE, ToolExecutionDenied.code)
+
+    async def _withdraw_stale(
+        self, plan: PlannedCall, tool: Tool, rules: Sequence[Policies]
+    ) -> list[Event]:
+        """Withdraw what was asked before, if a rule denies it now or the tool has changed."""
+        asked, earlier = _asked(plan, tool), plan.confirmation
+        if earlier is None:
+            return []
+        match = self.confirmations.match(rules, asked)
+        is_same = (earlier.tool_source, earlier.arguments) == (asked.tool_source, asked.arguments)
+        if is_same and (match is None or match.action != "deny"):
+            return []
+        plan.confirmation = None
+        return await self.confirmations.withdraw(earlier)
+
+    async def _follow(
+        self,
+        plan: PlannedCall,
+        tool: Tool,
+        decision: ConfirmationDecision,
+        fingerprint: str | None,
+    ) -> None:
         if not decision.approved:
             code = decision.code or ToolExecutionDenied.code
             plan.refusal = _refused(plan.call, decision.reason_for_model, code)
-        elif decision.arguments is not None:
+            return
+        plan.is_approved = True
+        if fingerprint is not None:
+            await tool.approve(fingerprint)
+        if decision.arguments is not None:
             plan.edited = True
             await self._validate(plan, tool, decision.arguments)
 
     async def _run(self, plan: PlannedCall, results: Results) -> AsyncGenerator[list[Event], None]:
         assert plan.tool is not None  # noqa: S101 - planned without a refusal
-        if not plan.announced:
-            yield [self._started(plan)]
-        context = CallContext(
-            session_id=self.session_id,
-            tool_call_id=plan.call.id,
-            model=self.model,
-            settings=self.settings,
-            confirmations=self.confirmations,
-            depth=self.depth,
-        )
-        execution = self.execution.execute(plan.tool, plan.arguments, context)
-        async with aclosing(execution) as steps:
-            async for step in steps:
-                if isinstance(step, ToolExecutionResult):
-                    yield [self._record(plan, step, results)]
-                else:
-                    if isinstance(step, AgentStart) and results[plan.index] is None:
-                        text = f"{INTERRUPTED} Session ID: {step.session_id}"
-                        results[plan.index] = _message(plan.call, text)  # until there is a result
-                    yield [step]
+        try:
+            if not plan.announced:
+                yield [self._started(plan)]
+            if not plan.is_started:
+                edited = plan.arguments if plan.edited else None
+                is_noted = await self.of_run.started(self.session_id, plan.call.id, edited)
+                if plan.is_approved and not is_noted:  # it could run again after a crash
+                    plan.refusal = _refused(plan.call, CANNOT_NOTE, StorageError.code)
+                    yield [self._refuse(plan, results)]
+                    return
+                await self.confirmations.settle(plan.call.id, ran=plan.arguments)
+            context = CallContext(
+                run=self.of_run,
+                session_id=self.session_id,
+                tool_call_id=plan.call.id,
+                call=plan.call,
+                index=plan.index,
+                model=self.model,
+                settings=self.settings,
+                confirmations=self.confirmations,
+                sampler=self.sampler,
+                depth=self.depth,
+                before=self.of_run.agent_of(plan.call.id) if plan.is_started else None,
+            )
+            execution = self.execution.execute(plan.tool, plan.arguments, context)
+            async with aclosing(execution) as steps:
+                async for step in steps:
+                    if isinstance(step, ToolExecutionResult):
+                        yield [self._record(plan, step, results)]
+                    else:
+                        if isinstance(step, AgentStart) and results[plan.index] is None:
+                            text = f"{INTERRUPTED} Session ID: {step.session_id}"
+                            results[plan.index] = _message(plan.call, text)  # for an interruption
+                        yield [step]
+        finally:
+            self.of_run.end_branch()
 
     def _started(self, plan: PlannedCall) -> Event:
         return ToolCallStarted(
@@ -245,7 +495,11 @@ class ToolCalls:
         text = result.for_model()
         if plan.edited:
             text = EDITED.format(orjson.dumps(plan.arguments).decode(), text)
-        results[plan.index] = _message(plan.call, text)
+        attachments = [each.payload() for each in result.attachments]
+        results[plan.index] = message = _message(plan.call, text)
+        if attachments:
+            message.attachments = attachments
+        self.of_run.result(self.session_id, message)
         return ToolResultReady(
             agent_name=self.confirmations.agent_name,
             tool_name=plan.call.name,
@@ -256,7 +510,19 @@ class ToolCalls:
             tool_call_id=plan.call.id,
             agent_call_id=self.confirmations.agent_call_id,
             code=result.code,
+            attachments=attachments or (),
         )
+
+
+def _asked(plan: PlannedCall, tool: Tool) -> AskedCall:
+    notice = tool.needs_approval
+    return AskedCall(
+        plan.call,
+        plan.index,
+        _with_defaults(plan.arguments, tool),
+        tool.source,
+        "" if notice is None else shown_text(notice),
+    )
 
 
 def _with_defaults(arguments: JSONObject, tool: Tool) -> JSONObject:

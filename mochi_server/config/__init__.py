@@ -7,6 +7,7 @@ docs/reference/settings.md is the table of all of them.
 from .environment import (
     SettingsError,
     child_environment,
+    environment_variables,
     environment_without_settings,
     export,
     export_default,
@@ -15,14 +16,17 @@ from .environment import (
     text_of_value,
     tool_environment,
     unknown_variables,
+    variables_of_file,
     with_tool_environment,
 )
-from .settings import MochiServerSettings, variable_of
+from .settings import MCP_CALLBACK_PATH, MochiServerSettings, variable_of
 
 __all__ = [
+    "MCP_CALLBACK_PATH",
     "MochiServerSettings",
     "SettingsError",
     "child_environment",
+    "environment_variables",
     "environment_without_settings",
     "export",
     "export_default",
@@ -32,5 +36,6 @@ __all__ = [
     "tool_environment",
     "unknown_variables",
     "variable_of",
+    "variables_of_file",
     "with_tool_environment",
 ]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,24 @@ def with_tool_environment() -> Iterator[None]:
         yield
     finally:
         os.environ.update(variables)
+
+
+def environment_variables() -> dict[str, str]:
+    """Return this process's variables, with those of ``.env`` that it lacks."""
+    values = dotenv_values(".env", interpolate=False)
+    return {name: value for name, value in values.items() if value is not None} | dict(os.environ)
+
+
+def variables_of_file(path: Path) -> dict[str, str]:
+    """Return the variables of a file in the notation of ``.env``.
+
+    Raises:
+        OSError: It cannot be read.
+        UnicodeDecodeError: It is not UTF-8 text.
+    """
+    stream = StringIO(path.read_text(encoding="utf-8"))
+    values = dotenv_values(stream=stream, interpolate=False)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def environment_without_settings() -> dict[str, str]:

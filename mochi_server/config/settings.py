@@ -77,6 +77,14 @@ def _complete_address(value: str) -> str:
     return text
 
 
+def _check_http_address(value: str) -> str:
+    parts = urlsplit(value)
+    is_address = parts.scheme in {"http", "https"} and parts.hostname
+    if not is_address or parts.fragment or not _NETLOC.fullmatch(parts.netloc):
+        raise ValueError("must be an address such as https://mochi.example/api/v1/…")
+    return value
+
+
 def _check_redis_address(value: str) -> str:
     parts = urlsplit(value)
     where = parts.path if parts.scheme == "unix" else parts.hostname
@@ -104,6 +112,7 @@ LogLevel = Annotated[
 Environment = Annotated[Literal["production", "test"], BeforeValidator(_lower)]
 OllamaAddress = Annotated[str, Field(min_length=1), AfterValidator(_complete_address)]
 RedisAddress = Annotated[str, AfterValidator(_check_redis_address)]
+HTTPAddress = Annotated[str, AfterValidator(_check_http_address)]
 Duration = Annotated[str, AfterValidator(_check_duration)]
 """Whole seconds, or a duration in the notation of Go."""
 Megabytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -112,6 +121,9 @@ Token = Annotated[SecretStr | None, AfterValidator(_none_if_blank)]
 
 
 PREFIX = "MOCHI_"
+
+MCP_CALLBACK_PATH = "/api/v1/mcp/oauth/callback"
+_EVERY_ADDRESS = frozenset({"0.0.0.0", "::", "[::]", "localhost"})  # noqa: S104 - to compare with
 
 STATE = ".mochi"
 """Name of the folder, in the data folder, that processes share their state in."""
@@ -254,6 +266,12 @@ class MochiServerSettings(BaseSettings):
     client_stall_seconds: float = Field(
         default=60, gt=0, description="Longest time that a client may not read its stream."
     )
+    on_disconnect: Literal["cancel", "continue"] = Field(
+        default="cancel", description="What a run does when its last reader has left."
+    )
+    run_retention_seconds: float = Field(
+        default=600, ge=0, description="How long a run can be read after its end."
+    )
     max_tool_rounds: int = Field(default=25, ge=1, description="Tool rounds in one turn.")
     max_history_tokens: int | None = Field(
         default=None,
@@ -281,7 +299,7 @@ class MochiServerSettings(BaseSettings):
     # Tools
     tool_timeout_seconds: float = Field(default=60, gt=0, description="Longest run of a tool.")
     tool_confirmation_timeout_seconds: float = Field(
-        default=300, gt=0, description="Longest wait for a person's decision."
+        default=300, ge=0, le=1e9, description="Longest wait for a person's decision; 0: no limit."
     )
     tool_workers: int = Field(
         default=8, ge=1, le=256, description="Most processes for the calls of one tool folder."
@@ -305,7 +323,46 @@ class MochiServerSettings(BaseSettings):
     tool_working_dir: Path = Field(
         default=Path(), description="Working directory of tools and agents."
     )
+    mcp_config: Path = Field(default=Path("mcp.json"), description="File of MCP servers.")
+    mcp_idle_seconds: float = Field(
+        default=600, gt=0, description="Idle time after which an MCP server is ended."
+    )
+    mcp_allowed_commands: CommaList = Field(
+        default=[],
+        description="Programs that MCP servers may be started by, comma-separated; none: any.",
+    )
+    mcp_offered_tools: CommaList = Field(
+        default=["*"],
+        description="Patterns of the names of tools that MCP clients are offered, comma-separated.",
+    )
+    mcp_redirect_url: HTTPAddress | None = Field(
+        default=None,
+        description="Address of /api/v1/mcp/oauth/callback for browsers; unset: made of host and "
+        "port.",
+    )
+    tool_sandbox: Literal["none", "bubblewrap"] = Field(
+        default="none", description="Sandbox of the processes of tools."
+    )
+    sandbox: Literal["auto", "bubblewrap", "docker", "process"] = Field(
+        default="auto",
+        description="Sandbox of workspaces and MCP servers; auto is bubblewrap, where it works.",
+    )
+    sandbox_image: str = Field(
+        default="mochi-server-sandbox", min_length=1, description="Image of Docker's sandboxes."
+    )
     max_agent_rounds: int = Field(default=25, ge=1, description="Execution steps of an agent.")
+
+    # Workspaces
+    workspace_enabled: bool = Field(
+        default=False, description="Whether each session has a folder of files."
+    )
+    workspace_dir: Path = Field(default=Path("workspaces"), description="Folders of sessions.")
+    workspace_retention_days: float | None = Field(
+        default=None,
+        gt=0,
+        le=36_500,
+        description="Days after which a folder that was not used is deleted; unset: never.",
+    )
 
     # Summaries
     summarization_enabled: bool = Field(default=True, description="Summarise in the background.")
@@ -339,7 +396,7 @@ class MochiServerSettings(BaseSettings):
     # Several processes
     redis_url: RedisAddress | None = Field(
         default=None,
-        description="Redis that carries confirmations between processes; unset: the data folder.",
+        description="Redis for runs and confirmations between processes; unset: the data folder.",
     )
 
     # Test mode
@@ -403,9 +460,42 @@ class MochiServerSettings(BaseSettings):
         return self.within_data(self.agents_dir)
 
     @property
+    def workspace_path(self) -> Path:
+        return self.within_data(self.workspace_dir)
+
+    @property
     def state_path(self) -> Path:
         """Absolute folder of the state that processes share; may be deleted while none runs."""
         return self.within_data(Path(STATE))
+
+    @property
+    def policies_path(self) -> Path:
+        """Absolute path of the rules that decide about tool calls, which people may edit."""
+        return self.within_data(Path("policies.json"))
+
+    @property
+    def attachments_path(self) -> Path:
+        """Absolute folder of files that belong to messages."""
+        return self.within_data(Path("attachments"))
+
+    @property
+    def mcp_config_path(self) -> Path:
+        """Absolute path of the file of MCP servers, which people may edit."""
+        return self.within_data(self.mcp_config)
+
+    @property
+    def mcp_callback_url(self) -> str:
+        """Address that browsers come back to when a person has authorized an MCP server."""
+        if self.mcp_redirect_url is not None:
+            return self.mcp_redirect_url
+        host = "127.0.0.1" if self.host in _EVERY_ADDRESS else self.host
+        host = f"[{host}]" if ":" in host else host
+        return f"http://{host}:{self.port}{MCP_CALLBACK_PATH}"
+
+    @property
+    def approved_tools_path(self) -> Path:
+        """Absolute path of the hashes of the MCP tools that were approved."""
+        return self.within_data(Path("approved_tools.json"))
 
     @property
     def sessions_state_path(self) -> Path:

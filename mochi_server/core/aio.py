@@ -111,7 +111,8 @@ def yield_to_loop() -> None:
 async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
     """Yield what several generators yield, as it comes.
 
-    Closing it closes all of them; an error of one closes the others and is raised.
+    A generator goes on when what it has yielded was handled, as where it is iterated alone. Closing
+    this one closes all of them; an error of one closes the others and is raised.
     """
     if len(sources) == 1:
         async with contextlib.aclosing(sources[0]) as source:
@@ -119,7 +120,7 @@ async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T,
                 yield item
         return
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[T] | asyncio.Task[None]] = asyncio.Queue()
+    queue: asyncio.Queue[tuple[T, asyncio.Event] | asyncio.Task[None]] = asyncio.Queue()
     tasks = {loop.create_task(_pump(source, queue)) for source in sources}
     for task in tasks:
         task.add_done_callback(queue.put_nowait)
@@ -131,17 +132,22 @@ async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T,
                 running -= 1
                 step.result()
             else:
-                yield step[0]
+                item, handled = step
+                yield item
+                handled.set()
     finally:
         await run_to_completion(_end(tasks))
 
 
 async def _pump(
-    source: AsyncGenerator[T, None], queue: asyncio.Queue[tuple[T] | asyncio.Task[None]]
+    source: AsyncGenerator[T, None],
+    queue: asyncio.Queue[tuple[T, asyncio.Event] | asyncio.Task[None]],
 ) -> None:
     async with contextlib.aclosing(source):
         async for item in source:
-            queue.put_nowait((item,))
+            handled = asyncio.Event()
+            queue.put_nowait((item, handled))
+            await handled.wait()
 
 
 async def _end(tasks: set[asyncio.Task[None]]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import random
 import resource
+import shutil
 import stat
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PLAIN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -25,6 +28,8 @@ _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF})
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Error numbers of file systems without hard links."""
+
+_FINE_TICK_NS, _COARSE_TICK_NS = 100_000_000, 2_000_000_000
 
 MAX_FILES = 1_048_576
 """Highest limit: some programs close every number up to the limit."""
@@ -136,6 +141,50 @@ def _rename_unless_taken(temporary: Path, path: Path) -> None:
         raise
 
 
+@contextlib.contextmanager
+def restored_on_failure(path: Path) -> Iterator[None]:
+    """If what is done within fails, let a file be again what it was, or not be there.
+
+    That needs no space on the disk. A kill leaves ``.{name}.kept``, which the next time removes.
+
+    Raises:
+        OSError: The file cannot be kept, or cannot be restored.
+    """
+    kept = path.with_name(f".{path.name}.kept")
+    kept.unlink(missing_ok=True)
+    if is_there := path.exists():
+        try:
+            kept.hardlink_to(path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            shutil.copy2(path, kept)
+    try:
+        yield
+    except BaseException:
+        if is_there:
+            kept.replace(path)
+        else:
+            path.unlink(missing_ok=True)
+        flush_folder(path.parent)
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            kept.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock on a file, which is made if needed; wait for it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+    try:
+        give_to_folder_owner(path, handle)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def _write(
     path: Path, parts: Iterable[bytes], old: os.stat_result | None, mode: int
 ) -> os.stat_result:
@@ -223,3 +272,13 @@ def flush_folder(folder: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def is_steady(changed_ns: int) -> bool:
+    """Return whether a change after the given time would show as another time.
+
+    Two changes within one tick of the file system's clock have the same time: a tick is a few
+    milliseconds, on some systems two seconds.
+    """
+    tick = _COARSE_TICK_NS if changed_ns % 1_000_000 == 0 else _FINE_TICK_NS
+    return time.time_ns() - changed_ns > tick

@@ -107,6 +107,21 @@ def is_locked(path: Path) -> bool:
         os.close(descriptor)
 
 
+def is_used(path: Path) -> bool:
+    """Return whether anybody holds the lock, alone or with others; False where there is no file.
+
+    Who takes the lock at that very moment may fail, and should try again.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _flock(descriptor, shared=False)
+    finally:
+        os.close(descriptor)
+
+
 def remove_free_locks(folder: Path) -> None:
     """Remove the lock files of this folder that no process holds."""
     with suppress(FileNotFoundError, NotADirectoryError):

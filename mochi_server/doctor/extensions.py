@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import stat
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..constants import SYSTEM_PROMPT_CHARACTERS
@@ -10,8 +13,10 @@ from ..core.aio import in_daemon_thread
 from ..core.progress import counted
 from ..errors import PromptNotFound, StorageError
 from ..runtime import Runtime
+from ..sandbox import make_sandbox
 from ..services.system_prompts import FILENAME, read_prompt
 from ..tools.base import Problem
+from ..tools.mcp.config import McpConfigFile, McpServerConfig, McpServerUnusable
 from .findings import Finding, note, ok, shortened, warning
 
 PROMPT_SUFFIXES = frozenset({".md", ".txt"})
@@ -50,6 +55,88 @@ def _problems(problems: Sequence[Problem], others: str, command: str) -> list[Fi
         *shortened(warnings, lambda count: note(f"{count} problems more.", advice)),
         *shortened(hints, lambda count: note(f"{count} hints more.", advice)),
     ]
+
+
+async def check_policies(runtime: Runtime) -> list[Finding]:
+    """Find rules about tool calls that cannot be read: then every call is asked about."""
+    (policies,) = await runtime.inbox.rules()
+    if policies.problem is not None:
+        text = f"{policies.problem}: a person is asked about every tool call."
+        return [warning(text, f"Correct {runtime.settings.policies_path}.")]
+    if not policies.rules:
+        return []
+    return [ok(f"{counted(len(policies.rules), 'rule')} about tool calls.")]
+
+
+async def check_tool_sandbox(runtime: Runtime) -> list[Finding]:
+    """Try the sandbox of tools, if there is one."""
+    name = runtime.settings.tool_sandbox
+    if name == "none":
+        return []
+    problem = await make_sandbox(name).problem()
+    if problem is not None:
+        text = f"MOCHI_TOOL_SANDBOX={name}: no tool is offered, as {problem}."
+        return [warning(text, "Install it, or remove the variable: tools then run without one.")]
+    return [ok(f"Tools run in the sandbox {name}.")]
+
+
+async def check_workspaces(runtime: Runtime) -> list[Finding]:
+    """Try the sandbox of workspaces, if there are any."""
+    settings = runtime.settings
+    if not settings.workspace_enabled:
+        return []
+    if find_spec("mcp") is None:
+        text = "MOCHI_WORKSPACE_ENABLED is set, and the package mcp is missing."
+        return [warning(text, "pip install 'mochi-server[mcp]'")]
+    problem = await runtime.sandbox_launcher.problem(settings.sandbox)
+    if problem is not None:
+        text = f"The tools of workspaces are not offered: {problem}."
+        return [warning(text, "Install it, or set MOCHI_SANDBOX to one that works.")]
+    if settings.sandbox == "process":
+        text = "MOCHI_SANDBOX=process confines nothing: a model's commands can do what you can."
+        return [warning(text, "Set it to bubblewrap or docker.")]
+    return [ok(f"Workspaces, in the sandbox {settings.sandbox}.")]
+
+
+async def check_mcp(runtime: Runtime) -> list[Finding]:
+    """Check the file of MCP servers, and whether they could be started; none is."""
+    settings = runtime.settings
+    config = await McpConfigFile(settings.mcp_config_path).read()
+    servers = [each for each in config.servers.values() if not each.disabled]
+    findings = [
+        warning(str(problem), "Correct it; the other servers can be used meanwhile.")
+        for problem in config.problems
+    ]
+    if servers and find_spec("mcp") is None:
+        text = "There are MCP servers, and the package mcp is missing."
+        findings.append(warning(text, "pip install 'mochi-server[mcp]'"))
+    allowed = settings.mcp_allowed_commands
+    problems = [await in_daemon_thread(_mcp_problem, server, allowed) for server in servers]
+    advice = f"Correct it in {settings.mcp_config_path}, or set the variable."
+    findings += [warning(problem, advice) for problem in problems if problem is not None]
+    if config.servers:
+        findings += await in_daemon_thread(_readable_by_others, settings.mcp_config_path)
+    count = [ok(f"{counted(len(servers), 'MCP server')}.")] if servers else []
+    return [*count, *shortened(findings, lambda count: note(f"{count} problems more."))]
+
+
+def _mcp_problem(server: McpServerConfig, allowed: Sequence[str]) -> str | None:
+    """Return why a server could not be started; blocks."""
+    try:
+        config = server.expanded(allowed)
+    except McpServerUnusable as error:
+        return f"The MCP server {server.name!r} cannot be started: {error}."
+    path = config.env.get("PATH")
+    if config.command is None or "/" in config.command or shutil.which(config.command, path=path):
+        return None
+    return f"The MCP server {server.name!r} cannot be started: there is no {config.command!r}."
+
+
+def _readable_by_others(path: Path) -> list[Finding]:
+    if not path.exists() or not path.stat().st_mode & stat.S_IROTH:
+        return []
+    text = f"{path}, which may have keys in it, can be read by every user of this machine."
+    return [note(text, f"chmod o-r {path}")]
 
 
 async def check_prompts(runtime: Runtime) -> list[Finding]:

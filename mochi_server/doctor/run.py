@@ -10,7 +10,15 @@ import anyio
 from ..errors import JSONObject
 from ..runtime import Runtime
 from .data import check_folders, check_leftovers, check_sessions, check_space
-from .extensions import check_agents, check_prompts, check_tools
+from .extensions import (
+    check_agents,
+    check_mcp,
+    check_policies,
+    check_prompts,
+    check_tool_sandbox,
+    check_tools,
+    check_workspaces,
+)
 from .findings import Check, Finding, Level, error
 from .models import MAX_SECONDS, check_providers, check_windows
 from .server import check_machine, check_reach, check_redis, check_variables
@@ -25,7 +33,11 @@ CHECKS = (
     Check(topic="models", run=check_providers, seconds=MAX_SECONDS),
     Check(topic="models", run=check_windows),
     Check(topic="tools", run=check_tools),
+    Check(topic="tools", run=check_policies),
+    Check(topic="tools", run=check_mcp),
+    Check(topic="tools", run=check_workspaces),
     Check(topic="agents", run=check_agents),
+    Check(topic="tools", run=check_tool_sandbox),
     Check(topic="prompts", run=check_prompts),
     Check(topic="sessions", run=check_sessions),
     Check(topic="several processes", run=check_redis),

@@ -11,6 +11,7 @@ events of the conversation, and not in their payload.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
@@ -31,11 +32,16 @@ __all__ = [
     "ErrorEvent",
     "Event",
     "MessageComplete",
+    "RunStart",
     "ThinkingDelta",
     "ToolCallStarted",
     "ToolCallWaiting",
     "ToolContinuationStart",
+    "ToolInputReceived",
+    "ToolInputRequired",
+    "ToolProgress",
     "ToolResultReady",
+    "ToolSampling",
 ]
 
 
@@ -54,6 +60,19 @@ class FieldPayload:
             for each in fields(self)
             if (value := getattr(self, each.name)) is not each.default
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStart(FieldPayload):
+    """A run begins; always the first event of a stream."""
+
+    type: ClassVar[str] = "run_start"
+
+    run_id: str
+    session_id: str
+    model: str
+    started_at: str
+    """UTC, microseconds, ``Z``."""
 
 
 @dataclass(slots=True)  # not frozen: that trebles the cost of building one for each token
@@ -165,6 +184,18 @@ class ToolCallWaiting(FieldPayload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgress(FieldPayload):
+    """A running call says how far it is; some are left out where it says so often."""
+
+    type: ClassVar[str] = "tool_progress"
+    tool_call_id: str
+    progress: float
+    total: float | None
+    """What ``progress`` will be at the end; null if that is not known."""
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmationRequired(FieldPayload):
     """A person must decide about a call before it runs; it waits, and can be decided already."""
 
@@ -178,6 +209,64 @@ class ConfirmationRequired(FieldPayload):
     queue_position: int
     queue_total: int
     timeout_seconds: float
+    """0: it waits without limit."""
+    agent_name: str | None = None
+    agent_call_id: str | None = None
+    shown: str = ""
+    """The arguments as text for a person, in which nothing is hidden."""
+    notice: str = ""
+    """Why a person is asked whatever policies and rules allow; nothing is hidden in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInputRequired(FieldPayload):
+    """A tool that runs asks a person, and waits for the answer."""
+
+    type: ClassVar[str] = "tool_input_required"
+    tool_name: str
+    elicitation: JSONObject
+    """``{"message", "requested_schema"?, "url"?}``."""
+    call_index: int
+    tool_call_id: str
+    confirmation_id: str
+    timeout_seconds: float
+    """0: it waits without limit."""
+    agent_name: str | None = None
+    agent_call_id: str | None = None
+    shown: str = ""
+    """The elicitation as text for a person, in which nothing is hidden."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInputReceived(FieldPayload):
+    """A tool that asked has its answer."""
+
+    type: ClassVar[str] = "tool_input_received"
+    confirmation_id: str
+    tool_name: str
+    call_index: int
+    tool_call_id: str
+    approved: bool
+    """Whether the person has answered, and not declined."""
+    content: JSONObject | None
+    reason: str | None
+    """Why there is no answer."""
+    code: str | None = None
+    """``TOOL_CONFIRMATION_TIMEOUT`` when nobody answered."""
+    agent_name: str | None = None
+    agent_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSampling(FieldPayload):
+    """A tool that runs has used the model of the conversation."""
+
+    type: ClassVar[str] = "tool_sampling"
+    tool_name: str
+    tool_call_id: str
+    model: str
+    prompt_eval_count: int | None
+    eval_count: int | None
     agent_name: str | None = None
     agent_call_id: str | None = None
 
@@ -216,6 +305,8 @@ class ToolResultReady(FieldPayload):
     tool_call_id: str
     agent_call_id: str | None = None
     code: str | None = None
+    attachments: Sequence[JSONObject] = ()
+    """Files that the tool returned, as in its message."""
     """An error code where the failure has a name."""
 
     @property
@@ -284,11 +375,16 @@ class Done(FieldPayload):
 
 
 Event: TypeAlias = (
-    ContentDelta
+    RunStart
+    | ContentDelta
     | ThinkingDelta
     | ToolCallStarted
     | ToolCallWaiting
+    | ToolProgress
     | ConfirmationRequired
+    | ToolInputRequired
+    | ToolInputReceived
+    | ToolSampling
     | ConfirmationDecided
     | ToolResultReady
     | ToolContinuationStart

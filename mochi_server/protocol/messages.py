@@ -143,12 +143,14 @@ class AssistantMessage(_Stored):
 class ToolMessage(_Stored):
     """The result of a call, in words for the model."""
 
-    optional = frozenset({"tool_call_id"})
+    optional = frozenset({"tool_call_id", "attachments"})
 
     role: Literal["tool"] = "tool"
     content: str | None = ""
     tool_name: str | None = None
     tool_call_id: str | None = None
+    attachments: list[JSONObject] | None = None
+    """Files that the tool returned: ``{"attachment_id", "media_type", "size", "name"}``."""
     message_id: str | None = Field(default_factory=new_message_id)
     timestamp: str | None = Field(default_factory=now)
 

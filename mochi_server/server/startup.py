@@ -103,12 +103,9 @@ def sessions_problem(settings: MochiServerSettings, processes: int) -> str | Non
 
 def redis_package_problem(settings: MochiServerSettings) -> str | None:
     """Return why the Redis of the settings cannot be used, or None."""
-    if settings.redis_url is None or find_spec("channels_redis") is not None:
+    if settings.redis_url is None or find_spec("redis") is not None:
         return None
-    return (
-        "MOCHI_REDIS_URL is set, and the package channels-redis is missing: "
-        f"{install_command('redis')}"
-    )
+    return f"MOCHI_REDIS_URL is set, and the package redis is missing: {install_command('redis')}"
 
 
 def redis_client(url: str, seconds: float) -> Redis:

@@ -63,6 +63,11 @@ class SessionManager:
         self.storage = storage or JSONFileStorage(sessions_dir or ".")
         self._cache = DocumentCache(cache_bytes)
         self._whole_list = WholeList()
+        self.settle_run: Callable[[str, str | None], Awaitable[None]] | None = None
+        """Called with a claimed session's id and that of its last run, before it is changed: makes
+        sure that the run is over, or raises SessionBusy."""
+        self.on_deleted: list[Callable[[str], Awaitable[None]]] = []
+        """Are called with the id of a session after it was deleted, in this order."""
         is_private = isinstance(self.storage, MemoryStorage)
         self.catalogue = SessionCatalogue(
             self.storage, None if is_private else catalogue_path, sweep_seconds=sweep_seconds
@@ -162,10 +167,10 @@ class SessionManager:
 
         Args:
             session_id: Which session.
-            exclusive: Whether a running turn prevents the change; set it to change messages.
+            exclusive: Whether a run prevents the change; set it to change messages.
 
         Raises:
-            SessionBusy: ``exclusive``, and a turn is running.
+            SessionBusy: ``exclusive``, and a run goes on or waits for a person.
             SessionNotFound: there is none.
             SessionUnreadable: its file is no session; it was left as it is.
             StorageError: its file cannot be read or written.
@@ -218,6 +223,16 @@ class SessionManager:
                 raise SessionNotFound(session_id=session_id)
             yield await self._load(session_id, version)
 
+    async def check_run(self, session: ChatSession) -> None:
+        """Make sure that the last run of a claimed session is over.
+
+        Raises:
+            SessionBusy: it waits for a person.
+            StorageError: its process has died, and the session cannot be written.
+        """
+        if self.settle_run is not None:
+            await self.settle_run(session.session_id, session.metadata.last_run_id)
+
     async def delete(
         self, session_id: str, *, only_if: Callable[[ChatSession], bool] | None = None
     ) -> bool:
@@ -228,7 +243,7 @@ class SessionManager:
             only_if: is called while the session is locked; False keeps the session.
 
         Raises:
-            SessionBusy: a turn is running.
+            SessionBusy: a run goes on or waits for a person.
             SessionNotFound: there is none.
             SessionUnreadable: ``only_if`` cannot be called, for its file is no session.
         """
@@ -236,12 +251,16 @@ class SessionManager:
             if only_if is not None and not only_if(await self.get(session_id)):
                 return False
             await run_to_completion(self._delete(session_id))
-            return True
+        for each in self.on_deleted:
+            await each(session_id)
+        return True
 
     @asynccontextmanager
     async def _exclusively(self, session_id: str) -> AsyncIterator[None]:
         await self.check_exists(session_id)
-        async with self.storage.claim(session_id):
+        async with self.storage.claim(session_id) as version:
+            with suppress(SessionUnreadable, SessionNotFound):
+                await self.check_run(await self._load(session_id, version))
             yield
 
     async def list(

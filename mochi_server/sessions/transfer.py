@@ -30,6 +30,7 @@ from .session import ChatSession
 from .storage.base import SESSION_ID
 from .types import (
     LEGACY_FLAG,
+    SESSION_RULES,
     TOOL_POLICIES,
     ContextWindowConfig,
     NotMetadata,
@@ -237,11 +238,13 @@ async def _import_file(sessions: SessionManager, content: bytes, *, new_id: bool
 def _ask_always(head: dict[str, Any]) -> bool:
     """Set every policy to ``always_confirm``, and return whether one was different.
 
-    Agents of the session follow its policy, so it holds for their tools as well.
+    Agents of the session follow its policy, so it holds for their tools as well. Rules that allow
+    calls go.
     """
+    changed = _drop_allowing_rules(head)
     settings = head.get("tool_settings")
     if not isinstance(settings, dict):
-        return False
+        return changed
     before = orjson.dumps(settings)
     if settings.get("execution_policy") is not None:
         settings["execution_policy"] = ALWAYS
@@ -250,7 +253,21 @@ def _ask_always(head: dict[str, Any]) -> bool:
     policies = settings.get(TOOL_POLICIES)
     if isinstance(policies, dict):  # what is none asks anyway
         settings[TOOL_POLICIES] = dict.fromkeys(policies, ALWAYS)
-    return orjson.dumps(settings) != before
+    return changed or orjson.dumps(settings) != before
+
+
+def _drop_allowing_rules(head: dict[str, Any]) -> bool:
+    """Keep only rules that ask or deny, and return whether any other one was there."""
+    rules = head.get(SESSION_RULES)
+    if rules is None:
+        return False
+    kept = [
+        rule
+        for rule in (rules if isinstance(rules, list) else [])
+        if isinstance(rule, dict) and rule.get("action") in {"ask", "deny"}
+    ]
+    head[SESSION_RULES] = kept
+    return bool(kept != rules)
 
 
 async def _create(sessions: SessionManager, document: Document) -> str:

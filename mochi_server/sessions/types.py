@@ -16,6 +16,9 @@ from ..constants import FORMAT_VERSION, TITLE_CHARACTERS
 LABELS = ("title", "tags", "pinned", "archived")
 """What a person writes on a session; in its file only what is set, behind all other keys."""
 
+MAX_CONFIRMATION_SECONDS = 1e9
+"""About 30 years."""
+
 _SENTENCE_END = re.compile("[.!?]+(?=\\s+[^\\sa-z]|\\s*$)|[\u3002\uff01\uff1f]")
 
 
@@ -33,6 +36,9 @@ class ToolExecutionPolicy(str, Enum):
 
 ALWAYS_CONFIRM = ToolExecutionPolicy.ALWAYS_CONFIRM
 TOOL_POLICIES = "tool_policies"
+CONFIRMATION_TIMEOUT = "confirmation_timeout"
+SESSION_RULES = "policies"
+"""Key of the metadata, of format 1.5: rules about tool calls; there only while it has some."""
 
 
 class ToolSettings(BaseModel):
@@ -57,6 +63,19 @@ class ToolSettings(BaseModel):
     def tools_with_policies(self) -> list[str]:
         policies = (self.model_extra or {}).get(TOOL_POLICIES)
         return [*policies] if isinstance(policies, dict) else []
+
+    @property
+    def seconds_to_confirm(self) -> float | None:
+        """Seconds in which a person can decide about a call, 0 for no limit; None if not set.
+
+        ``confirmation_timeout`` is a key of format 1.5, which is in a file only where it was set.
+        """
+        match (self.model_extra or {}).get(CONFIRMATION_TIMEOUT):
+            case bool():
+                return None
+            case int() | float() as seconds if 0 <= seconds <= MAX_CONFIRMATION_SECONDS:
+                return seconds
+        return None
 
     def policies_of(self, tool: str) -> list[JsonValue]:
         """Return all policies for a tool of this name; each of them can require a confirmation.
@@ -175,6 +194,25 @@ class SessionMetadata(BaseModel):
     def labels(self) -> dict[str, Any]:
         """All four labels, as responses show them."""
         return {name: getattr(self, name) for name in LABELS}
+
+    @property
+    def last_run_id(self) -> str | None:
+        """The id of the run that was begun last, which may go on."""
+        run = (self.model_extra or {}).get("run")
+        run_id = run.get("id") if isinstance(run, dict) else None
+        return run_id if isinstance(run_id, str) else None
+
+    def begin_run(self, run_id: str) -> int:
+        """Note the session's present run, and return which one it is, from 1.
+
+        ``run`` is a key of format 1.5, ``{"id", "number"}``.
+        """
+        extra = self.model_extra if self.model_extra is not None else {}
+        before = extra.get("run")
+        number = before.get("number") if isinstance(before, dict) else None
+        number = number + 1 if isinstance(number, int) else 1
+        extra["run"] = {"id": run_id, "number": number}
+        return number
 
     def _label(self, name: str) -> JsonValue:
         return (self.model_extra or {}).get(name)

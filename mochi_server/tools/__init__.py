@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .discovery import ToolDiscoveryService
     from .execution import ToolExecutionResult, ToolExecutionService
     from .folder.source import DirectorySource
+    from .progress import report_progress
 
 __all__ = [
     "DirectorySource",
@@ -20,6 +21,7 @@ __all__ = [
     "ToolDiscoveryService",
     "ToolExecutionResult",
     "ToolExecutionService",
+    "report_progress",
 ]
 
 _HOMES = {
@@ -28,6 +30,7 @@ _HOMES = {
     "ToolDiscoveryService": ".discovery",
     "ToolExecutionResult": ".execution",
     "ToolExecutionService": ".execution",
+    "report_progress": ".progress",
 }
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from ..errors import JSONObject
-from ..protocol.events import Event
+from ..protocol.events import Event, FieldPayload
 
 
 class InvalidArguments(ValueError):
@@ -141,11 +141,84 @@ class ToolLoader(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elicitation(FieldPayload):
+    """What a tool asks a person while it runs.
+
+    The word and its forms are those of the Model Context Protocol.
+    """
+
+    message: str
+    requested_schema: JSONObject | None = None
+    """JSON Schema of the answer, an object; None where the person is only to open the ``url``."""
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ElicitationAnswer:
+    """What the person says."""
+
+    action: Literal["accept", "decline", "cancel"]
+    """``cancel``: nobody could be asked, or nobody answered in time."""
+    content: JSONObject | None = None
+    """What fits the schema, with ``accept``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingRequest:
+    """What a tool wants a model to continue while it runs; the word is MCP's."""
+
+    messages: Sequence[JSONObject]
+    """``{"role", "content"}`` each."""
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingAnswer:
+    """What the model says."""
+
+    text: str
+    model: str
+    is_cut: bool
+    """Whether it has reached ``max_tokens``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """The caller; the chat hands its tools more (``chat.tool_calls.CallContext``)."""
 
     session_id: str
     tool_call_id: str
+
+    @property
+    def conversation_id(self) -> str:
+        """Session of the person, also where an agent calls, which has a session of its own."""
+        return self.session_id
+
+    async def elicit(
+        self,
+        tool: Tool,  # noqa: ARG002 - here is nobody to ask
+        elicitation: Elicitation,  # noqa: ARG002
+    ) -> AsyncGenerator[Event | ElicitationAnswer, None]:
+        """Ask a person: yield events, which the tool passes on, and exactly one answer."""
+        yield ElicitationAnswer("cancel")
+
+    async def sample(
+        self,
+        tool: Tool,  # noqa: ARG002 - here is no model
+        request: SamplingRequest,  # noqa: ARG002
+    ) -> AsyncGenerator[Event | SamplingAnswer | str, None]:
+        """Ask the model of the conversation: yield events, and one answer, or why there is none."""
+        yield "There is no model here."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFile:
+    """A file in the result of a call."""
+
+    content: bytes
+    media_type: str
+    """As the tool says."""
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +226,22 @@ class ToolOutput:
     """The result of a call, as text for the model."""
 
     content: str
+    files: Sequence[ToolFile] = ()
+    """What else it returned; the text says that there are such files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolBegun:
     """The call has its slot and runs from now on: its time counts from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPaused:
+    """The call waits for a person: its time counts again from the next :class:`ToolBegun`."""
+
+
+ToolStep = Event | ToolBegun | ToolPaused | ToolOutput
+"""What a tool yields while it runs."""
 
 
 class Tool(ABC):
@@ -174,7 +258,22 @@ class Tool(ABC):
     """Whether it runs alone: beside no other call of the reply, and not twice at a time."""
     timeout: float | None
     """Seconds; None: no limit."""
+    is_resumable: bool = False
+    """Whether a call that a dead process has begun can go on, as the work of an agent can."""
     details: ToolDescription | None = None
+
+    @property
+    def needs_approval(self) -> str | None:
+        """Why a person is asked about the next call, whatever policies and rules allow."""
+        return None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A hash of what the tool says of itself now; None: it is not kept."""
+        return None
+
+    async def approve(self, fingerprint: str) -> None:  # noqa: B027 - most tools keep nothing
+        """Take note that a person has allowed a call of the tool as it was with this hash."""
 
     def schema(self) -> JSONObject:
         """Return what the model reads: ``{"type": "function", "function": {…}}``."""
@@ -196,9 +295,7 @@ class Tool(ABC):
         """
 
     @abstractmethod
-    def run(
-        self, arguments: JSONObject, context: ToolContext
-    ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
+    def run(self, arguments: JSONObject, context: ToolContext) -> AsyncGenerator[ToolStep, None]:
         """Yield events while it works, if it has any, and exactly one output, last.
 
         Raises (while it is iterated):
@@ -221,6 +318,15 @@ class ToolSource(ABC):
     def problems(self) -> Sequence[Problem]:
         """Return what could not be used at the last ``tools()``."""
         return ()
+
+    async def wait_for(self, names: Collection[str], group: str | None) -> bool:  # noqa: ARG002
+        """Wait a while for tools that are not there yet but may be soon; return whether some came.
+
+        Args:
+            names: What a session has selected and no source has.
+            group: A group that it has selected and no source has.
+        """
+        return False
 
     @abstractmethod
     async def reload(self) -> None:

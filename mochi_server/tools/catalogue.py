@@ -63,6 +63,17 @@ class ToolCatalogue:
         """Return what the settings enable: the named tools, and those of the group."""
         if settings is None or not (settings.tools or settings.tool_group):
             return Selection()
+        selection = await self._select(settings)
+        if selection.unknown or selection.unknown_group is not None:
+            came = [
+                await source.wait_for(selection.unknown, selection.unknown_group)
+                for source in self.sources
+            ]
+            if any(came):
+                return await self._select(settings)
+        return selection
+
+    async def _select(self, settings: ToolSettings) -> Selection:
         found = await self.inventory()
         group = settings.tool_group or None
         members = found.groups.get(group, ()) if group else ()

@@ -7,16 +7,27 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 
 import anyio
 
-from ..errors import InvalidRequest, JSONObject, ToolExecutionFailed
+from ..errors import InvalidRequest, JSONObject, StorageError, ToolExecutionFailed
 from ..protocol.events import Event
 from ..protocol.messages import now
-from .base import InvalidArguments, Tool, ToolBegun, ToolContext, ToolFailed, ToolOutput
+from ..sessions.attachments import Attachment, AttachmentStore
+from .base import (
+    InvalidArguments,
+    Tool,
+    ToolBegun,
+    ToolContext,
+    ToolFailed,
+    ToolFile,
+    ToolOutput,
+    ToolPaused,
+    ToolStep,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +47,8 @@ class ToolExecutionResult:
     error_message: str | None = None
     execution_time: float = 0.0
     code: str | None = None
+    attachments: Sequence[Attachment] = ()
+    """Files that the tool returned, kept with the person's session."""
 
     @classmethod
     def failure(
@@ -89,6 +102,7 @@ class ToolExecutionService:
         result_characters: int = 100_000,
         max_calls_per_reply: int = 100,
         in_order: bool = False,
+        attachments: AttachmentStore | None = None,
     ) -> None:
         self.result_characters = result_characters
         """Longest result; the rest is cut."""
@@ -96,6 +110,8 @@ class ToolExecutionService:
         """Most calls of one reply that may run; the rest is refused."""
         self._is_in_order = in_order
         """Whether results of a session come in the order of its calls, as in test mode."""
+        self._attachments = attachments
+        """Where files that tools return are kept; None: nowhere."""
         self._latest_ended: dict[str, asyncio.Event] = {}
         """By session with a running call: is set when the latest of its calls has ended."""
         self._history: deque[JSONObject] = deque(maxlen=HISTORY)
@@ -134,18 +150,18 @@ class ToolExecutionService:
         self, tool: Tool, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolExecutionResult, None]:
         started, began = now(), time.perf_counter()
-        output: str | None = None
+        output: ToolOutput | None = None
         reason, code = "", ToolExecutionFailed.code
         try:
             async with self._turn(tool), aclosing(tool.run(arguments, context)) as steps:
                 started, began, deadline = now(), time.perf_counter(), None
                 while output is None:
                     step = await _next(steps, deadline)
-                    if isinstance(step, ToolBegun):
+                    if isinstance(step, ToolBegun | ToolPaused):
                         began = time.perf_counter()
-                        deadline = began + tool.timeout if tool.timeout is not None else None
+                        deadline = _deadline(tool, step, began)
                     elif isinstance(step, ToolOutput):
-                        output = step.content
+                        output = step
                     else:
                         yield step
         except InvalidArguments as error:  # only the function itself could tell
@@ -170,11 +186,29 @@ class ToolExecutionService:
             result = ToolExecutionResult(
                 tool_name=tool.name,
                 success=True,
-                result=cut(output, self.result_characters),
+                result=cut(output.content, self.result_characters),
                 execution_time=seconds,
+                attachments=await self._keep(output.files, context),
             )
         self._remember(result, context.session_id, started)
         yield result
+
+    async def _keep(self, files: Sequence[ToolFile], context: ToolContext) -> Sequence[Attachment]:
+        """Keep files with the person's session, as far as they can be stored."""
+        kept: list[Attachment] = []
+        if self._attachments is None:
+            return kept
+        session_id = context.conversation_id
+        try:
+            for file in files:
+                kept.append(  # noqa: PERF401 - those before a failure stay
+                    await self._attachments.put(
+                        session_id, file.content, file.media_type, file.name
+                    )
+                )
+        except StorageError as error:
+            logger.warning("Files that a tool returned are lost: %s", error.message)
+        return kept
 
     def history(self) -> list[JSONObject]:
         """Return the last executions, latest first, without what they returned.
@@ -216,6 +250,12 @@ def cut(text: str, most: int) -> str:
     return f"{text[:most]}\n… (cut here; {len(text) - most:,} more characters)"
 
 
+def _deadline(tool: Tool, step: ToolBegun | ToolPaused, now: float) -> float | None:
+    if tool.timeout is None or isinstance(step, ToolPaused):
+        return None
+    return now + tool.timeout
+
+
 def _limit(tool: Tool) -> str:
     return "1 second" if tool.timeout == 1 else f"{tool.timeout:g} seconds"
 
@@ -224,9 +264,7 @@ class _DeadlinePassed(Exception):
     """The time of a call is over; a TimeoutError might be one of the tool's own."""
 
 
-async def _next(
-    steps: AsyncGenerator[Event | ToolBegun | ToolOutput, None], deadline: float | None
-) -> Event | ToolBegun | ToolOutput:
+async def _next(steps: AsyncGenerator[ToolStep, None], deadline: float | None) -> ToolStep:
     if deadline is None:
         return await steps.__anext__()
     with anyio.move_on_after(max(deadline - time.perf_counter(), 0)):

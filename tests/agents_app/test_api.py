@@ -223,4 +223,4 @@ async def test_fifty_agents_are_listed_soon(api, mochi):
         started = time.process_time()
         await api.get("/agents")
         times.append(time.process_time() - started)
-    assert min(times) < 0.01  # about 0.004 s
+    assert min(times) < 0.02  # about 0.004 s, and more on a busy machine

@@ -305,7 +305,7 @@ async def test_plain_uvicorn_serves_streams_and_stops_by_itself(
             event.event
             async for event in server.stream(f"/chat/{session}/stream", {"message": "Hi there"})
         ]
-        assert events == ["content_delta"] * 4 + ["message_complete", "done"]
+        assert events == ["run_start"] + ["content_delta"] * 4 + ["message_complete", "done"]
         paused(ollama)
         client, got = await begun(server, session)
         with anyio.fail_after(30):

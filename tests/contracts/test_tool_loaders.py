@@ -20,7 +20,9 @@ from mochi_server.tools.base import (
 from mochi_server.tools.folder.package import load_package
 from mochi_server.tools.folder.source import FunctionTool
 from mochi_server.tools.functions.registered import RegisteredFunctions
+from mochi_server.tools.process.confinement import ToolConfinement
 from mochi_server.tools.process.loader import ProcessLoader
+from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.tool_folders import tool_folder, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -131,8 +133,8 @@ TOOLS = '''
 '''
 
 
-def folder_loader() -> ToolLoader:
-    return ProcessLoader(workers=3, start_seconds=20)
+def folder_loader(confinement: ToolConfinement | None = None) -> ToolLoader:
+    return ProcessLoader(workers=3, start_seconds=20, confinement=confinement)
 
 
 @asynccontextmanager
@@ -147,8 +149,12 @@ async def loaded(kind: str, path: Path) -> AsyncIterator[LoadedFolder]:
             await folder.aclose()
         package.forget()
         return
-    loader = folder_loader()
-    [loaded] = await loader.load([tool_folder(path, TOOLS)])
+    confinement, code = None, TOOLS
+    if kind == "confined":
+        code += f"\n    __sandbox__ = {{'writable': ['{path.parent.parent}']}}\n"
+        confinement = ToolConfinement(sandbox=bubblewrap_or_skip(), data=path.parent)
+    loader = folder_loader(confinement)
+    [loaded] = await loader.load([tool_folder(path, code)])
     assert not loaded.description.problems
     yield loaded
     with anyio.fail_after(30):
@@ -161,7 +167,10 @@ def tool_of(folder: LoadedFolder, name: str) -> FunctionTool:
 
 
 @pytest_asyncio.fixture(
-    scope="module", loop_scope="module", params=["registered", "processes"], name="folder"
+    scope="module",
+    loop_scope="module",
+    params=["registered", "processes", "confined"],
+    name="folder",
 )
 async def common(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -98,5 +98,10 @@ def test_the_picture_of_the_architecture_has_every_layer() -> None:
     picture = next(block.text for block in blocks(page) if block.language == "mermaid")
     # The command and the door, told in words
     shown = {"__main__", "app", "server", "testing"}
-    names = set(re.findall(r"\w+", layers[1])) - shown
+    planned = {  # a name in parentheses may be missing
+        name
+        for name in re.findall(r"\((\w+)\)", layers[1])
+        if not (ROOT / "mochi_server" / name).exists()
+    }
+    names = set(re.findall(r"\w+", layers[1])) - shown - planned
     assert {name for name in names if not re.search(rf"\b{name}\b", picture)} == set()

@@ -21,6 +21,7 @@ from tests.docs.pages import ROOT, Block, blocks
 from tests.support.fake_ollama import FakeOllama
 from tests.support.local_model import MODEL, folder_with_model
 from tests.support.pytest_runs import pytest_in
+from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.server import Server, environment, running_server
 from tests.support.site import Site, running_site
 
@@ -30,6 +31,7 @@ FRONT_END = ROOT / "docs" / "how-to" / "write-a-front-end.md"
 SIMPLE = ROOT / "docs" / "how-to" / "use-the-simple-routes.md"
 PROXY = ROOT / "docs" / "how-to" / "behind-a-proxy.md"
 WRITE_A_TOOL = ROOT / "docs" / "how-to" / "write-a-tool.md"
+WORKSPACE = ROOT / "docs" / "how-to" / "give-a-model-a-workspace.md"
 LIBRARY = ROOT / "docs" / "how-to" / "use-it-as-a-library.md"
 ADD_A_PROVIDER = ROOT / "docs" / "how-to" / "add-a-provider.md"
 
@@ -152,6 +154,19 @@ async def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path: P
         async with server_with_model(tmp_path, ollama) as server:
             await run_page(TUTORIAL, server, tmp_path)
     assert ollama.chats[0]["think"] is True
+
+
+async def test_the_commands_of_the_page_on_workspaces_do_what_it_shows(tmp_path: Path) -> None:
+    bubblewrap_or_skip()
+    reading = {"name": "workspace__read_file", "arguments": {"path": "data/prices.csv"}}
+    async with FakeOllama() as ollama:
+        ollama.reply(tool_calls=[reading])
+        ollama.reply(["A pear costs 4."])
+        async with running_server(
+            data_dir=tmp_path, ollama=ollama, workspace_enabled=True
+        ) as server:
+            await run_page(WORKSPACE, server, tmp_path)
+    assert "pear,4" in ollama.chats[1]["messages"][-1]["content"]
 
 
 async def test_the_commands_of_the_pages_show_an_error_instead_of_taking_it_for_an_id(
@@ -300,7 +315,7 @@ async def test_the_shortest_tool_of_the_page_is_a_tool(tmp_path: Path) -> None:
 
 
 def test_the_tools_of_the_page_pass_the_tests_of_the_page(tmp_path: Path) -> None:
-    _, lists, library, tests = [b.text for b in blocks(WRITE_A_TOOL) if b.language == "python"]
+    _, lists, library, *_, tests = [b.text for b in blocks(WRITE_A_TOOL) if b.language == "python"]
     (tmp_path / "data" / "tools").mkdir(parents=True)
     (tmp_path / "data" / "tools" / "__init__.py").write_text(lists)
     (tmp_path / "data" / "tools" / "library.py").write_text(library)

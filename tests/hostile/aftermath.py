@@ -11,11 +11,18 @@ from tests.support.server import Server
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")
 LOCK = re.compile(r"[A-Za-z0-9_-]{1,64}\.(lock|claim)")
 MARKS = r"summaries(/[A-Za-z0-9_-]{1,64})?"
+RUNS = r"runs(/[A-Za-z0-9_-]{1,64}(\.\d+)?\.(jsonl|run|lock|readers|stop))?"
+CONFIRMATIONS = r"confirmations(/(conf_[0-9a-f]{16}(\.decision)?\.json|history\.[a-z0-9.]+))?"
 STATE = re.compile(
-    rf"{MARKS}|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
+    rf"{MARKS}|{RUNS}|{CONFIRMATIONS}|mcp(/[^/]+)?|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
 )
 FOLDERS = {
     ".mochi",
+    ".policies.json.lock",
+    ".mcp.json.lock",
+    "mcp.json",
+    "approved_tools.json",
+    ".approved_tools.json.lock",
     "agents",
     "chat_sessions",
     "agent_chat_sessions",

@@ -23,7 +23,7 @@ REQUEST_SECONDS = 20
 pytestmark = pytest.mark.timeout(LIMIT_SECONDS + 50)
 
 # A request may have the documented shape and still be refused: a session without a message to
-# answer, an index that is out of range, a cursor that we did not give.
+# answer, an index that is out of range, a cursor that we did not give, a denial to remember.
 CONFIG = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "400", "404", "409", "413", "424", "502", "503"]
@@ -36,10 +36,24 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
 include-name = "GET /api/v1/agents/chats"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
 
+[[operations]]
+include-name = "GET /api/v1/confirmations"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
+
 # A turn makes a session and no question in it: the 404 is about the question.
 [[operations]]
 include-name = "POST /api/v1/chat/{session_id}/confirm-tool"
 checks.ensure_resource_availability.enabled = false
+checks.positive_data_acceptance.expected-statuses = ["404", "422"]
+
+[[operations]]
+include-name = "POST /api/v1/confirmations/{confirmation_id}"
+checks.positive_data_acceptance.expected-statuses = ["404", "422"]
+
+# It ends with the server.
+[[operations]]
+include-name = "GET /api/v1/confirmations/events"
+enabled = false
 
 [checks.not_a_server_error]
 expected-statuses = ["2xx", "3xx", "4xx", "502", "503"]

@@ -15,9 +15,9 @@ from mochi_project.runtime import (
     get_runtime,
     shared_problems,
 )
-from mochi_project.settings import approvals_of, caches_of, channel_layers_of
-from mochi_server.backends import default_storages
-from mochi_server.chat.confirmations import LocalConfirmations
+from mochi_server.backends import default_confirmations, default_storages
+from mochi_server.chat.approvals import LocalApprovals
+from mochi_server.chat.confirmations.files import FileConfirmationStore
 from mochi_server.config import load_settings
 from mochi_server.sessions.storage.json_files import JSONFileStorage
 from mochi_server.sessions.storage.memory import MemoryStorage
@@ -159,17 +159,14 @@ def test_a_pipe_or_a_huge_file_among_the_prompts_holds_up_no_check(mochi):
 # Several processes
 
 LOCAL = "mochi_server.chat.approvals.LocalApprovals"
-IN_MEMORY = "channels.layers.InMemoryChannelLayer"
-LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+STORE = "mochi_server.chat.confirmations.memory.MemoryConfirmationStore"
 
 
 def serve(settings, folder, **values):
     """Django's settings for these settings of ours."""
     settings.MOCHI = load_settings(data_dir=folder, **values)
     settings.MOCHI_SESSION_STORAGES = default_storages(settings.MOCHI)
-    settings.MOCHI_APPROVALS = approvals_of(settings.MOCHI)
-    settings.CACHES = caches_of(settings.MOCHI)
-    settings.CHANNEL_LAYERS = channel_layers_of(settings.MOCHI)
+    settings.MOCHI_APPROVALS = default_confirmations(settings.MOCHI)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +188,7 @@ def test_what_our_settings_choose_fits_the_number_of_processes(settings, tmp_pat
 @pytest.mark.parametrize(
     ("setting", "path"),
     [
-        ("CHANNEL_LAYERS", IN_MEMORY),
-        ("CACHES", LOCMEM),
+        ("MOCHI_APPROVALS", STORE),
         ("MOCHI_APPROVALS", LOCAL),
         ("MOCHI_SESSION_STORAGES", MEMORY),
     ],
@@ -206,11 +202,22 @@ def test_own_settings_of_one_process_are_an_error_for_several(settings, tmp_path
     assert shared_problems() == []
 
 
-def test_a_broker_of_ones_own_is_taken(settings, tmp_path):
+def test_a_former_setting_of_confirmations_is_the_store_in_the_data_folder(settings, tmp_path):
+    serve(settings, tmp_path, workers=2)
+    options = {"timeout": 7, "layer": "default", "cache": "default"}
+    backend = {"BACKEND": "chat.approvals.ChannelLayerApprovals", "OPTIONS": options}
+    settings.MOCHI_APPROVALS = {"default": backend}
+    assert (ids(), shared_problems()) == (set(), [])
+    assert isinstance(get_runtime().confirmations, FileConfirmationStore)
+    assert get_runtime().chat.confirmation_timeout == 7
+    forget_runtime()
+
+
+def test_a_store_of_ones_own_is_taken(settings, tmp_path):
     serve(settings, tmp_path)
     settings.MOCHI_APPROVALS = {"default": {"BACKEND": LOCAL, "OPTIONS": {"timeout": 7}}}
-    assert isinstance(get_runtime().confirmations, LocalConfirmations)
-    assert get_runtime().confirmations.timeout == 7
+    assert isinstance(get_runtime().confirmations, LocalApprovals)
+    assert get_runtime().chat.confirmation_timeout == 7
     settings.MOCHI_APPROVALS = {"default": {"BACKEND": MEMORY}}
     assert ids() == {"mochi.E002"}
     settings.MOCHI_APPROVALS = {}

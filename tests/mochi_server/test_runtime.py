@@ -18,7 +18,13 @@ import pytest
 from mochi_server import MochiServerSettings, Runtime
 from mochi_server.config import load_settings
 from mochi_server.errors import MochiError, SessionNotFound
-from mochi_server.protocol.events import ConfirmationRequired, ContentDelta, Done, ToolResultReady
+from mochi_server.protocol.events import (
+    ConfirmationRequired,
+    ContentDelta,
+    Done,
+    RunStart,
+    ToolResultReady,
+)
 from mochi_server.sessions import ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.tools import write_tools
@@ -93,6 +99,7 @@ async def test_a_turn_that_fails_raises(tmp_path: Path, ollama: FakeOllama):
             await anext(mochi.chat.stream("nowhere", message="Hi"))
         session_id = (await mochi.sessions.create(MODEL)).session_id
         events = mochi.chat.stream(session_id, message="Hi")
+        assert isinstance(await anext(events), RunStart)
         assert await anext(events) == ContentDelta("So")
         with pytest.raises(MochiError, match="boom"):
             await anext(events)
@@ -104,9 +111,10 @@ async def test_who_leaves_a_stream_stops_the_turn(tmp_path: Path, ollama: FakeOl
     async with library(tmp_path, ollama) as mochi:
         session_id = (await mochi.sessions.create(MODEL)).session_id
         async with aclosing(mochi.chat.stream(session_id, message="Hi")) as events:
-            async for _ in events:
-                break
-        await mochi.turns.wait_closed(10)
+            async for event in events:
+                if isinstance(event, ContentDelta):
+                    break
+        await mochi.runs.wait_closed(10)
         stored = (await mochi.sessions.get(session_id)).stored_messages()
     assert [(m["content"], m.get("interrupted")) for m in stored[1:]] == [("So", True)]
 
@@ -116,7 +124,7 @@ async def test_the_end_of_the_runtime_keeps_what_runs(tmp_path: Path, ollama: Fa
     async with library(tmp_path, ollama) as mochi:
         session_id = (await mochi.sessions.create(MODEL)).session_id
         events = mochi.chat.stream(session_id, message="Hi")
-        await anext(events)
+        assert [(await anext(events)).type for _ in range(2)] == ["run_start", "content_delta"]
     with pytest.raises(MochiError, match="shutting down"):
         await anext(events)
     async with library(tmp_path, ollama) as again:

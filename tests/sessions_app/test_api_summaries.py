@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import anyio
 import pytest
@@ -162,6 +163,7 @@ async def test_sigterm_does_not_wait_for_a_summary(server_of, ollama):
 
 async def test_a_data_folder_that_cannot_be_written_is_told(api, mochi):
     session_id = await said(api)
+    shutil.rmtree(mochi.state_path)
     mochi.state_path.write_text("in the way")
     response = await api.post(f"/sessions/{session_id}/summarize")
     assert (response.status_code, response.json()["error"]["code"]) == (507, "STORAGE_ERROR")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 
 import anyio
@@ -16,6 +17,7 @@ from tests.support.server import Server, running_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
+RUN = re.compile(r'(?<="run_id":")run_[0-9a-f]{16}|(?<="started_at":")[0-9T:.Z-]+')
 TEST = ("-m", "mochi_server", "--test", "--port", "0")
 FREE = {"execution_policy": "never_confirm"}
 CALCULATES = {**FREE, "tools": ["calculate"]}
@@ -180,7 +182,7 @@ async def test_each_failure_reaches_the_client_as_its_code(server):
     for item, code in FAILURES:
         block = f'<|instruction_start|>{{"messages": [{json.dumps(item)}]}}<|instruction_end|>'
         events, _ = await said(server, block)
-        assert [event.event for event in events] == ["error", "done"]
+        assert [event.event for event in events] == ["run_start", "error", "done"]
         assert named(events, "error")[0]["code"] == code, item
 
 
@@ -202,7 +204,7 @@ async def test_the_words_of_a_failure_reach_the_client_as_they_were_ordered(serv
 
 
 async def transcript(server: Server) -> list[str]:
-    """Every byte of some streams."""
+    """Every byte of some streams, without the ids and times of their runs."""
     found = []
     for message in (
         "Hello\nReason: why not",
@@ -213,7 +215,7 @@ async def transcript(server: Server) -> list[str]:
         session = await server.new_session("any", tool_settings=CALCULATES)
         url = f"{server.api}/chat/{session}/stream"
         async with server.http.post(url, json={"message": message}) as response:
-            found.append(await response.text())
+            found.append(RUN.sub("", await response.text()))
         _, stored = await server.get(f"/sessions/{session}")
         found.append(str([entry["message_id"] for entry in stored["messages"]]))
     new = {"model": "any", "message": "Hi"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib.metadata import version
 
 import pytest
-from django.core.cache.backends.filebased import FileBasedCache
-from django.core.cache.backends.locmem import LocMemCache
 from django.core.handlers.base import BaseHandler
 from django.http import HttpRequest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -18,11 +16,6 @@ SEEN = {"django": "5.2", "uvicorn": "0.54"}
     ("package", "owner", "name"),
     [
         ("django", BaseHandler, "_middleware_chain"),
-        ("django", FileBasedCache, "_is_expired"),
-        ("django", FileBasedCache, "_delete"),
-        ("django", FileBasedCache, "_cull"),
-        ("django", LocMemCache, "_has_expired"),
-        ("django", LocMemCache("names", {}), "_expire_info"),
         ("uvicorn", HttpToolsProtocol, "data_received"),
         ("uvicorn", HttpToolsProtocol, "handle_websocket_upgrade"),
         ("uvicorn", HttpToolsProtocol, "on_response_complete"),

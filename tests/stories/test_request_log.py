@@ -43,7 +43,7 @@ async def test_a_turn_that_the_model_server_ends_is_one_warning(tmp_path: Path, 
         status, _ = await server.post(f"/chat/{session}", {"message": "Hi"})
         assert status == 502
         await server.saw("boom again")
-        (level, request, first), second = lines(server, "mochi_server.chat.turn")
+        (level, request, first), second = lines(server, "mochi_server.chat.runs.registry")
     assert (level, request) == ("WARNING", "from-a-test")
     named = f"Turn failed: session={session} {RUN} model=qwen3:14b code=OLLAMA_ERROR: "
     assert re.match(named, first)
@@ -63,7 +63,7 @@ async def test_a_turn_whose_model_server_is_gone_is_one_warning_too(tmp_path: Pa
             status, _ = await server.post(f"/chat/{session}", {"message": "Hi"})
             assert status == 502
             await server.saw("Turn failed")
-            [(level, _, words)] = lines(server, "mochi_server.chat.turn")
+            [(level, _, words)] = lines(server, "mochi_server.chat.runs.registry")
     assert level == "WARNING"
     assert re.match(f"Turn failed: session={session} {RUN} model=qwen3:14b code=OLLAMA_", words)
 
@@ -78,7 +78,7 @@ async def test_a_first_message_whose_model_server_is_gone_is_one_warning_too(tmp
             status, _ = await server.post("/chat", body)
             assert status == 502
             await server.saw("Turn failed")
-            [(level, _, words)] = lines(server, "mochi_server.chat.turn")
+            [(level, _, words)] = lines(server, "mochi_server.chat.runs.registry")
     assert level == "WARNING"
     assert re.match(f"Turn failed: session=mine {RUN} model=qwen3:14b code=OLLAMA_", words)
 
@@ -99,7 +99,7 @@ async def test_turns_that_are_cut_are_told_at_info(tmp_path: Path, ollama: FakeO
                 server.process.terminate()
         assert await server.stop() == 0
     gate.set()
-    first, second = lines(server, "mochi_server.chat.turn")
+    first, second = lines(server, "mochi_server.chat.runs.registry")
     named = f"{RUN} model=qwen3:14b"
     assert first[0] == second[0] == "INFO"
     words = f"Turn interrupted, its last reader has left: session={left} {named}"

@@ -8,7 +8,6 @@ from typing import Literal
 import anyio
 from pydantic import BaseModel, Field
 
-from mochi_server.chat.confirmations import Confirmations, LocalConfirmations
 from mochi_server.chat.tool_calls import Results, ToolCalls
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.providers.base import ModelRequest
@@ -17,7 +16,9 @@ from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.folder.source import DirectorySource
 from mochi_server.tools.process.loader import ProcessLoader
+from tests.support.confirmations import asking_in_memory
 from tests.support.local_model import MODEL, folder_with_model
+from tests.support.runs import NoModels, run_in_memory
 
 TOOLS = '''
 __all__ = ["add"]
@@ -56,10 +57,12 @@ async def test_a_call_that_the_real_model_wrote_under_a_grammar_runs(tmp_path: P
             )
             written = await provider.structured(request, AddCall)
             calls = ToolCalls(
+                of_run=run_in_memory(),
                 session_id="a1b2c3d4e5",
                 model=MODEL,
                 execution=ToolExecutionService(),
-                confirmations=Confirmations(broker=LocalConfirmations(), session_id="a1b2c3d4e5"),
+                confirmations=asking_in_memory(),
+                sampler=NoModels(),
                 tools={tool.name: tool for tool in await source.tools()},
                 settings=ToolSettings(execution_policy=ToolExecutionPolicy.NEVER_CONFIRM),
             )

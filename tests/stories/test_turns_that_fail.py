@@ -202,7 +202,7 @@ async def test_a_turn_that_is_stopped_before_it_began_says_so(engine: Bench) -> 
     session = await engine.session()
     log = await engine.start(session)
     reader = log.reader()
-    assert engine.turns.stop(session, ShuttingDown())
+    assert engine.runs.interrupt(session, ShuttingDown())
     events = await read_all(reader)
     assert kinds(events) == ["error", "done"]
     await engine.turn(session, None)
@@ -227,7 +227,7 @@ async def test_a_call_in_a_reply_that_was_cut_off_gets_its_result(
     session = await engine.session()
     reader = (await engine.start(session)).reader()
     await read_until(reader, "content_delta")
-    assert engine.turns.stop(session, ShuttingDown())
+    assert engine.runs.interrupt(session, ShuttingDown())
     await read_all(reader)
     stored = engine.stored(session)
     asked = [call["id"] for call in stored[1].get("tool_calls") or []]
@@ -241,14 +241,16 @@ async def test_a_stopped_turn_tells_its_readers_why(engine: Bench, ollama: FakeO
     session = await engine.session()
     reader = (await engine.start(session)).reader()
     said = await read_until(reader, "content_delta")
-    assert engine.turns.stop(session, ShuttingDown("Enough."))
-    assert engine.turns.stop(session, ShuttingDown("Enough, I said."))  # the first reason counts
+    assert engine.runs.interrupt(session, ShuttingDown("Enough."))
+    assert engine.runs.interrupt(
+        session, ShuttingDown("Enough, I said.")
+    )  # the first reason counts
     events = said + await read_all(reader)
     assert kinds(events) == ["content_delta", "error", "done"]
     assert events[-2].payload()["message"] == "Enough."
     assert engine.stored(session)[-1]["content"] == text_of(events)
     await ollama.disconnected()
-    assert not engine.turns.stop(session, ShuttingDown())
+    assert not engine.runs.interrupt(session, ShuttingDown())
     await engine.turn(session, "Again.")
 
 
@@ -266,7 +268,7 @@ async def test_shutdown_ends_every_turn_and_takes_no_new_one(
         await read_until(reader, "content_delta")
     opened = await engine.session()
     late = await engine.chat.open_turn(opened, message="Just in time.")
-    engine.turns.stop_all()
+    engine.runs.stop_all()
     for reader in readers:
         events = await read_all(reader)
         assert kinds(events)[-2:] == ["error", "done"]
@@ -277,7 +279,7 @@ async def test_shutdown_ends_every_turn_and_takes_no_new_one(
         await engine.chat.open_turn(sessions[0], message="Too late.")
     events = await read_all(engine.chat.start(late))
     assert kinds(events) == ["error", "done"]
-    assert not len(engine.turns)
+    assert not len(engine.runs)
 
 
 async def test_one_of_two_readers_may_leave(engine: Bench, ollama: FakeOllama) -> None:
@@ -308,11 +310,12 @@ async def test_a_late_reader_gets_the_same_text(engine: Bench, ollama: FakeOllam
     with anyio.fail_after(30):
         while text_of(got) != "".join(words[:397]):
             got += [event for _, event in await early.next() or []]
+    assert kinds(got)[0] == "run_start"
     late = log.reader()
     assert reply.gate is not None
     reply.gate.set()
     first, second = await asyncio.gather(read_all(early), read_all(late))
-    first = got + first
+    first = got[1:] + first
     assert text_of(first) == text_of(second) == "".join(words)
     assert text_of(first, "thinking_delta") == text_of(second, "thinking_delta") == "abc"
     assert kinds(first) == kinds(second)

@@ -22,7 +22,7 @@ import signal
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,10 @@ class Reply:
     prompt_eval_count: int | None = None
     match: str | None = None
     """Only to a request that has this text in one of its messages; others pass it over."""
+    sent: list[float] = field(default_factory=list)
+    """When each piece was written, by the monotonic clock."""
+    left: float | None = None
+    """When the client left in the midst of it."""
 
     def suits(self, body: Body) -> bool:
         """Whether it may answer this request."""
@@ -393,7 +397,11 @@ class FakeOllama:
         if reply.gate is not None and not wait_at:
             await reply.gate.wait()
         connection.start(200, STREAM)
-        await self._send_parts(parts, reply, wait_at, connection)
+        try:
+            await self._send_parts(parts, reply, wait_at, connection)
+        except asyncio.CancelledError:
+            reply.left = asyncio.get_running_loop().time()
+            raise
         if reply.error is not None:
             connection.chunk(encoded({"error": reply.error}))
         else:
@@ -416,6 +424,7 @@ class FakeOllama:
             elif not number % 64:
                 await asyncio.sleep(0)
             write(part)
+            reply.sent.append(loop.time())
             await connection.drain()
 
     async def _whole(self, body: Body, reply: Reply, metrics: Body) -> None:

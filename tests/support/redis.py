@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import shutil
+import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -75,9 +76,24 @@ class Redis:
         words = (await self.command("KEYS *")).decode().split("\r\n")
         return [word for word in words if word and word[0] not in "*$"]
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._process is None or self._process.returncode is not None
+
+    def hang(self) -> None:
+        """Let it accept connections, and answer nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     async def stop(self) -> None:
         """End it at once; open connections break."""
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None and not self.is_stopped:
             self._process.kill()
             await self._process.wait()
 

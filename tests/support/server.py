@@ -16,7 +16,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,13 @@ class Server:
     ) -> AsyncIterator[ServerEvent]:
         """The events of a stream; leaving the loop hangs up."""
         async with self.http.post(self.api + path, json=body or {}, **options) as response:
+            assert response.status == 200, await response.text()
+            async for event in events(response.content.iter_any()):
+                yield event
+
+    async def events(self, path: str) -> AsyncGenerator[ServerEvent, None]:
+        """The same of a stream that goes on by itself."""
+        async with self.http.get(self.api + path) as response:
             assert response.status == 200, await response.text()
             async for event in events(response.content.iter_any()):
                 yield event
@@ -153,7 +160,8 @@ async def running_server(
     timeout = aiohttp.ClientTimeout(total=60)
     try:
         await _wait_for(server, ready)
-        async with aiohttp.ClientSession(connector=connector(), timeout=timeout) as server.http:
+        http = aiohttp.ClientSession(connector=connector(limit=0), timeout=timeout)
+        async with http as server.http:
             yield server
     finally:
         if process.returncode is None:

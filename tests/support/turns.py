@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from mochi_server.chat import LogReader, TurnLog
+from mochi_server.chat import LogReader, RunLog
 from mochi_server.config import load_settings
 from mochi_server.protocol.events import Event
 from mochi_server.providers.ollama.provider import OllamaProvider
@@ -37,14 +37,14 @@ class Bench:
         )
         self.runtime = Runtime(self.settings, providers={"ollama": provider})
         self.chat = self.runtime.chat
-        self.turns = self.runtime.turns
+        self.runs = self.runtime.runs
         self.sessions = self.runtime.sessions
 
     async def session(self, model: str = MODEL, **fields: Any) -> str:
         """A new session's id."""
         return (await self.sessions.create(model, **fields)).session_id
 
-    async def start(self, session_id: str, message: str | None = "Hello", **fields: Any) -> TurnLog:
+    async def start(self, session_id: str, message: str | None = "Hello", **fields: Any) -> RunLog:
         """A running turn's log."""
         return self.chat.start(await self.chat.open_turn(session_id, message=message, **fields))
 
@@ -57,8 +57,8 @@ class Bench:
     async def ended(self) -> None:
         """Wait until no turn runs."""
         with anyio.fail_after(30):
-            while len(self.turns):
-                await self.turns.wait_closed(5)
+            while len(self.runs):
+                await self.runs.wait_closed(5)
                 await anyio.lowlevel.checkpoint()
 
     def path(self, session_id: str) -> Path:
@@ -87,23 +87,23 @@ async def bench(folder: Path, ollama: FakeOllama, **settings: Any) -> AsyncItera
             await found.runtime.aclose()
 
 
-async def read_all(source: TurnLog | LogReader) -> list[Event]:
-    """Every event up to the end of the turn."""
-    reader = source.reader() if isinstance(source, TurnLog) else source
+async def read_all(source: RunLog | LogReader) -> list[Event]:
+    """Every event up to the end of the turn, without ``run_start``."""
+    reader = source.reader() if isinstance(source, RunLog) else source
     found: list[Event] = []
     with anyio.fail_after(30):
         while (batch := await reader.next()) is not None:
-            found.extend(event for _, event in batch)
+            found.extend(event for _, event in batch if event.type != "run_start")
     reader.leave()
     return found
 
 
 async def read_until(reader: LogReader, kind: str) -> list[Event]:
-    """Events up to the first batch that has one of this kind."""
+    """Events up to the first batch that has one of this kind, without ``run_start``."""
     found: list[Event] = []
     with anyio.fail_after(30):
         while (batch := await reader.next()) is not None:
-            found.extend(event for _, event in batch)
+            found.extend(event for _, event in batch if event.type != "run_start")
             if any(event.type == kind for event in found):
                 return found
     raise AssertionError(f"no {kind} in {found}")

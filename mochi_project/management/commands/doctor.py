@@ -15,13 +15,11 @@ from django.conf import settings
 from django.core.checks import ERROR, CheckMessage
 from django.core.management.base import BaseCommand
 
-from chat.confirmations.folder_layer import abandoned_channels
 from mochi_project.checks import check_backends, check_processes
 from mochi_project.management.console import as_json, plain
 from mochi_project.runtime import InvalidBackend, ProviderHandler, StorageHandler
-from mochi_server.core.aio import in_daemon_thread
 from mochi_server.core.progress import counted
-from mochi_server.doctor.findings import Check, Finding, error, note, warning
+from mochi_server.doctor.findings import Check, Finding, error, warning
 from mochi_server.doctor.run import DoctorReport, diagnose
 from mochi_server.runtime import Runtime
 
@@ -89,22 +87,8 @@ async def check_django(_: Runtime) -> list[Finding]:
     return findings
 
 
-async def check_channels(runtime: Runtime) -> list[Finding]:
-    folder = runtime.settings.state_path / "channels"
-    channels = await in_daemon_thread(abandoned_channels, folder)
-    if not channels:
-        return []
-    return [
-        note(
-            f"{folder} has {counted(len(channels), 'channel')} of processes that died.",
-            "Nothing: the next process that asks for a confirmation removes them.",
-        )
-    ]
-
-
 MORE = (
     Check(topic="security", run=check_django),
-    Check(topic="folders", run=check_channels),
     Check(topic="several processes", run=check_shared_backends),
 )
 

@@ -16,7 +16,8 @@ ALL = "__all__"
 DESTRUCTIVE = "__destructive__"
 SEQUENTIAL = "__sequential__"
 TIMEOUTS = "__timeouts__"
-NOT_GROUPS = {ALL, "__path__", DESTRUCTIVE, SEQUENTIAL, TIMEOUTS}
+SANDBOX = "__sandbox__"
+NOT_GROUPS = {ALL, "__path__", DESTRUCTIVE, SEQUENTIAL, TIMEOUTS, SANDBOX}
 GROUP = re.compile(r"__(\w+?)__")
 
 WrongVariable = tuple[str, str]

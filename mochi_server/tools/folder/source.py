@@ -30,6 +30,7 @@ from ..base import (
     ToolSource,
 )
 from ..functions.arguments import SchemaArguments
+from ..progress_events import ProgressReports, with_progress
 from .snapshot import FolderSnapshot, check_folder
 
 logger = logging.getLogger(__name__)
@@ -72,10 +73,16 @@ class FunctionTool(Tool):
         """
         return self._arguments.validate(arguments)
 
-    async def run(
+    def run(
         self, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
-        """Call the function; the one event says that the call waits for others."""
+        """Call the function; events say that the call waits for others, and how far it is."""
+        reports = ProgressReports(context.tool_call_id)
+        return with_progress(self._run(arguments, context), reports)
+
+    async def _run(
+        self, arguments: JSONObject, context: ToolContext
+    ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
         if self._folder.must_wait(context.session_id):
             yield ToolCallWaiting(tool_name=self.name, tool_call_id=context.tool_call_id)
         async with self._folder.slot(self.name, context):

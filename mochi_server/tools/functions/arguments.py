@@ -214,20 +214,33 @@ _LIST_BOUNDS = {"minItems": "min_length", "maxItems": "max_length"}
 
 
 class SchemaArguments(Arguments):
-    """Fits arguments to a JSON Schema of an object; those in ``unchecked`` take any value."""
+    """Fits arguments to a JSON Schema of an object.
 
-    def __init__(self, parameters: JSONObject, unchecked: Collection[str] = ()) -> None:
+    Args:
+        parameters: The schema.
+        unchecked: Names of arguments that take any value.
+        takes_others: Whether arguments without a name in the schema are let through.
+    """
+
+    def __init__(
+        self,
+        parameters: JSONObject,
+        unchecked: Collection[str] = (),
+        *,
+        takes_others: bool = False,
+    ) -> None:
         properties = object_or_empty(parameters.get("properties"))
         if unchecked:
             properties = {**properties, **dict.fromkeys(unchecked, True)}
             parameters = {**parameters, "properties": properties}
         super().__init__(list(properties))
         try:
-            self._validator = _compile(parameters)
+            self._validator = _compile(parameters, is_open=takes_others)
         except (SchemaError, RecursionError, TypeError, ValueError):  # a schema of the user's own
             loose: JSONObject = dict.fromkeys(properties, True)
             self._validator = _compile(
-                {"properties": loose, "required": parameters.get("required", [])}
+                {"properties": loose, "required": parameters.get("required", [])},
+                is_open=takes_others,
             )
 
     def validate(self, arguments: JSONObject) -> JSONObject:
@@ -246,10 +259,12 @@ class SchemaArguments(Arguments):
         return dumped
 
 
-def _compile(schema: JSONObject) -> SchemaValidator:
+def _compile(schema: JSONObject, *, is_open: bool) -> SchemaValidator:
     compiler = _Compiler(object_or_empty(schema.get("$defs")))
-    closed: JSONObject = {"type": "object", "additionalProperties": False}
-    return SchemaValidator(compiler.whole({"properties": {}, **schema, **closed}))
+    whole: JSONObject = {"properties": {}, **schema, "type": "object"}
+    if not is_open:
+        whole["additionalProperties"] = False
+    return SchemaValidator(compiler.whole(whole))
 
 
 class _Compiler:

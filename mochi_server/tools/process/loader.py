@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...core.aio import BackgroundTasks, in_thread
 from ..base import FolderDescription, FolderSpec, LoadedFolder, Problem, ToolFailed, ToolLoader
@@ -15,6 +16,9 @@ from .output import LineAllowance
 from .pool import CLOSED, ProcessPool, sentence
 from .protocol import BadFrame, decode_description
 from .worker_process import WorkerOptions, WorkerProcess
+
+if TYPE_CHECKING:
+    from .confinement import ToolConfinement
 
 END_SECONDS = 1.0
 MAX_DESCRIBERS = 4
@@ -32,6 +36,7 @@ class ProcessLoader(ToolLoader):
         idle_seconds: After that long without a call all processes of a folder but one end.
         working_dir: Where imports and calls run; made if it is not there. None: this process's.
         variables: Names of environment variables that tools get beside the usual few.
+        confinement: The sandbox of all processes; None for none.
     """
 
     def __init__(
@@ -43,6 +48,7 @@ class ProcessLoader(ToolLoader):
         idle_seconds: float = 60,
         working_dir: Path | None = None,
         variables: Sequence[str] = (),
+        confinement: ToolConfinement | None = None,
     ) -> None:
         self._options = WorkerOptions(
             workers=workers,
@@ -51,6 +57,7 @@ class ProcessLoader(ToolLoader):
             idle_seconds=idle_seconds,
             working_dir=(working_dir or Path()).absolute(),
             variables=tuple(variables),
+            confinement=confinement,
         )
         self._tasks = BackgroundTasks()
         self._pools: set[ProcessPool] = set()
@@ -113,7 +120,10 @@ def _parts(folders: Sequence[FolderSpec]) -> list[Sequence[FolderSpec]]:
 
 
 class _Describer:
+    """Describes folders in one process; in one for each folder if that has a sandbox of its own."""
+
     def __init__(self, options: WorkerOptions, tasks: BackgroundTasks) -> None:
+        self._confinement = options.confinement
         self._new_worker = partial(
             WorkerProcess, options=options, tasks=tasks, lines=LineAllowance()
         )
@@ -123,8 +133,13 @@ class _Describer:
         try:
             if not await in_thread(spec.path.exists):
                 return FolderDescription(folder=str(spec.path))
+            if self._confinement is not None:
+                self.close()
+                if (problem := await self._confinement.sandbox.problem()) is not None:
+                    return _broken(spec, f"MOCHI_TOOL_SANDBOX: {problem}", is_transient=True)
+                self.worker = None
             if self.worker is None or not self.worker.alive:
-                self.worker = self._new_worker(spec.path.name)
+                self.worker = self._new_worker(spec)
             self.worker.name = spec.path.name
             return decode_description(await self.worker.load(spec))
         except (ToolFailed, BadFrame) as error:

@@ -26,6 +26,11 @@ _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 """All but the tabulator: what reads the log obeys such characters, some as ends of lines."""
 
 
+def printable(text: str) -> str:
+    """Return the text with escapes instead of control characters."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 class LineAllowance:
     """A token bucket for lines: ``LINES_AT_ONCE``, refilled with ``LINES_PER_SECOND``."""
 
@@ -95,8 +100,7 @@ class OutputLog:
         if not self._allowance.take():
             return False
         self._say_what_is_missing()
-        text = line[:MAX_LINE].decode("utf-8", "replace").rstrip()
-        text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+        text = printable(line[:MAX_LINE].decode("utf-8", "replace").rstrip())
         logger.info("%s: %s%s", self._name(), text, "…" if len(line) > MAX_LINE else "")
         return True
 

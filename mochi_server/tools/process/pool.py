@@ -177,7 +177,7 @@ class ProcessPool(LoadedFolder):
             if worker.alive:
                 self._busy.add(worker)
                 return worker
-        worker = WorkerProcess(self._spec.path.name, self._options, self._tasks, self._lines)
+        worker = WorkerProcess(self._spec, self._options, self._tasks, self._lines)
         self._busy.add(worker)
         try:
             await worker.load(self._spec)

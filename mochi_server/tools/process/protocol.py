@@ -7,7 +7,8 @@ hold lone surrogates and numbers may be of any size or NaN, as Python's own ``js
 Requests: ``load`` (``path``, ``subfolders``, ``reserved``, ``working_dir``) and ``call`` (``name``,
 ``arguments``). Answers: ``done`` (``value``: the description, or the result as text), ``invalid``
 (``text``), ``failed`` (``text``, ``traceback``). Every answer has ``size``: the bytes of memory
-that the process has taken since it started.
+that the process has taken since it started. Before the answer of a ``call`` there may be any number
+of ``{"id", "kind": "progress", "progress", "total", "message"}``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..base import FolderDescription, InvalidArguments, Problem, ToolDescription
 
 NONSENSE = "the tool's process wrote nonsense to the server"
 """Why a process is killed that answers something else."""
+PROGRESS = "progress"
 LENGTH_BYTES = 4
 MAX_FRAME = 40 * 1024 * 1024
 _TOOL = [each.name for each in fields(ToolDescription)]

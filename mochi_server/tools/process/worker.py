@@ -8,6 +8,8 @@ import os
 import resource
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -16,10 +18,16 @@ from ...errors import JSONObject
 from ..base import FolderSpec, ToolFailed
 from ..folder.package import LoadedPackage, load_package
 from ..functions.python_tool import call, call_async, failure
-from .protocol import BadFrame, encode_description, encode_result, pack
+from ..functions.results import clean
+from ..progress import reporting_to
+from .protocol import PROGRESS, BadFrame, encode_description, encode_result, pack
 
 if TYPE_CHECKING:
     import asyncio
+
+PAUSE_SECONDS = 0.05
+"""Shortest time between two reports of a call."""
+MAX_MESSAGE = 500
 
 
 def memory_in_use() -> int:
@@ -30,6 +38,32 @@ def memory_in_use() -> int:
     return max(int(pages[1]), int(pages[5])) * resource.getpagesize()
 
 
+class CallReport:
+    """Sends what a call reports to the server, not too often, as long as the call runs."""
+
+    def __init__(self, number: int, send: Callable[[bytes], object]) -> None:
+        self._number = number
+        self._send = send
+        self._lock = threading.Lock()
+        self._next = 0.0
+        self._pid: int | None = os.getpid()
+
+    def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        text = None if message is None else clean(str(message))[:MAX_MESSAGE]
+        with self._lock:
+            # A forked process has the same socket.
+            if self._pid != os.getpid() or time.monotonic() < self._next:
+                return
+            self._next = time.monotonic() + PAUSE_SECONDS
+            report = {"progress": progress, "total": total, "message": text}
+            self._send(pack({"id": self._number, "kind": PROGRESS, **report}))
+
+    def close(self) -> None:
+        """Send nothing any more: the answer follows."""
+        with self._lock:
+            self._pid = None
+
+
 class Worker:
     """One loaded folder, and what is done with it."""
 
@@ -38,6 +72,8 @@ class Worker:
         self._working_dir: Path | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.memory_at_start = memory_in_use()
+        self.send: Callable[[bytes], object] = lambda _: None
+        """Sends a frame to the server."""
         self._sink = os.dup(2)
         self._operations: dict[str, Callable[[dict[str, Any]], object]] = {
             "load": self._load,
@@ -89,9 +125,13 @@ class Worker:
         tool = self._package.functions.get(name) if self._package is not None else None
         if tool is None:
             raise ToolFailed(f"The tool {name!r} is not in its folder any more.")
-        if not tool.is_async:
-            return call(tool, arguments)
-        return self._own_loop().run_until_complete(call_async(tool, arguments))
+        with reporting_to(CallReport(request["id"], self.send)) as report:
+            try:
+                if not tool.is_async:
+                    return call(tool, arguments)
+                return self._own_loop().run_until_complete(call_async(tool, arguments))
+            finally:
+                report.close()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop of all calls, to which clients in the user's modules are bound."""

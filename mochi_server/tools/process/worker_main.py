@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> None:
     link.settimeout(None)
     requests: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
     threading.Thread(target=_read, args=(link, requests), daemon=True, name="mochi-wire").start()
+    worker.send = link.sendall
     while (request := requests.get()) is not None:
         link.sendall(worker.answer(request))
 

@@ -12,19 +12,33 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
 from ...config import tool_environment
-from ...core.aio import BackgroundTasks
+from ...core.aio import BackgroundTasks, in_thread
 from ...errors import JSONObject
+from ...sandbox.launcher import OVER_LIMIT, SIGNALLED
 from ..base import FolderSpec, ToolFailed
+from ..progress import Report, current_report
 from .output import LineAllowance, OutputLog
-from .protocol import LENGTH_BYTES, NONSENSE, BadFrame, decode_result, length_of, pack, unpack
+from .protocol import (
+    LENGTH_BYTES,
+    NONSENSE,
+    PROGRESS,
+    BadFrame,
+    decode_result,
+    length_of,
+    pack,
+    unpack,
+)
+
+if TYPE_CHECKING:
+    from .confinement import ToolConfinement
 
 _RUN_WORKER: Final = (
     "import sys; sys.path[:] = filter(None, sys.path); "
@@ -61,15 +75,17 @@ class WorkerOptions:
     idle_seconds: float
     working_dir: Path
     variables: tuple[str, ...] = ()
+    confinement: ToolConfinement | None = None
 
 
 class WorkerProcess:
     """A process from its start to its end; it is sent one request at a time."""
 
     def __init__(
-        self, name: str, options: WorkerOptions, tasks: BackgroundTasks, lines: LineAllowance
+        self, spec: FolderSpec, options: WorkerOptions, tasks: BackgroundTasks, lines: LineAllowance
     ) -> None:
-        self.name = name
+        self._spec = spec
+        self.name = spec.path.name
         """In front of what it prints, in the log."""
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
@@ -79,7 +95,7 @@ class WorkerProcess:
         self._lines = lines
         self._output: OutputLog | None = None
         self._started = asyncio.Event()
-        self._running = tasks.spawn(self._run(), name=f"process of tools {name}")
+        self._running = tasks.spawn(self._run(), name=f"process of tools {self.name}")
         self.size = 0
         """Bytes of memory taken since its start, as it said last."""
         self.loaded_size = 0
@@ -109,7 +125,7 @@ class WorkerProcess:
             await self._started.wait()
             if self._end_reason is not None:
                 raise WorkerGone(self._end_reason)
-            answer = self._connection.send({"op": op, **fields})
+            answer = self._connection.send({"op": op, **fields}, current_report())
             while not (await asyncio.wait({answer}, timeout=MEMORY_CHECK_SECONDS))[0]:
                 self._check_memory()
             if answer.result() is None:  # how it ended is known a moment later
@@ -177,7 +193,7 @@ class WorkerProcess:
         if self._end_reason is None:
             self._end_reason = reason
         if self._process is not None and self._process.returncode is None:
-            _kill_group(self._process.pid)
+            kill_group(self._process.pid)
 
     async def end(self) -> None:
         """Let it end by itself, with ``atexit``, or kill it soon; return when it is gone."""
@@ -202,6 +218,8 @@ class WorkerProcess:
                 await self._wait_for_end(self._process)
         except OSError as error:
             self._end_reason = f"the tool's process cannot be started: {error.strerror}"
+        except ToolFailed as error:
+            self._end_reason = str(error)
         finally:
             self._connection.close()
             self._started.set()
@@ -223,19 +241,29 @@ class WorkerProcess:
     async def _spawn(
         self, link: socket.socket, lifeline: int, sink: int
     ) -> asyncio.subprocess.Process:
-        arguments = [link.fileno(), lifeline, self._options.memory]
+        kept = (link.fileno(), lifeline)
+        arguments = map(str, (*kept, self._options.memory))
+        argv: Sequence[str] = [sys.executable, "-c", _RUN_WORKER, _search_path(), *arguments]
+        environment: Mapping[str, str] = tool_environment(self._options.variables)
+        if (confinement := self._options.confinement) is not None:
+            spec = await in_thread(
+                confinement.spec,
+                self._spec,
+                working_dir=self._options.working_dir,
+                environment=environment,
+                keep_fds=kept,
+                memory=self._options.memory + UNCOUNTED_BYTES,
+            )
+            confined = confinement.sandbox.command(argv, spec)
+            argv, environment = confined.argv, confined.env
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            _RUN_WORKER,
-            _search_path(),
-            *map(str, arguments),
+            *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,
-            pass_fds=(link.fileno(), lifeline),
+            pass_fds=kept,
             start_new_session=True,
-            env=tool_environment(self._options.variables),
+            env=environment,
         )
 
     async def _wait_for_end(self, process: asyncio.subprocess.Process) -> None:
@@ -244,11 +272,11 @@ class WorkerProcess:
             self.kill(self._end_reason)
         self._started.set()
         code = await process.wait()
-        _kill_group(process.pid)
+        kill_group(process.pid)
         with anyio.move_on_after(SETTLE_SECONDS):
             await self._connection.ended.wait()
         if self._end_reason is None:
-            self._end_reason = _ending(code)
+            self._end_reason = _ending(code, is_confined=self._options.confinement is not None)
 
 
 def _search_path() -> str:
@@ -260,13 +288,17 @@ def _search_path() -> str:
     return json.dumps([str(path.absolute() if path.exists() else path) for path in paths])
 
 
-def _kill_group(pid: int) -> None:
+def kill_group(pid: int) -> None:
     """Kill what is left of the group; macOS says EPERM when only zombies are."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
-def _ending(code: int) -> str:
+def _ending(code: int, *, is_confined: bool) -> str:
+    if is_confined and code == OVER_LIMIT:
+        return "the tool's process went over a limit of its sandbox, as the log says"
+    if is_confined and code > SIGNALLED:
+        code = SIGNALLED - code
     if code >= 0:
         return f"the tool's process ended with exit code {code}"
     try:
@@ -291,14 +323,23 @@ class WorkerConnection(asyncio.Protocol):
         self._broken = False
         self._number = 0
         self._answer: asyncio.Future[dict[str, Any] | None] | None = None
+        self._report: Report | None = None
         self.ended = asyncio.Event()
 
     async def connect(self, sock: socket.socket) -> None:
         self._socket = sock
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
-    def send(self, request: JSONObject) -> asyncio.Future[dict[str, Any] | None]:
-        """Send a request, or raise BadFrame; the answer is None when the socket ends before."""
+    def send(
+        self, request: JSONObject, report: Report | None = None
+    ) -> asyncio.Future[dict[str, Any] | None]:
+        """Send a request, or raise BadFrame; the answer is None when the socket ends before.
+
+        Args:
+            request: Without its id.
+            report: Gets what is reported before the answer.
+        """
+        self._report = report
         self._number += 1
         frame = pack(request | {"id": self._number})
         self._answer = asyncio.get_running_loop().create_future()
@@ -360,8 +401,20 @@ class WorkerConnection(asyncio.Protocol):
         if answer is None:
             self._break("the tool's process answered twice")
         elif message.get("id") == self._number:
-            answer.set_result(message)
+            if message.get("kind") == PROGRESS:
+                self._on_progress(message)
+            else:
+                answer.set_result(message)
         # Else it is a second answer to an earlier request, and this one's is still to come.
+
+    def _on_progress(self, message: dict[str, Any]) -> None:
+        match message:
+            case {
+                "progress": float(progress),
+                "total": None | float() as total,
+                "message": None | str() as text,
+            } if self._report is not None:
+                self._report(progress, total, text)
 
     def _waiting(self) -> asyncio.Future[dict[str, Any] | None] | None:
         return self._answer if self._answer is not None and not self._answer.done() else None

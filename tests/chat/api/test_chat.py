@@ -108,8 +108,8 @@ async def test_an_ollama_that_went_away_is_a_bad_gateway(api, ollama, route):
     response = await api.post(f"/chat/{session_id}{route}", {"message": "x"})
     if response.status_code == 200:  # known to the cache: the stream tells
         received = await read(response)
-        assert [event.event for event in received] == ["error", "done"]
-        assert received[0].data["code"] == "OLLAMA_UNREACHABLE"
+        assert [event.event for event in received] == ["run_start", "error", "done"]
+        assert received[1].data["code"] == "OLLAMA_UNREACHABLE"
     else:
         assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
 

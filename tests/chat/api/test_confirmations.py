@@ -148,8 +148,7 @@ async def test_another_session_cannot_decide(api, asking):
 @pytest.fixture
 def hasty(mochi, settings):
     """Nobody is waited for long."""
-    broker = settings.MOCHI_APPROVALS["default"] | {"OPTIONS": {"timeout": 0.3}}
-    settings.MOCHI_APPROVALS = {"default": broker}
+    settings.MOCHI = mochi.model_copy(update={"tool_confirmation_timeout_seconds": 0.3})
 
 
 async def test_a_late_decision_is_told_so_and_the_call_was_denied(api, hasty, asking):

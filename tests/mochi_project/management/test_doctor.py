@@ -117,8 +117,8 @@ def break_all(folder: Path) -> Path:
     (prompts / "_odd.md").write_text("Be brief.")
     (prompts / "link.md").symlink_to(prompts / "good.md")
     break_sessions(folder / "chat_sessions")
-    (folder / ".mochi" / "channels" / "specific.dead").mkdir(parents=True)
-    (folder / ".mochi" / "channels" / "specific.dead" / "owner").touch()
+    (folder / "policies.json").write_text("[]]")
+    (folder / ".mochi").mkdir()
     (folder / ".mochi").chmod(0o777)
     return folder
 

@@ -735,7 +735,7 @@ async def test_a_server_that_stops_ends_agents_with_what_they_have(
     session = await session_with(engine, "coder")
     reader = (await engine.start(session)).reader()
     await read_until(reader, "agent_planning")
-    engine.turns.stop_all()
+    engine.runs.stop_all()
     events = await read_all(reader)
     assert only(events, "error")["code"] == "SHUTTING_DOWN"
     assert agent_stored(engine)[-1]["interrupted"] is True

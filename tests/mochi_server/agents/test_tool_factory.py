@@ -10,14 +10,16 @@ import pytest
 import pytest_asyncio
 
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService, AgentSource
-from mochi_server.chat.confirmations import Confirmations, LocalConfirmations
 from mochi_server.chat.tool_calls import CallContext, SessionAgents
 from mochi_server.protocol.events import AgentPlanning, Event
+from mochi_server.protocol.messages import ToolCall
 from mochi_server.sessions.types import AgentSettings, ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import InvalidArguments, Tool, ToolContext, ToolFailed, ToolOutput
 from mochi_server.tools.config import needs_confirmation
 from mochi_server.tools.process.loader import ProcessLoader
 from tests.support.agents import write_agent, write_skill
+from tests.support.confirmations import asking_in_memory
+from tests.support.runs import NoModels, run_in_memory
 
 DESCRIPTION = """\
 Delegate a task to a specialised agent.
@@ -85,11 +87,15 @@ async def bench(tmp_path) -> AsyncIterator[Bench]:
 
 def context(depth: int = 0) -> CallContext:
     return CallContext(
+        run=run_in_memory(),
         session_id="a1b2c3d4e5",
         tool_call_id="call_1",
         model="qwen3:14b",
         settings=ToolSettings(execution_policy=ToolExecutionPolicy.NEVER_CONFIRM),
-        confirmations=Confirmations(broker=LocalConfirmations(timeout=5), session_id="a1b2c3d4e5"),
+        confirmations=asking_in_memory(),
+        sampler=NoModels(),
+        call=ToolCall(id="call_1", name="agent", arguments={}),
+        index=0,
         depth=depth,
     )
 

@@ -1,4 +1,4 @@
-"""What every test of the engine needs: a fake Ollama, and a library runtime that talks to it."""
+"""What tests of the engine need: a fake Ollama, a library runtime that talks to it, a Redis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cut_redis import Line, line_to
 from tests.support.fake_ollama import FakeOllama
+from tests.support.redis import Redis, running_redis
 from tests.support.turns import Bench, bench
 
 
@@ -21,3 +23,16 @@ async def ollama() -> AsyncIterator[FakeOllama]:
 async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
     async with bench(tmp_path, ollama) as found:
         yield found
+
+
+@pytest.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[Redis]:
+    async with running_redis(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+async def line(redis: Redis) -> AsyncIterator[Line]:
+    """A way to Redis that a test can cut."""
+    async with line_to(redis) as line:
+        yield line

@@ -28,7 +28,7 @@ from mochi_server.doctor.data import (
     session_findings,
     space_finding,
 )
-from mochi_server.doctor.extensions import check_tools
+from mochi_server.doctor.extensions import check_mcp, check_tool_sandbox, check_tools
 from mochi_server.doctor.findings import (
     MAX_SHOWN,
     Check,
@@ -54,6 +54,7 @@ from mochi_server.providers.builtin.catalogue import CATALOGUE
 from mochi_server.runtime import Runtime
 from mochi_server.server.startup import place_of_redis
 from tests.support.fake_ollama import FakeOllama
+from tests.support.sandboxes import bubblewrap_or_skip
 from tests.support.tools import function, write_tools
 
 GB = 1_000_000_000
@@ -267,6 +268,32 @@ class Late(Faulty):
         return [ModelInfo(name="one")]
 
 
+async def test_mcp_servers_that_cannot_be_started_are_named(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UNSET", raising=False)
+    assert await check_mcp(runtime) == []
+    file = runtime.settings.mcp_config_path
+    file.parent.mkdir(exist_ok=True)
+    servers = (
+        '"good": {"command": "sh"}, "bad": 1, "none": {"command": "no-such-program"},\n'
+        '"web": {"url": "http://${UNSET}/"}, "off": {"command": "x", "disabled": true}'
+    )
+    file.write_text(f'{{"mcpServers": {{\n{servers}\n}}}}')
+    file.chmod(0o644)
+    findings = await check_mcp(runtime)
+    assert [(each.level, each.what) for each in findings] == [
+        ("ok", "3 MCP servers."),
+        ("warning", f"{file}:2: The server 'bad' cannot be used: it is no object."),
+        ("warning", "The MCP server 'none' cannot be started: there is no 'no-such-program'."),
+        (
+            "warning",
+            "The MCP server 'web' cannot be started: needs the variable UNSET, which is not set.",
+        ),
+        ("note", f"{file}, which may have keys in it, can be read by every user of this machine."),
+    ]
+
+
 async def test_a_mistake_in_a_provider_is_its_problem(settings: MochiServerSettings) -> None:
     [found, _] = await check_providers(Runtime(settings, providers={"mine": Faulty("mine")}))
     assert found.what == "mine: ZeroDivisionError: a mistake"
@@ -292,6 +319,21 @@ async def test_what_is_left_out_of_the_tools_is_a_note(settings: MochiServerSett
     await runtime.aclose()
     assert levels(found) == ["ok", "warning", "note"]
     assert "left out: place" in found[2].what
+
+
+async def test_the_sandbox_of_tools_is_tried(
+    settings: MochiServerSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bubblewrap_or_skip()
+    assert await check_tool_sandbox(Runtime(settings)) == []
+    settings.tool_sandbox = "bubblewrap"
+    assert levels(await check_tool_sandbox(Runtime(settings))) == ["ok"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    [found] = await check_tool_sandbox(Runtime(settings))
+    assert found.level == "warning"
+    assert found.what.startswith(
+        "MOCHI_TOOL_SANDBOX=bubblewrap: no tool is offered, as the program"
+    )
 
 
 # Sessions

@@ -202,6 +202,9 @@ async def test_a_killed_server_leaves_an_agent_that_can_be_continued(
     ollama.one_at_a_time = False  # what the dead one asked for may still be generated
     before = len(ollama.chats)
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        if moment is while_it_is_asked:  # the run waits still
+            status, answer = await server.post(f"/chat/{session}/stop")
+            assert (status, answer["state"]) == (200, "stopped")
         answer = await continued(server, session, ollama, agent)
         [entry] = answer["tool_calls_executed"]
         assert entry["success"] is True

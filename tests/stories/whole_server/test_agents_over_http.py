@@ -243,6 +243,7 @@ def required(
             "queue_position": 1,
             "queue_total": 1,
             "timeout_seconds": 300.0,
+            "shown": json.dumps(call["arguments"], indent=2),
             "agent_name": name,
             "agent_call_id": outer["id"],
         },
@@ -562,7 +563,8 @@ def check_first_turn(
     coder, singer = told.pop("call_coder"), told.pop("call_singer")
     assert in_call_order(coder) == coder_story(ids["coder"], stage.questions["coder"])
     assert in_call_order(singer) == singer_story(ids["singer"], stage.questions["singer"])
-    outer = told.pop(None)
+    (start, head), *outer = told.pop(None)
+    assert (start, head["session_id"], head["model"]) == ("run_start", stage.session, MODEL)
     assert not told
     both = [
         tool_result(TO_CODER, 0, page_of(ids["coder"])),
@@ -674,6 +676,7 @@ async def check_second_turn(stage: Stage, session_id: str) -> None:
         ("agent_complete", {**voice, **end}),
     ]
     assert [name for name, _ in told[None]] == [
+        "run_start",
         "tool_call",
         "tool_result",
         "tool_continuation_start",
@@ -681,7 +684,7 @@ async def check_second_turn(stage: Stage, session_id: str) -> None:
         "message_complete",
         "done",
     ]
-    assert told[None][1] == tool_result(again, 0, output)
+    assert told[None][2] == tool_result(again, 0, output)
     more = [asked_for("Sign it."), said("I sign."), said("I am signing."), said("Signed.")]
     messages = [*coder_messages(), *more]
     assert stage.agent_file(session_id)["messages"] == messages
@@ -764,7 +767,7 @@ async def test_in_one_piece_nobody_is_asked_and_the_agents_are_told(
             }
             assert results["look"]["success"] is True
             assert results["write"]["code"] == "TOOL_EXECUTION_DENIED"
-            assert "nobody is asked" in results["write"]["error_message"]
+            assert "nobody can be asked" in results["write"]["error_message"]
             assert entry["success"] is True
         assert not (tmp_path / "made").exists()
 

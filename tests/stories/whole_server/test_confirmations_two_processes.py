@@ -113,9 +113,14 @@ class Pair:
         self.folder = folder
         self.servers = servers
         self.redis = redis
-        self.http = aiohttp.ClientSession(
-            connector=connector(limit=0), timeout=aiohttp.ClientTimeout(total=SECONDS)
-        )
+
+    async def __aenter__(self) -> Pair:
+        timeout = aiohttp.ClientTimeout(total=SECONDS)
+        self.http = aiohttp.ClientSession(connector=connector(limit=0), timeout=timeout)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.http.close()
 
     async def turn(self, number: int, server: Server) -> Turn:
         settings = {"tools": ["count"], "execution_policy": "always_confirm"}
@@ -134,17 +139,13 @@ class Pair:
         return [each["confirmation_id"] for each in body["confirmations"]]
 
     async def leftovers(self) -> list[str]:
-        """What cache and layer hold."""
+        """What is stored of confirmations beside the history."""
         if self.redis is not None:
-            return await self.redis.keys()
-        state = self.folder / ".mochi"
+            return [key for key in await self.redis.keys() if not key.startswith(KEPT)]
         return [
             str(path)
-            for path in [
-                *state.glob("cache/*"),
-                *state.glob("channels/*"),
-                *state.glob("channels/.*"),
-            ]
+            for path in (self.folder / ".mochi" / "confirmations").iterdir()
+            if not path.name.startswith("history.")
         ]
 
     async def nothing_left(self) -> None:
@@ -172,10 +173,11 @@ async def running_pair(folder: Path, kind: str) -> AsyncIterator[Pair]:
             )
             for _ in range(2)
         ]
-        found = Pair(folder, servers, redis)
-        yield found
-        await found.http.close()
+        yield await stack.enter_async_context(Pair(folder, servers, redis))
 
+
+KEPT = ("mochi:run", "mochi:confirmations:history", "mochi:confirmations:changes")
+"""How the keys begin that Redis keeps: runs, what was decided, and what has changed."""
 
 KINDS = ["folder", pytest.param("redis", marks=needs_redis)]
 
@@ -270,9 +272,10 @@ async def test_a_client_that_leaves_takes_its_question_along(pair: Pair) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_question_of_a_process_that_died_is_not_found_after_a_while(
+async def test_a_question_of_a_process_that_died_can_be_decided_once(
     tmp_path: Path, kind: str
 ) -> None:
+    """It outlives its process: it is listed with its run, and the first decision counts."""
     async with running_pair(tmp_path, kind) as pair:
         one, two = pair.servers
         turn = await pair.turn(1, one)
@@ -281,9 +284,13 @@ async def test_a_question_of_a_process_that_died_is_not_found_after_a_while(
             await turn.asked.wait()
             await one.stop(signal.SIGKILL)
             await asyncio.gather(running, return_exceptions=True)
-            if pair.redis is not None:  # nobody knows, until it gave no sign of life for a time
-                await until(lambda: pair.open_questions(two, turn))
-            status, body = await pair.confirm(two, turn)
+            assert await pair.open_questions(two, turn) == [turn.confirmation_id]
+            status, body = await two.get(f"/confirmations?session_id={turn.session_id}")
+            assert status == 200
+            (entry,) = body["confirmations"]
+            assert entry["run_id"] == turn.data("run_start")["run_id"]
+            assert (await pair.confirm(two, turn))[0] == 200
+            status, body = await pair.confirm(two, turn, approved=False)
         assert (status, body["error"]["code"]) == (404, "CONFIRMATION_NOT_FOUND")
         assert await pair.open_questions(two, turn) == []
 
@@ -293,8 +300,8 @@ async def test_workers_of_one_server_share_their_questions(tmp_path: Path) -> No
     async with (
         Counting(one_at_a_time=False) as ollama,
         running_server(data_dir=tmp_path, ollama=ollama, workers=2) as server,
+        Pair(tmp_path, [server], None) as pair,
     ):
-        pair = Pair(tmp_path, [server], None)
         turns = [await pair.turn(number, server) for number in range(20)]
         running = [asyncio.ensure_future(turn.run(pair.http)) for turn in turns]
         with anyio.fail_after(SECONDS):
@@ -307,7 +314,6 @@ async def test_workers_of_one_server_share_their_questions(tmp_path: Path) -> No
                     async with http.post(path, json=body) as response:
                         assert response.status == 200, json.dumps(await response.json())
             await asyncio.gather(*running)
-        await pair.http.close()
         assert pair.counted() == Counter(range(20))
 
 
@@ -318,8 +324,8 @@ async def test_without_redis_the_call_is_denied_and_the_turn_goes_on(tmp_path: P
         running_redis(tmp_path) as redis,
         Counting(one_at_a_time=False) as ollama,
         running_server(data_dir=tmp_path, ollama=ollama, redis_url=redis.url) as server,
+        Pair(tmp_path, [server], redis) as pair,
     ):
-        pair = Pair(tmp_path, [server], redis)
         waiting, denied = await pair.turn(1, server), await pair.turn(2, server)
         running = asyncio.ensure_future(waiting.run(pair.http))
         with anyio.fail_after(SECONDS):
@@ -336,7 +342,6 @@ async def test_without_redis_the_call_is_denied_and_the_turn_goes_on(tmp_path: P
 
             await until(refused)
             await running
-        await pair.http.close()
         assert denied.data("tool_result")["code"] == "CONFIRMATION_UNAVAILABLE"
         assert not denied.data("tool_result")["success"]
         assert denied.events[-2].event == "message_complete"

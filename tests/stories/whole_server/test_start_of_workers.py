@@ -23,7 +23,7 @@ sys.exit(main([]))
 """
 NO_PACKAGE = """
 import sys
-sys.modules["channels_redis"] = None
+sys.modules["redis"] = None
 from mochi_server.__main__ import main
 sys.exit(main(["--port", "0"]))
 """
@@ -102,11 +102,11 @@ async def test_own_settings_that_are_for_one_process_are_refused_for_workers(
 ) -> None:
     (tmp_path / "own_settings.py").write_text(
         "from mochi_project.settings import *\n"
-        "CACHES = {'default': {'BACKEND': 'django.core.cache.backends.locmem.LocMemCache'}}\n"
+        "MOCHI_APPROVALS = {'default': {'BACKEND': 'mochi_server.chat.approvals.LocalApprovals'}}\n"
     )
     env = {"port": free_port(), "workers": 2}
     code, said = await ended("-c", OWN_SETTINGS, cwd=tmp_path, **env)
-    assert "CACHES['default'] is django.core.cache.backends.locmem.LocMemCache" in said
+    assert "MOCHI_APPROVALS['default'] is mochi_server.chat.approvals.LocalApprovals" in said
     assert "Traceback" not in said
     assert code == 1
 
@@ -162,7 +162,7 @@ async def test_a_missing_package_is_named_with_what_to_do(tmp_path: Path) -> Non
     code, said = await ended("-c", NO_PACKAGE, cwd=tmp_path, redis_url="redis://localhost")
     (line,) = said.splitlines()
     assert code == 1
-    assert re.search(r"channels-redis is missing: .*install .*\[redis\]'$", line), line
+    assert re.search(r"the package redis is missing: .*install .*\[redis\]'$", line), line
 
 
 @needs_redis

@@ -200,13 +200,15 @@ async def streamed(server: Server, session: str, **body: Any) -> list[tuple[str,
     return joined(found)
 
 
-def without_the_end(events: list[tuple[str, Any]], session: str) -> list[tuple[str, Any]]:
-    """What comes before ``message_complete`` and ``done``, which must be there, once, last."""
-    *rest, (complete, data), done = events
+def without_its_ends(events: list[tuple[str, Any]], session: str) -> list[tuple[str, Any]]:
+    """What comes between ``run_start`` and ``message_complete``, ``done``: each of them once."""
+    (start, head), *rest, (complete, data), done = events
+    assert (start, head["session_id"]) == ("run_start", session)
     assert complete == "message_complete"
     assert data["finish_reason"] == "stop"
     assert done == ("done", {"session_id": session})
-    assert {"message_complete", "done", "error"}.isdisjoint(name for name, _ in rest)
+    others = {"run_start", "message_complete", "done", "error"}
+    assert others.isdisjoint(name for name, _ in rest)
     return rest
 
 
@@ -307,7 +309,7 @@ async def test_calls_on_any_chunk_run_and_go_back_in_order(site: Site) -> None:
         session = await server.new_session(**settings(*ENABLED))
         ollama.play(name, speed=100)
         ollama.reply(["It is ", "fine."])
-        events = without_the_end(await streamed(server, session), session)
+        events = without_its_ends(await streamed(server, session), session)
         ids = [data["tool_call_id"] for event, data in events if event == "tool_call"]
         assert len({*ids} - {None, ""}) == len(calls), name
         begun = [started(*c[:2], at, ids[at]) for at, c in enumerate(calls)]
@@ -385,7 +387,7 @@ async def test_what_is_unknown_disabled_or_does_not_fit_is_refused_and_the_rest_
             call("get_current_time", {}, "c5"),
         ]
     )
-    events = without_the_end(await streamed(server, session), session)
+    events = without_its_ends(await streamed(server, session), session)
     results = {d["tool_call_id"]: d for name, d in events if name == "tool_result"}
     assert {each: d.get("code") for each, d in results.items()} == {
         "c0": "TOOL_NOT_FOUND",
@@ -424,6 +426,7 @@ async def test_after_the_last_round_the_model_must_answer_without_tools(
             else:
                 events = await streamed(server, session)
                 assert [name for name, _ in events] == [
+                    "run_start",
                     *["tool_call", "tool_result", "tool_continuation_start"] * 2,
                     "content_delta",
                     "message_complete",
@@ -443,7 +446,7 @@ async def test_the_model_gets_the_whole_schema_and_the_function_what_it_was_writ
     session = await server.new_session(**settings("book"))
     arguments = {"to": "Rome", "seats": [{"row": "3"}, {"row": 4}], "travel": "first"}
     ollama.reply(tool_calls=[call("book", arguments, "c0")])
-    events = without_the_end(await streamed(server, session), session)
+    events = without_its_ends(await streamed(server, session), session)
     assert events[1] == result("book", "Rome [4, 5] FIRST single 99.5 None", 0, "c0")
     status, detail = await server.get("/tools/book")
     assert status == 200
@@ -533,7 +536,7 @@ async def test_the_examples_of_a_new_data_folder_work_at_once(
         assert (question["tool_name"], question["tool_call_id"]) == ("write_file", "c3")
         assert (question["queue_position"], question["queue_total"]) == (1, 1)
         assert await decide(server, session, question, approved=True) == 200
-        events = without_the_end(await running, session)
+        events = without_its_ends(await running, session)
         assert [name for name, _ in events[:2]] == [
             "tool_call_confirmation_required",
             "tool_call_confirmation_decided",
@@ -756,7 +759,8 @@ def confirmation(
     """The two events of a question that another client found in the list."""
     ours = ("tool_name", "call_index", "tool_call_id", "confirmation_id")
     both = {key: question[key] for key in ours}
-    asked = {key: question[key] for key in ("arguments", "queue_position", "queue_total")}
+    shown = ("arguments", "shown", "queue_position", "queue_total")
+    asked = {key: question[key] for key in shown}
     given = {"arguments": question["arguments"], "edited": False, "reason": None}
     return [
         ("tool_call_confirmation_required", {**both, **asked, "timeout_seconds": timeout}),
@@ -791,7 +795,7 @@ async def test_a_second_client_allows_changes_and_denies(site: Site) -> None:
     assert await decide(server, session, three, approved=False, reason="Too cold.") == 200
     [four] = await questions(server, session, other_than=three)
     assert await decide(server, session, four, approved=False) == 200
-    events = without_the_end(await running, session)
+    events = without_its_ends(await running, session)
     assert await decide(server, session, four, approved=True) == 404
 
     places = [(q["queue_position"], q["queue_total"]) for q in (one, two, three, four)]
@@ -851,7 +855,7 @@ async def test_nobody_decides_in_time_and_whoever_comes_later_is_told_so(
                 codes = [entry["code"] for entry in executed]
                 assert [entry["approved"] for entry in executed] == [False, False]
             else:
-                events = without_the_end(await streamed(server, session), session)
+                events = without_its_ends(await streamed(server, session), session)
                 required = "tool_call_confirmation_required"
                 asked, decided = required, "tool_call_confirmation_decided"
                 assert [name for name, _ in events[:6]] == [asked, decided, "tool_result"] * 2
@@ -889,7 +893,7 @@ async def test_a_client_that_hangs_up_takes_its_question_along_and_the_session_i
     assert shape(stored(site.folder, session)) == cut
     assert not (site.folder / "ran").exists()
     ollama.reply(["Hello."])
-    assert without_the_end(await streamed(server, session), session) == [text("Hello.")]
+    assert without_its_ends(await streamed(server, session), session) == [text("Hello.")]
     assert sent(ollama.chats[-1]) == [*cut, ("user", "Go.")]
 
 
@@ -906,8 +910,8 @@ async def test_a_reply_in_one_piece_denies_unless_it_is_told_to_wait(site: Site)
         assert "confirmation_id" not in entry
     ollama.reply(tool_calls=[call("get_weather", PARIS, "c0")])
     events = await streamed(server, session, confirmations="deny")
-    assert [name for name, _ in events[:2]] == ["tool_call", "tool_result"]
-    assert events[1][1]["code"] == "TOOL_EXECUTION_DENIED"
+    assert [name for name, _ in events[:3]] == ["run_start", "tool_call", "tool_result"]
+    assert events[2][1]["code"] == "TOOL_EXECUTION_DENIED"
     assert not (site.folder / "ran").exists()
 
     ollama.reply(tool_calls=[call("get_weather", PARIS, "c0"), call("get_weather", LONDON, "c1")])
@@ -939,39 +943,31 @@ async def test_a_reply_in_one_piece_denies_unless_it_is_told_to_wait(site: Site)
 
 
 @pytest.mark.slow
-async def test_a_server_that_stops_ends_a_stream_whose_question_is_open(
+async def test_a_question_that_is_open_when_the_server_stops_is_decided_after_the_restart(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
+    """The stream ends without done: the run waits."""
     async with weather(tmp_path, ollama) as server:
         session = await server.new_session(**settings(*ENABLED, policy="always_confirm"))
         ollama.reply(tool_calls=[call("get_weather", PARIS, "c0"), call("nothing", {}, "c1")])
         running = asyncio.ensure_future(streamed(server, session))
-        await questions(server, session)
+        before = await questions(server, session)
         assert await server.stop(signal.SIGTERM) == 0
         events = await running
-        assert [name for name, _ in events[-3:]] == [
-            "tool_call_confirmation_required",
-            "error",
-            "done",
-        ]
-        assert events[-2][1]["code"] == "SHUTTING_DOWN"
-    cut = [
-        ("user", "Go."),
-        ("assistant", "", ["c0", "c1"]),
-        ("tool", INTERRUPTED, "c0"),
-        ("tool", "Error: there is no tool named 'nothing'.", "c1"),
-    ]
-    assert shape(stored(tmp_path, session)) == cut
+        assert events[-1][0] == "tool_call_confirmation_required"
+    asked = [("user", "Go."), ("assistant", "", ["c0", "c1"])]
+    assert shape(stored(tmp_path, session)) == asked
     async with weather(tmp_path, ollama) as server:
-        assert (await server.get(f"/chat/{session}/confirmations"))[1] == {"confirmations": []}
-        ollama.reply(tool_calls=[call("get_weather", PARIS, "c2")])
+        assert await questions(server, session) == before
         ollama.reply(["Now."])
-        running = asyncio.ensure_future(streamed(server, session))
-        [question] = await questions(server, session)
-        assert await decide(server, session, question, approved=True) == 200
-        events = without_the_end(await running, session)
-        assert events[-3:] == [result("get_weather", P[2], 0, "c2"), CONTINUE, text("Now.")]
-        assert sent(ollama.chats[-1])[:5] == [*cut, ("user", "Go.")]
+        assert await decide(server, session, before[0], approved=True) == 200
+        await until(lambda: len(stored(tmp_path, session)) == 5)
+    assert shape(stored(tmp_path, session)) == [
+        *asked,
+        ("tool", P[2], "c0"),
+        ("tool", "Error: there is no tool named 'nothing'.", "c1"),
+        ("assistant", "Now.", []),
+    ]
 
 
 @pytest.mark.slow
@@ -1008,7 +1004,7 @@ async def test_a_server_that_ends_while_tools_run_leaves_a_sound_file_and_no_pro
     assert shape(stored(tmp_path, session)) == written
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
         ollama.reply(["Hello."])
-        assert without_the_end(await streamed(server, session), session) == [text("Hello.")]
+        assert without_its_ends(await streamed(server, session), session) == [text("Hello.")]
         assert sent(ollama.chats[-1]) == [*cut, *lost, ("user", "Go.")]
         assert shape(stored(tmp_path, session))[:5] == [*cut, *lost]
     assert not list(tmp_path.rglob("*.tmp"))

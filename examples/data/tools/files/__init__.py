@@ -25,3 +25,6 @@ __sequential__ = ["write_file", "append_to_file", "delete_file"]
 
 # Seconds; the others have MOCHI_TOOL_TIMEOUT_SECONDS.
 __timeouts__ = {"find_in_files": 20}
+
+# With MOCHI_TOOL_SANDBOX these may be written, and nothing else; relative to the data folder.
+__sandbox__ = {"writable": ["files"]}

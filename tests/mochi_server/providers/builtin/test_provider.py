@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -349,28 +349,35 @@ USER = textwrap.dedent(
 )
 
 
+def kill_if_running(process):
+    if process.returncode is None:
+        process.kill()
+
+
 async def test_two_processes_share_a_child_which_ends_when_both_are_killed(own_folder):
     command = [sys.executable, "-c", USER, str(own_folder)]
-    pids = []
-    with anyio.fail_after(40):
-        users = [await anyio.open_process(command, stdin=PIPE, stdout=PIPE) for _ in range(2)]
-        for user in users:
-            assert user.stdout is not None
-            pids.append(int(await user.stdout.receive()))
-    assert pids[0] == pids[1]
-    owner = running_folder(own_folder) / "child.lock"
-    users[0].kill()
-    await users[0].wait()
-    provider = local(own_folder)
-    await answer(provider, ask("Hi"))
-    assert child_pid(provider) == pids[0], "the other user keeps it alive"
-    await provider.aclose()
-    assert is_locked(owner)
-    users[1].kill()
-    await users[1].wait()
-    await until(lambda: not is_locked(owner), 3)
-    for user in users:
-        await user.aclose()
+    async with AsyncExitStack() as stack:  # a test that fails leaves no process to the next one
+        users, pids = [], []
+        for _ in range(2):
+            user = await anyio.open_process(command, stdin=PIPE, stdout=PIPE)
+            users.append(await stack.enter_async_context(user))
+            stack.callback(kill_if_running, user)
+        with anyio.fail_after(40):
+            for user in users:
+                assert user.stdout is not None
+                pids.append(int(await user.stdout.receive()))
+        assert pids[0] == pids[1]
+        owner = running_folder(own_folder) / "child.lock"
+        users[0].kill()
+        await users[0].wait()
+        provider = local(own_folder)
+        await answer(provider, ask("Hi"))
+        assert child_pid(provider) == pids[0], "the other user keeps it alive"
+        await provider.aclose()
+        assert is_locked(owner)
+        users[1].kill()
+        await users[1].wait()
+        await until(lambda: not is_locked(owner), 3)
 
 
 async def test_a_module_in_the_users_folder_is_not_run_by_the_child(

@@ -112,7 +112,7 @@ async def test_on_a_model_that_always_has_a_turn_a_summary_comes_beside_it(
         await engine.turn(await engine.session(), "Me first")
     assert ollama.disconnects == 1
     await until(lambda: summary_of(engine, session_id))
-    assert len(engine.turns) == 1
+    assert len(engine.runs) == 1
     gate.set()
     await engine.ended()
     assert engine.stored(busy)[-1]["content"] == "Hello"

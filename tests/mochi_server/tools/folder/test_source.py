@@ -359,7 +359,7 @@ async def test_a_turn_that_has_ended_holds_no_old_state(tmp_path, ollama):
     gc.disable()  # nothing may wait for a search for garbage, which a server makes rarely
     try:
         async with bench(tmp_path, ollama) as one:
-            [source] = one.runtime.tools.sources
+            source = one.runtime.tools.sources[0]
             session = await one.session(tool_settings=settings)
             for text in ("one", "two"):
                 write_tools(folder, init=package(add=text))

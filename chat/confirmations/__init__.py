@@ -1,1 +1,0 @@
-"""Confirmations that any process of a server can decide: a cache, and a signal."""

@@ -1,0 +1,409 @@
+"""Asks a person about the calls of a run, unless a rule decides."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Container, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import anyio
+
+from ...core.aio import run_to_completion
+from ...core.ids import new_confirmation_id
+from ...errors import (
+    ConfirmationNotFound,
+    ConfirmationUnavailable,
+    JSONObject,
+    MochiError,
+    ToolConfirmationTimeout,
+    ToolExecutionDenied,
+)
+from ...protocol.events import (
+    ConfirmationDecided,
+    ConfirmationRequired,
+    Event,
+    ToolInputReceived,
+    ToolInputRequired,
+)
+from ...protocol.messages import ToolCall
+from ...tools.base import Elicitation
+from ..policies.places import PolicyPlaces
+from ..policies.rules import Policies, PolicyMatch, PolicyRule, apply_policies
+from .confirmation import Confirmation, ConfirmationDecision, timestamp
+from .store import LOST, RUN_ENDED, ConfirmationStore, StoredConfirmation
+
+logger = logging.getLogger(__name__)
+
+BY_POLICY = "policy"
+NOBODY = "nobody confirmed the call within {seconds:g} seconds."
+DENIED_BY_RULE = "a rule of this server denies this call."
+WITHDRAWN = ConfirmationDecision(
+    approved=False,
+    reason="the call is not what was shown any more, or a rule denies it.",
+    code=ToolExecutionDenied.code,
+)
+TOOL_IS_GONE = ConfirmationDecision(
+    approved=False,
+    reason="the tool that asked does not run any more.",
+    code=ToolExecutionDenied.code,
+)
+NOT_ASKED = (
+    "this call must be confirmed by a person, and nobody can be asked here. Stream the reply, or "
+    'send "confirmations": "wait" and confirm the call meanwhile; over MCP, use a client with '
+    "elicitation. Or change the session's execution_policy, or its tool_policies where they name "
+    "the tool, or add a rule that allows such calls."
+)
+
+NOT_APPROVED = (
+    "A person must confirm a call of it, and nobody is asked in a reply in one piece. Stream the "
+    'reply, or send "confirmations": "wait" and confirm the call meanwhile.'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCall:
+    """A call about which a person is asked, or which a rule may decide."""
+
+    call: ToolCall
+    index: int
+    """Position in the model's reply, from 0."""
+    arguments: JSONObject
+    """Arguments that will run: coerced, with the defaults of what the model left out."""
+    tool_source: str
+    """``Tool.source`` of the tool."""
+    notice: str = ""
+    """Why a person is asked whatever policies and rules allow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmations:
+    """Asks about the calls of one conversation of a run, or denies them at once.
+
+    What was asked stays in the store until ``settle`` or ``close`` moves it to the history.
+    """
+
+    store: ConfirmationStore
+    policies: PolicyPlaces
+    run_id: str
+    session_id: str
+    """Session of the person's conversation."""
+    timeout: float = 300.0
+    """Seconds after which a confirmation expires; 0: never."""
+    wait: bool = True
+    """Whether a person is asked; else every call is denied."""
+    agent_name: str | None = None
+    agent_call_id: str | None = None
+    earlier: Sequence[StoredConfirmation] = ()
+    """Confirmations that an earlier process stored for this run: they are not asked again."""
+    announced: Container[str] = frozenset()
+    """Ids of those of which readers know."""
+    decided: Container[str] = frozenset()
+    """Ids of those whose decisions readers know."""
+    _unsettled: dict[str, tuple[Confirmation, ConfirmationDecision | None]] = field(
+        default_factory=dict, init=False
+    )
+    """What is not in the history, by id of the call; with the decision if a rule made it."""
+
+    def for_agent(self, name: str, call_id: str) -> Confirmations:
+        return replace(self, agent_name=name, agent_call_id=call_id)
+
+    async def rules(self) -> list[Policies]:
+        """Return the rules of the data folder and of the session, as they are now."""
+        return await self.policies.load(self.session_id)
+
+    def match(self, rules: Sequence[Policies], asked: AskedCall) -> PolicyMatch | None:
+        """Return what the rules say about a call."""
+        name, source = asked.call.name, asked.tool_source
+        return apply_policies(
+            rules, name, asked.arguments, source=source, session_id=self.session_id
+        )
+
+    def note_rule(self, asked: AskedCall, rule: PolicyRule | None) -> None:
+        """Note that a rule has decided about a call, for the history."""
+        decision = ConfirmationDecision(
+            approved=rule is not None and rule.action == "allow",
+            decided_by=BY_POLICY,
+            rule_id=None if rule is None else rule.id,
+        )
+        confirmation = self._confirmation(asked, position=0, total=0, expires=False)
+        self._unsettled[asked.call.id] = (confirmation, decision)
+
+    async def ask(
+        self,
+        asked: AskedCall,
+        *,
+        position: int,
+        total: int,
+        earlier: Confirmation | None = None,
+        waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> AsyncGenerator[Event | ConfirmationDecision, None]:
+        """Ask about one call: yield events, and one decision before the last event.
+
+        A confirmation that cannot be stored is denied and has no events. One that was announced
+        stays open while the store fails.
+
+        Args:
+            asked: The call.
+            position: Its place among the calls that are asked about, from 1.
+            total: Number of these calls.
+            earlier: What an earlier process has asked about it.
+            waiting: Is entered while nothing is to do but wait for the decision.
+        """
+        if not self.wait:
+            reason = f"{asked.notice} {NOT_APPROVED}" if asked.notice else NOT_ASKED
+            code = ToolExecutionDenied.code
+            yield ConfirmationDecision(approved=False, reason=reason, code=code)
+            return
+        announced = earlier is not None and earlier.confirmation_id in self.announced
+        confirmation = earlier or self._confirmation(asked, position=position, total=total)
+        self._unsettled[asked.call.id] = (confirmation, None)
+        try:
+            if earlier is None:
+                await self.store.put(confirmation)
+            if not announced:
+                announced = True
+                yield _required(confirmation, self.timeout)
+            async with waiting():
+                decision = await self._wait(confirmation)
+        except MochiError as error:
+            reason = f"nobody could be asked: {error.message}"
+            decision = ConfirmationDecision(approved=False, reason=reason, code=error.code)
+        yield decision
+        if announced and confirmation.confirmation_id not in self.decided:
+            yield _decided(confirmation, decision)
+
+    async def elicit(
+        self, asked: AskedCall, elicitation: Elicitation
+    ) -> AsyncGenerator[Event | ConfirmationDecision, None]:
+        """Ask for a tool that runs: yield events, and one decision, last.
+
+        Where nobody is asked, or the store fails, the decision has a code. What was asked ends with
+        the call: no other process can answer its tool.
+        """
+        if not self.wait:
+            code = ToolExecutionDenied.code
+            yield ConfirmationDecision(approved=False, reason=NOT_ASKED, code=code)
+            return
+        confirmation = replace(
+            self._confirmation(replace(asked, arguments={}), position=1, total=1),
+            elicitation=elicitation.payload(),
+        )
+        name, announced, ran = confirmation.confirmation_id, False, None
+        try:
+            try:
+                await self.store.put(confirmation)
+                announced = True
+                yield _input_required(confirmation, self.timeout)
+                decision = await self._wait(confirmation)
+            except MochiError as error:
+                decision = ConfirmationDecision(
+                    approved=False, reason=error.message, code=error.code
+                )
+            ran = decision.arguments if decision.approved else None
+            if announced:
+                yield _decided(confirmation, decision)
+            yield decision
+        finally:
+            await run_to_completion(self._end(name, ran))
+
+    async def _end(self, name: str, ran: JSONObject | None) -> None:
+        try:
+            await self.store.end(name, TOOL_IS_GONE, ran=ran)
+        except ConfirmationUnavailable as error:
+            logger.warning("%s", error.message)
+
+    async def withdraw_elicitations(self) -> list[Event]:
+        """Withdraw what tools of an earlier process have asked; return events for readers."""
+        events = []
+        for each in self.earlier:
+            asked = each.confirmation
+            if asked.elicitation is not None and asked.agent_call_id == self.agent_call_id:
+                events += await self.withdraw(asked, TOOL_IS_GONE)
+        return events
+
+    def earlier_of(self, call: ToolCall) -> Confirmation | None:
+        """Return what an earlier process has asked last about a call with this id and name."""
+        key = (self.agent_call_id, call.id, call.name)
+        for each in reversed(self.earlier):  # some models use the ids of calls again
+            asked = each.confirmation
+            is_of_call = (asked.agent_call_id, asked.tool_call_id, asked.tool_name) == key
+            if is_of_call and asked.elicitation is None:
+                return asked
+        return None
+
+    async def withdraw(
+        self, confirmation: Confirmation, decision: ConfirmationDecision = WITHDRAWN
+    ) -> list[Event]:
+        """Deny what an earlier process has asked; return the event for readers that know of it."""
+        name = confirmation.confirmation_id
+        try:
+            await self.store.decide(name, decision)
+        except (ConfirmationNotFound, ToolConfirmationTimeout):
+            pass  # decided before; the call is asked about again, or denied
+        except ConfirmationUnavailable as error:
+            logger.warning("%s", error.message)
+        await self.consume(confirmation)
+        is_known = name in self.announced and name not in self.decided
+        return [_decided(confirmation, decision)] if is_known else []
+
+    def _confirmation(
+        self, asked: AskedCall, *, position: int, total: int, expires: bool = True
+    ) -> Confirmation:
+        now = self.store.clock()
+        end = now + timedelta(seconds=self.timeout) if expires and self.timeout else None
+        return Confirmation(
+            confirmation_id=new_confirmation_id(),
+            run_id=self.run_id,
+            session_id=self.session_id,
+            tool_name=asked.call.name,
+            tool_source=asked.tool_source,
+            arguments=asked.arguments,
+            call_index=asked.index,
+            tool_call_id=asked.call.id,
+            queue_position=position,
+            queue_total=total,
+            asked_at=timestamp(now),
+            expires_at=None if end is None else timestamp(end),
+            agent_name=self.agent_name,
+            agent_call_id=self.agent_call_id,
+            notice=asked.notice,
+        )
+
+    async def _wait(self, confirmation: Confirmation) -> ConfirmationDecision:
+        """Wait for the decision, also while the store cannot be reached.
+
+        A confirmation that the store has lost is stored again.
+
+        Raises:
+            ConfirmationUnavailable: the store cannot be reached, and the time is over.
+        """
+        name = confirmation.confirmation_id
+        known = (each.decision for each in self.earlier if each.confirmation == confirmation)
+        decision = next(known, None)
+        is_lost = False
+        while decision is None:
+            try:
+                if is_lost:
+                    await self.store.put(confirmation)
+                found = await self.store.wait(name)
+                decision = await self.store.decision(name) if found is LOST else found
+            except ConfirmationNotFound:  # noqa: PERF203 - it waits for a person
+                is_lost = True
+            except ConfirmationUnavailable:
+                if confirmation.is_due(self.store.clock()):
+                    raise
+                await anyio.sleep(self.store.poll_seconds)
+        if decision.is_expired:
+            return replace(decision, reason=NOBODY.format(seconds=self.timeout))
+        return decision
+
+    async def consume(self, confirmation: Confirmation, *, ran: JSONObject | None = None) -> None:
+        """Move what an earlier process has asked to the history."""
+        self._unsettled[confirmation.tool_call_id] = (confirmation, None)
+        await self.settle(confirmation.tool_call_id, ran=ran)
+
+    async def settle(self, call_id: str, *, ran: JSONObject | None = None) -> None:
+        """Move what was decided about a call to the history, after it was acted on.
+
+        Args:
+            call_id: The call; one that nobody and no rule decided about changes nothing.
+            ran: Arguments with which the tool runs; None if it does not.
+        """
+        if call_id not in self._unsettled:
+            return
+        confirmation, decision = self._unsettled.pop(call_id)
+        try:
+            if decision is None:
+                await self.store.consume(confirmation.confirmation_id, ran=ran)
+            else:
+                await self.store.record(confirmation, decision, ran=ran)
+        except ConfirmationNotFound:
+            pass  # it could not be stored, or somebody has removed it
+        except ConfirmationUnavailable as error:  # what is stored of it ends with its run
+            logger.warning(
+                "The history lacks what was decided about call %s of %s: %s",
+                call_id,
+                confirmation.tool_name,
+                error.message,
+            )
+
+    async def close(self) -> None:
+        """Deny what nobody has decided: the run ends. What was decided did not run."""
+        if self._unsettled:
+            await run_to_completion(self._close())
+
+    async def _close(self) -> None:
+        for call_id, (confirmation, decision) in [*self._unsettled.items()]:
+            if decision is None:
+                try:
+                    await self.store.decide(confirmation.confirmation_id, RUN_ENDED)
+                except (ConfirmationNotFound, ToolConfirmationTimeout):
+                    pass  # decided before, or never stored
+                except ConfirmationUnavailable as error:
+                    logger.warning("%s", error.message)
+            await self.settle(call_id)
+
+
+def _required(confirmation: Confirmation, timeout: float) -> ConfirmationRequired:
+    return ConfirmationRequired(
+        tool_name=confirmation.tool_name,
+        arguments=confirmation.arguments,
+        call_index=confirmation.call_index,
+        tool_call_id=confirmation.tool_call_id,
+        confirmation_id=confirmation.confirmation_id,
+        queue_position=confirmation.queue_position,
+        queue_total=confirmation.queue_total,
+        timeout_seconds=timeout,
+        agent_name=confirmation.agent_name,
+        agent_call_id=confirmation.agent_call_id,
+        shown=confirmation.shown,
+        notice=confirmation.notice,
+    )
+
+
+def _input_required(confirmation: Confirmation, timeout: float) -> ToolInputRequired:
+    return ToolInputRequired(
+        tool_name=confirmation.tool_name,
+        elicitation=confirmation.elicitation or {},
+        call_index=confirmation.call_index,
+        tool_call_id=confirmation.tool_call_id,
+        confirmation_id=confirmation.confirmation_id,
+        timeout_seconds=timeout,
+        agent_name=confirmation.agent_name,
+        agent_call_id=confirmation.agent_call_id,
+        shown=confirmation.shown,
+    )
+
+
+def _decided(
+    confirmation: Confirmation, decision: ConfirmationDecision
+) -> ConfirmationDecided | ToolInputReceived:
+    arguments = decision.arguments if decision.approved else None
+    if confirmation.elicitation is not None:
+        return ToolInputReceived(
+            confirmation_id=confirmation.confirmation_id,
+            tool_name=confirmation.tool_name,
+            call_index=confirmation.call_index,
+            tool_call_id=confirmation.tool_call_id,
+            approved=decision.approved,
+            content=arguments,
+            reason=decision.reason,
+            code=decision.code,
+            agent_name=confirmation.agent_name,
+            agent_call_id=confirmation.agent_call_id,
+        )
+    return ConfirmationDecided(
+        confirmation_id=confirmation.confirmation_id,
+        tool_name=confirmation.tool_name,
+        call_index=confirmation.call_index,
+        tool_call_id=confirmation.tool_call_id,
+        approved=decision.approved,
+        arguments=confirmation.arguments if arguments is None else arguments,
+        edited=arguments is not None,
+        reason=decision.reason,
+        code=decision.code,
+        agent_name=confirmation.agent_name,
+        agent_call_id=confirmation.agent_call_id,
+    )

@@ -1,0 +1,175 @@
+"""A call that waits for a person, and the decision on it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import islice
+from typing import Literal
+
+from pydantic import JsonValue, TypeAdapter
+
+from ...errors import JSONObject, ToolConfirmationTimeout
+from ...protocol.events import FieldPayload
+from .display import shown_arguments
+
+MAX_RECORDED = 8_000
+"""Bytes of JSON of arguments in the history: else a few calls with long ones take all its place."""
+
+MAX_RECORDED_NAMES = 20
+"""Arguments in the history, of which some are long."""
+
+DENIED = "the user denied this call."
+
+
+def utc_now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def timestamp(moment: datetime) -> str:
+    """Return a moment as stored: UTC, microseconds, ``Z``; such texts sort by time."""
+    return f"{moment.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def dump(fields: JSONObject) -> bytes:
+    """Encode what is stored of a confirmation or a decision."""
+    # Not orjson, which refuses what arguments may have: whole numbers beyond 64 bits, for example.
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation(FieldPayload):
+    """A call that waits for a person; its payload is an entry of ``/confirmations``."""
+
+    confirmation_id: str
+    run_id: str
+    session_id: str
+    """Session of the person's conversation."""
+    tool_name: str
+    tool_source: str
+    """``Tool.source`` of the tool, which validates changed arguments."""
+    arguments: JSONObject
+    """Arguments that will run: coerced, with the defaults of what the model left out."""
+    call_index: int
+    tool_call_id: str
+    queue_position: int
+    queue_total: int
+    asked_at: str
+    """As ``timestamp`` writes it."""
+    expires_at: str | None
+    """None: it waits without limit."""
+    agent_name: str | None = None
+    agent_call_id: str | None = None
+    """Call that started the agent, if an agent makes this call."""
+    elicitation: JSONObject | None = None
+    """``Elicitation.payload`` of the tool, which runs and asks; the answer are arguments."""
+    notice: str = ""
+    """Why a person is asked whatever policies and rules allow, for a person to read."""
+
+    @property
+    def shown(self) -> str:
+        """What a person decides about, with nothing hidden."""
+        return shown_arguments(self.arguments if self.elicitation is None else self.elicitation)
+
+    def payload(self) -> JSONObject:
+        """Return the fields by name, and ``shown``."""
+        return {**self.fields(), "shown": self.shown}
+
+    def fields(self) -> JSONObject:
+        """Return the fields by name, as they are stored."""
+        return FieldPayload.payload(self)
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether nobody can decide it any more."""
+        return self.expires_at is not None and self.expires_at <= timestamp(now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationDecision(FieldPayload):
+    """The answer of a person or a rule, or the reason why there is none."""
+
+    approved: bool
+    reason: str | None = None
+    arguments: JSONObject | None = None
+    """Arguments that replace all of the model's; None keeps those."""
+    code: str | None = None
+    """Error code when nobody decided."""
+    decided_by: str | None = None
+    """``token``, ``loopback``, ``mcp``, ``library`` or ``policy``; None when nobody decided."""
+    decided_at: str | None = None
+    """As ``timestamp`` writes it; the store sets it."""
+    remember: Literal["session", "tool"] | None = None
+    """Where a rule was kept that decides such calls from now on."""
+    rule_id: str | None = None
+    """The rule that decided, or that was kept."""
+
+    @property
+    def is_expired(self) -> bool:
+        return self.code == ToolConfirmationTimeout.code
+
+    @property
+    def reason_for_model(self) -> str | None:
+        """Why the call does not run, in words for the model."""
+        if self.approved or self.code is not None:
+            return self.reason
+        return f"{DENIED} Reason: {self.reason}" if self.reason else DENIED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationRecord:
+    """An entry of the history: what was asked, who decided, and what ran.
+
+    Long arguments are ``shortened``, but not those in the decision, which a person has written.
+    """
+
+    confirmation: Confirmation
+    decision: ConfirmationDecision
+    ran: JSONObject | None
+    """Arguments with which the tool ran, which may lack defaults; None if it did not run."""
+    recorded_at: str
+
+    def payload(self) -> JSONObject:
+        """Return ``{"confirmation", "decision", "ran", "recorded_at"}``."""
+        return {**self.fields(), "confirmation": self.confirmation.payload()}
+
+    def fields(self) -> JSONObject:
+        """Return the same as it is stored."""
+        return {
+            "confirmation": self.confirmation.fields(),
+            "decision": self.decision.payload(),
+            "ran": self.ran,
+            "recorded_at": self.recorded_at,
+        }
+
+
+def shortened(arguments: JSONObject) -> JSONObject:
+    """Return arguments as the history keeps them: at most about ``MAX_RECORDED`` bytes of JSON.
+
+    Of a long value the beginning of its text, or of its JSON, is kept with a note of its length.
+    """
+    if len(json.dumps(arguments)) <= MAX_RECORDED:
+        return arguments
+    most = min(len(arguments), MAX_RECORDED_NAMES)
+    short = {
+        str(_cut(name, MAX_RECORDED // most // 4)): _cut(value, MAX_RECORDED // most)
+        for name, value in islice(arguments.items(), most)
+    }
+    if len(arguments) > most:
+        short["\u2026"] = f"({len(arguments):,} arguments)"
+    return short
+
+
+def _cut(value: JsonValue, limit: int) -> JsonValue:
+    if len(json.dumps(value)) <= limit:
+        return value
+    text = value if isinstance(value, str) else json.dumps(value)
+    kept = text[:limit]
+    while len(json.dumps(kept)) > limit:  # of escapes, six or twelve characters each
+        kept = kept[: len(kept) // 2]
+    return f"{kept}\u2026 ({len(text):,} characters)"
+
+
+CONFIRMATION = TypeAdapter(Confirmation)
+DECISION = TypeAdapter(ConfirmationDecision)
+RECORD = TypeAdapter(ConfirmationRecord)

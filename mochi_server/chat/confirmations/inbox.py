@@ -1,0 +1,255 @@
+"""The confirmations of all sessions, for those who decide: lists, decisions, rules, history."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Literal
+
+from ...errors import InvalidRequest, JSONObject, PolicyNotFound
+from ...tools.base import InvalidArguments, ToolFailed
+from ...tools.catalogue import ToolCatalogue
+from ...tools.functions.arguments import SchemaArguments
+from ..policies.places import PolicyPlaces
+from ..policies.rules import Policies, PolicyRule, rule_of
+from ..tool_calls import SessionAgents
+from .confirmation import Confirmation, ConfirmationDecision, ConfirmationRecord, timestamp
+from .store import ConfirmationStore
+
+PAGE = 100
+"""Entries of a page."""
+
+LIBRARY = "library"
+"""Who decides where nobody is named."""
+
+_Key = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationFilter:
+    """Which confirmations are listed; None: all."""
+
+    session_id: str | None = None
+    agent: str | None = None
+    """Name of the agent whose call it is."""
+    tool: str | None = None
+    older_than: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmationPage:
+    """A part of what waits for a decision, the oldest first."""
+
+    confirmations: list[Confirmation]
+    next_cursor: str | None
+    """The cursor of the next page; None on the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationInbox:
+    """What a person does with confirmations."""
+
+    store: ConfirmationStore
+    policies: PolicyPlaces
+    tools: ToolCatalogue
+    agents: SessionAgents
+    resume: Callable[[str], None]
+    """Called with the id of a run about which was decided, which may wait without a process."""
+
+    async def page(
+        self,
+        chosen: ConfirmationFilter | None = None,
+        *,
+        limit: int = PAGE,
+        cursor: str | None = None,
+    ) -> ConfirmationPage:
+        """Return what waits for a decision, the oldest first.
+
+        Args:
+            chosen: Which confirmations; None: all.
+            limit: Most entries.
+            cursor: ``next_cursor`` of the page before.
+
+        Raises:
+            InvalidRequest: the cursor is none of this list.
+            ConfirmationUnavailable: the store cannot be reached.
+        """
+        chosen = chosen or ConfirmationFilter()
+        after = None if cursor is None else _key_in(cursor)
+        pending = await self.store.pending(
+            session_id=chosen.session_id,
+            agent=chosen.agent,
+            tool=chosen.tool,
+            older_than=chosen.older_than,
+        )
+        begin = 0 if after is None else bisect_right(pending, after, key=_key_of)
+        page, rest = pending[begin : begin + limit], pending[begin + limit :]
+        return ConfirmationPage(page, _cursor(page[-1]) if rest else None)
+
+    async def decide(
+        self,
+        confirmation_id: str,
+        *,
+        approved: bool,
+        reason: str | None = None,
+        arguments: JSONObject | None = None,
+        remember: Literal["session", "tool"] | None = None,
+        patterns: Mapping[str, str] | None = None,
+        session_id: str | None = None,
+        decided_by: str = LIBRARY,
+    ) -> JSONObject:
+        """Decide about a call, whichever process waits for it; the first decision counts.
+
+        Args:
+            confirmation_id: What is decided.
+            approved: Whether the call may run.
+            reason: Told to the model when the call is denied.
+            arguments: With an approval, what the tool gets instead of the model's arguments, or
+                the answer to a tool that asks while it runs.
+            remember: With an approval, where a rule is kept that allows such calls from now on.
+            patterns: Patterns of the rule by the name of an argument; none: every call of the tool.
+            session_id: The session whose confirmation it must be; None: any.
+            decided_by: Who decides, for the history.
+
+        Returns:
+            ``{"confirmation_id", "approved"}``, and ``rule_id`` if a rule was kept.
+
+        Raises:
+            ConfirmationNotFound, ToolConfirmationTimeout: nothing waits for this decision.
+            InvalidRequest: the changed arguments do not fit the tool, or the patterns do not fit
+                the call; it still waits.
+            ConfirmationUnavailable: the store cannot be reached, or the rule not be kept.
+        """
+        if (remember is not None and not approved) or (patterns and remember is None):
+            raise InvalidRequest(
+                "Only an approval can be remembered; only then there are patterns."
+            )
+        arguments = arguments if approved else None
+        confirmation = await self._pending(confirmation_id, session_id) if approved else None
+        if confirmation is not None and confirmation.elicitation is not None:
+            arguments = _answer_to(confirmation.elicitation, arguments or {})
+            if remember is not None:
+                raise InvalidRequest("An answer to a tool cannot be remembered.")
+        elif confirmation is not None and arguments is not None:
+            await self._check_arguments(confirmation, arguments)
+            confirmation = replace(confirmation, arguments=arguments)
+        rule = None
+        if confirmation is not None and remember is not None:
+            rule = self._rule(confirmation, remember, patterns or {}, decided_by)
+        decision = ConfirmationDecision(
+            approved=approved,
+            reason=reason,
+            arguments=arguments,
+            decided_by=decided_by,
+            remember=remember,
+            rule_id=None if rule is None else rule.id,
+        )
+        # The rule first: the next call of the same reply follows it.
+        async with nullcontext() if rule is None else self.policies.adding(rule):
+            decided = await self.store.decide(confirmation_id, decision, session_id=session_id)
+        self.resume(decided.run_id)
+        answer: JSONObject = {"confirmation_id": confirmation_id, "approved": approved}
+        return answer if rule is None else {**answer, "rule_id": rule.id}
+
+    async def history(
+        self, *, limit: int = PAGE, before: str | None = None
+    ) -> list[ConfirmationRecord]:
+        """Return what was decided and acted on, the latest first; see ``ConfirmationStore``."""
+        return await self.store.history(limit=limit, before=before)
+
+    async def rules(self, session_id: str | None = None) -> list[Policies]:
+        """Return the rules of the data folder, then those of a session.
+
+        Raises:
+            SessionNotFound: there is no such session.
+        """
+        if session_id is not None:
+            await self.policies.sessions.check_exists(session_id)
+        return await self.policies.load(session_id)
+
+    async def remove_rule(self, rule_id: str, session_id: str | None = None) -> None:
+        """Remove a rule of the data folder, or of a session.
+
+        Raises:
+            PolicyNotFound: there is no such rule.
+            SessionNotFound, SessionUnreadable, StorageError: the session cannot be changed.
+            ConfirmationUnavailable: the rules cannot be read or written.
+        """
+        if not await self.policies.remove(rule_id, session_id):
+            raise PolicyNotFound(rule_id=rule_id)
+
+    async def _pending(self, confirmation_id: str, session_id: str | None) -> Confirmation | None:
+        """Return a confirmation that waits; None if ``decide`` would refuse it."""
+        stored = await self.store.find(confirmation_id)
+        if stored is None or stored.decision is not None:
+            return None
+        confirmation = stored.confirmation
+        return confirmation if session_id in (None, confirmation.session_id) else None
+
+    async def _check_arguments(self, confirmation: Confirmation, arguments: JSONObject) -> None:
+        tool = await self.agents.tool_of(confirmation.tool_source, confirmation.tool_name)
+        if tool is None:
+            tool = (await self.tools.inventory()).tools.get(confirmation.tool_name)
+        if tool is None or tool.source != confirmation.tool_source:
+            return  # gone meanwhile; the waiting run still has it, and validates
+        try:
+            await tool.validate(arguments)
+        except (InvalidArguments, ToolFailed) as error:
+            text = f"The arguments do not fit {confirmation.tool_name!r}: {error}"
+            raise InvalidRequest(text, details={"tool": confirmation.tool_name}) from error
+
+    def _rule(
+        self,
+        confirmation: Confirmation,
+        remember: Literal["session", "tool"],
+        patterns: Mapping[str, str],
+        decided_by: str,
+    ) -> PolicyRule:
+        try:
+            return rule_of(
+                confirmation,
+                patterns,
+                session_id=confirmation.session_id if remember == "session" else None,
+                created_at=timestamp(self.store.clock()),
+                created_by=decided_by,
+            )
+        except ValueError as error:
+            raise InvalidRequest(f"This cannot be remembered: {error}") from error
+
+
+def _answer_to(elicitation: JSONObject, content: JSONObject) -> JSONObject:
+    """Return the answer to a tool that asks, as its schema wants it.
+
+    Raises:
+        InvalidRequest: it does not fit.
+    """
+    schema = elicitation.get("requested_schema")
+    try:
+        return SchemaArguments(schema if isinstance(schema, dict) else {}).validate(content)
+    except InvalidArguments as error:
+        raise InvalidRequest(f"The answer does not fit what is asked: {error}") from error
+
+
+def _key_of(confirmation: Confirmation) -> _Key:
+    return confirmation.asked_at, confirmation.queue_position, confirmation.confirmation_id
+
+
+def _cursor(confirmation: Confirmation) -> str:
+    asked_at, position, confirmation_id = _key_of(confirmation)
+    return base64.urlsafe_b64encode(f"{asked_at} {position} {confirmation_id}".encode()).decode()
+
+
+def _key_in(cursor: str) -> _Key:
+    try:
+        text = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True).decode()
+        asked_at, position, confirmation_id = text.split(" ")
+        return asked_at, int(position), confirmation_id
+    except (binascii.Error, UnicodeError, ValueError) as error:
+        raise InvalidRequest(
+            "The cursor is none of this list.", details={"cursor": cursor}
+        ) from error

@@ -1,0 +1,446 @@
+"""Where confirmations are kept until they are decided and acted on.
+
+A confirmation is *pending*, then *decided* (by a person, or because its time is over), then
+*consumed*: whoever asked has acted on the decision, and only the history knows it. The first
+decision counts, also between processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Literal
+
+import anyio
+
+from ...core.aio import BackgroundTasks
+from ...errors import (
+    ConfirmationNotFound,
+    ConfirmationUnavailable,
+    JSONObject,
+    ToolConfirmationTimeout,
+    ToolExecutionDenied,
+)
+from .confirmation import (
+    Confirmation,
+    ConfirmationDecision,
+    ConfirmationRecord,
+    shortened,
+    timestamp,
+    utc_now,
+)
+
+logger = logging.getLogger(__name__)
+
+EXPIRED = ConfirmationDecision(
+    approved=False,
+    reason="nobody confirmed the call in time.",
+    code=ToolConfirmationTimeout.code,
+)
+LOST = ConfirmationDecision(
+    approved=False,
+    reason="the confirmation is gone from the store.",
+    code=ConfirmationUnavailable.code,
+)
+"""The decision for those who wait when a confirmation has vanished from the store."""
+
+RUN_ENDED = ConfirmationDecision(
+    approved=False,
+    reason="the run has ended.",
+    code=ToolExecutionDenied.code,
+)
+"""The decision when the run ends for another reason, such as a stop, before anybody decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConfirmation:
+    """A confirmation and its decision."""
+
+    confirmation: Confirmation
+    decision: ConfirmationDecision | None = None
+    """None while it is pending."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmationChange:
+    """What happened to a confirmation, in this process or another."""
+
+    kind: Literal["asked", "decided", "expired"]
+    confirmation: Confirmation
+    decision: ConfirmationDecision | None = None
+
+
+class ConfirmationStore(ABC):
+    """Keeps confirmations and decisions, and tells of them; used in one event loop.
+
+    Every method raises ConfirmationUnavailable when the store cannot be reached.
+    """
+
+    timeout: float | None = None
+    """Seconds after which a confirmation expires; None: as the settings say."""
+
+    poll_seconds: float
+    """Seconds between two looks at what others did and what is due, while somebody watches."""
+
+    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
+        self.clock = clock
+        self._stored: dict[str, StoredConfirmation] = {}
+        """What is not consumed, as far as this process knows; subclasses keep it up to date."""
+        self._first_due: str | None = None
+        """No confirmation expires before this time; None: none expires at all."""
+        self._watchers: set[asyncio.Queue[ConfirmationChange]] = set()
+        self._tasks = BackgroundTasks()
+        self._poller: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        """Set by a change of this process, so that the poller looks at once."""
+
+    # What a store must do
+
+    @abstractmethod
+    async def _add(self, confirmation: Confirmation) -> None:
+        """Store it; one that is there stays."""
+
+    @abstractmethod
+    async def _find(self, confirmation_id: str) -> StoredConfirmation | None:
+        """Return what is stored now, whoever stored it; None if it is unknown or consumed."""
+
+    @abstractmethod
+    async def _settle(self, confirmation: Confirmation, decision: ConfirmationDecision) -> bool:
+        """Store the decision if there is none; return False if there is one or it is consumed."""
+
+    @abstractmethod
+    async def _remove(self, confirmation_id: str) -> None:
+        """Forget it and its decision."""
+
+    @abstractmethod
+    async def _refresh(self) -> None:
+        """Bring ``_stored`` up to date, by ``_learn`` and ``_forget``."""
+
+    @abstractmethod
+    async def _append(self, record: ConfirmationRecord) -> None:
+        """Add an entry to the history."""
+
+    @abstractmethod
+    async def history(
+        self, *, limit: int = 100, before: str | None = None
+    ) -> list[ConfirmationRecord]:
+        """Return entries of the history, the latest first.
+
+        Args:
+            limit: Most entries.
+            before: Id of the confirmation behind which to go on: the last one of the page before.
+        """
+
+    @abstractmethod
+    async def _record_of(self, confirmation_id: str) -> ConfirmationRecord | None:
+        """Return the entry of a confirmation in the history."""
+
+    @abstractmethod
+    async def check(self) -> bool:
+        """Return whether a confirmation could be stored now."""
+
+    # What all do alike
+
+    async def put(self, confirmation: Confirmation) -> None:
+        """Store a confirmation, before it is announced; one that is there stays."""
+        await self._add(confirmation)
+        self._changed.set()
+
+    async def decide(
+        self,
+        confirmation_id: str,
+        decision: ConfirmationDecision,
+        *,
+        session_id: str | None = None,
+    ) -> Confirmation:
+        """Store the decision, and return what was decided; the first decision counts.
+
+        Args:
+            confirmation_id: What is decided.
+            decision: The decision; ``decided_at`` is set if it is not.
+            session_id: The session whose confirmation it must be; None: any.
+
+        Raises:
+            ConfirmationNotFound: unknown, of another session, or decided already.
+            ToolConfirmationTimeout: it has expired.
+        """
+        stored = await self._known(confirmation_id, session_id)
+        confirmation = stored.confirmation
+        if session_id not in (None, confirmation.session_id):
+            raise _not_found(confirmation_id, session_id)
+        if stored.decision is None:
+            is_due = confirmation.is_due(self.clock())
+            won = await self._decide_once(confirmation, EXPIRED if is_due else decision)
+            if won and not is_due:
+                return confirmation
+            stored = await self._known(confirmation_id)
+        if stored.decision is not None and stored.decision.is_expired:
+            raise ToolConfirmationTimeout(confirmation_id=confirmation_id)
+        raise _not_found(confirmation_id, session_id)
+
+    async def decision(self, confirmation_id: str) -> ConfirmationDecision | None:
+        """Return the decision; None while it is pending.
+
+        Raises:
+            ConfirmationNotFound: nothing is known of it, not even in the history.
+        """
+        return (await self._known(confirmation_id)).decision
+
+    async def consume(self, confirmation_id: str, *, ran: JSONObject | None = None) -> None:
+        """Move a decided confirmation to the history, once the decision was acted on.
+
+        Args:
+            confirmation_id: What was decided.
+            ran: Arguments with which the tool ran; None if it did not run.
+
+        Raises:
+            ConfirmationNotFound: it is unknown, consumed, or not decided.
+        """
+        stored = await self._find(confirmation_id)
+        if stored is None or stored.decision is None:
+            raise _not_found(confirmation_id)
+        await self.record(stored.confirmation, stored.decision, ran=ran)
+        await self._remove(confirmation_id)
+        self._changed.set()
+
+    async def record(
+        self,
+        confirmation: Confirmation,
+        decision: ConfirmationDecision,
+        *,
+        ran: JSONObject | None = None,
+    ) -> None:
+        """Add a call to the history."""
+        now = timestamp(self.clock())
+        decision = replace(decision, decided_at=decision.decided_at or now)
+        record = ConfirmationRecord(
+            confirmation=_shortened(confirmation),
+            decision=decision,
+            ran=None if ran is None else shortened(ran),
+            recorded_at=now,
+        )
+        await self._append(record)
+
+    async def pending(
+        self,
+        *,
+        session_id: str | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        older_than: timedelta | None = None,
+        limit: int | None = None,
+    ) -> list[Confirmation]:
+        """Return what waits for a decision, the oldest first; None: of all."""
+        await self._refresh()
+        now = timestamp(self.clock())
+        latest = None if older_than is None else timestamp(self.clock() - older_than)
+        pending = [
+            confirmation
+            for confirmation in self._undecided()
+            if (confirmation.expires_at is None or confirmation.expires_at > now)
+            and (session_id is None or confirmation.session_id == session_id)
+            and (agent is None or confirmation.agent_name == agent)
+            and (tool is None or confirmation.tool_name == tool)
+            and (latest is None or confirmation.asked_at < latest)
+        ]
+        pending.sort(key=attrgetter("asked_at", "queue_position", "confirmation_id"))
+        return pending[:limit]
+
+    async def of_run(self, run_id: str) -> list[StoredConfirmation]:
+        """Return a run's confirmations, pending and decided, that are not consumed."""
+        await self._refresh()
+        stored = [each for each in self._stored.values() if each.confirmation.run_id == run_id]
+        return sorted(stored, key=lambda each: each.confirmation.asked_at)
+
+    async def decided_runs(self) -> set[str]:
+        """Return the ids of the runs with decisions that can be acted on now.
+
+        The calls of one conversation run when all are decided.
+        """
+        await self.expire_due()
+        undecided = {_conversation_of(each) for each in self._undecided()}
+        decided = [each.confirmation for each in self._stored.values() if each.decision]
+        return {each.run_id for each in decided if _conversation_of(each) not in undecided}
+
+    async def stored(self) -> list[StoredConfirmation]:
+        """Return what is not consumed, after what is due has expired."""
+        await self.expire_due()
+        return [*self._stored.values()]
+
+    async def find(self, confirmation_id: str) -> StoredConfirmation | None:
+        """Return what is stored; None if it is unknown or consumed."""
+        return await self._find(confirmation_id)
+
+    async def end_run(self, run_id: str) -> None:
+        """Deny what is pending of a run that has ended, and consume all that it has left."""
+        for stored in await self.of_run(run_id):
+            await self.end(stored.confirmation.confirmation_id, RUN_ENDED)
+
+    async def end(
+        self,
+        confirmation_id: str,
+        decision: ConfirmationDecision,
+        *,
+        ran: JSONObject | None = None,
+    ) -> None:
+        """Decide it if nobody has, and consume it; see ``consume`` for ``ran``."""
+        with suppress(ConfirmationNotFound, ToolConfirmationTimeout):
+            await self.decide(confirmation_id, decision)
+        with suppress(ConfirmationNotFound):
+            await self.consume(confirmation_id, ran=ran)
+
+    async def expire_due(self, now: datetime | None = None) -> list[Confirmation]:
+        """Expire what is due and return it.
+
+        While somebody watches, the store does this by itself.
+        """
+        await self._refresh()
+        now = self.clock() if now is None else now
+        if self._first_due is None or timestamp(now) < self._first_due:
+            return []
+        end = timestamp(now)
+        due = [each for each in self._undecided() if each.expires_at and each.expires_at <= end]
+        expired = []
+        for each in due:
+            if await self._decide_once(each, EXPIRED):
+                expired.append(each)
+            await self._refresh()  # there may be thousands, and decisions meanwhile
+        ends = [each.expires_at for each in self._undecided() if each.expires_at]
+        self._first_due = min((each for each in ends if each > end), default=None)
+        return expired
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[AsyncIterator[ConfirmationChange]]:
+        """Give an iterator of what happens from now on, in every process; it never ends."""
+        await self._refresh()
+        queue: asyncio.Queue[ConfirmationChange] = asyncio.Queue()
+        self._watchers.add(queue)
+        if self._poller is None:
+            self._poller = self._tasks.spawn(self._poll(), name="confirmations")
+        try:
+            async with aclosing(_changes(queue)) as changes:
+                yield changes
+        finally:
+            self._watchers.discard(queue)
+            self._changed.set()
+
+    async def wait(self, confirmation_id: str) -> ConfirmationDecision:
+        """Wait for the decision, which may be that the time is over.
+
+        Raises:
+            ConfirmationNotFound: nothing is known of it.
+        """
+        async with self.watch() as changes:
+            decision = await self.decision(confirmation_id)
+            while decision is None:
+                change = await anext(changes)
+                if change.confirmation.confirmation_id == confirmation_id:
+                    decision = change.decision
+            return decision
+
+    async def aclose(self) -> None:
+        """Release what the store holds; may be called again."""
+        if self._poller is not None:
+            self._poller.cancel()
+            await asyncio.wait({self._poller})
+
+    async def _known(
+        self, confirmation_id: str, session_id: str | None = None
+    ) -> StoredConfirmation:
+        stored = await self._find(confirmation_id)
+        if stored is None:
+            record = await self._record_of(confirmation_id)
+            if record is None:
+                raise _not_found(confirmation_id, session_id)
+            stored = StoredConfirmation(record.confirmation, record.decision)
+        return stored
+
+    async def _decide_once(
+        self, confirmation: Confirmation, decision: ConfirmationDecision
+    ) -> bool:
+        decided_at = decision.decided_at or timestamp(self.clock())
+        won = await self._settle(confirmation, replace(decision, decided_at=decided_at))
+        self._changed.set()
+        return won
+
+    def _undecided(self) -> list[Confirmation]:
+        return [each.confirmation for each in self._stored.values() if each.decision is None]
+
+    def _learn(self, stored: StoredConfirmation) -> None:
+        """Take note of a new confirmation, or of the decision on a known one."""
+        confirmation, decision = stored.confirmation, stored.decision
+        is_new = confirmation.confirmation_id not in self._stored
+        self._stored[confirmation.confirmation_id] = stored
+        if is_new:
+            self._publish(ConfirmationChange("asked", confirmation))
+            ends = [end for end in (self._first_due, confirmation.expires_at) if end is not None]
+            self._first_due = min(ends, default=None)
+        if decision is not None:
+            kind: Literal["expired", "decided"] = "expired" if decision.is_expired else "decided"
+            self._publish(ConfirmationChange(kind, confirmation, decision))
+
+    def _forget(self, confirmation_id: str, decision: ConfirmationDecision | None) -> None:
+        """Take note that a confirmation is not stored any more; the decision is what is known."""
+        stored = self._stored[confirmation_id]
+        if stored.decision is None:
+            self._learn(replace(stored, decision=LOST if decision is None else decision))
+        del self._stored[confirmation_id]
+
+    def _publish(self, change: ConfirmationChange) -> None:
+        for queue in self._watchers:
+            queue.put_nowait(change)
+
+    async def _poll(self) -> None:
+        try:
+            is_available = True
+            while self._watchers:
+                self._changed.clear()
+                try:
+                    await self.expire_due()
+                    is_available = True
+                except Exception as error:  # a background task: those who wait count on it
+                    if is_available:
+                        expected = isinstance(error, ConfirmationUnavailable)
+                        logger.warning("%s Trying again.", error, exc_info=not expected)
+                    is_available = False
+                await self._wait()
+        finally:
+            self._poller = None
+
+    async def _wait(self) -> None:
+        """Wait until something may have changed, at most ``poll_seconds``."""
+        with anyio.move_on_after(self.poll_seconds):
+            await self._changed.wait()
+
+
+def _shortened(confirmation: Confirmation) -> Confirmation:
+    asked = confirmation.elicitation
+    return replace(
+        confirmation,
+        arguments=shortened(confirmation.arguments),
+        elicitation=None if asked is None else shortened(asked),
+    )
+
+
+def _conversation_of(confirmation: Confirmation) -> tuple[str, str | None, str | None]:
+    return confirmation.run_id, confirmation.agent_name, confirmation.agent_call_id
+
+
+def _not_found(confirmation_id: str, session_id: str | None = None) -> ConfirmationNotFound:
+    if session_id is not None:
+        return ConfirmationNotFound(confirmation_id=confirmation_id, session_id=session_id)
+    text = f"No confirmation {confirmation_id!r} is pending."
+    return ConfirmationNotFound(text, confirmation_id=confirmation_id)
+
+
+async def _changes(
+    queue: asyncio.Queue[ConfirmationChange],
+) -> AsyncGenerator[ConfirmationChange, None]:
+    while True:
+        yield await queue.get()

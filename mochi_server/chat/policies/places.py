@@ -1,0 +1,148 @@
+"""Where rules are kept: in the data folder for all sessions, and in a session for itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ...errors import ConfirmationUnavailable, JSONObject, MochiError
+from ...sessions import ChatSession, SessionManager
+from ...sessions.types import SESSION_RULES
+from .rules import Policies, PolicyRule, read_policies
+
+logger = logging.getLogger(__name__)
+
+
+class SharedPolicies(Protocol):
+    """The rules that hold for all sessions."""
+
+    async def load(self) -> Policies:
+        """Return the rules as they are now."""
+
+    def adding(self, rule: PolicyRule) -> AbstractAsyncContextManager[None]:
+        """Add a rule; take it away again if what is done within fails.
+
+        Raises:
+            ConfirmationUnavailable: it cannot be stored.
+        """
+
+    async def remove(self, rule_id: str) -> bool:
+        """Remove a rule; return False if there is none of this id. Raises as ``adding``."""
+
+
+@dataclass(slots=True)
+class MemoryPolicies:
+    """Rules of one process, which end with it."""
+
+    _rules: tuple[PolicyRule, ...] = field(default=())
+
+    async def load(self) -> Policies:
+        return Policies(self._rules)
+
+    @asynccontextmanager
+    async def adding(self, rule: PolicyRule) -> AsyncIterator[None]:
+        self._rules += (rule,)
+        try:
+            yield
+        except BaseException:
+            await self.remove(rule.id)
+            raise
+
+    async def remove(self, rule_id: str) -> bool:
+        before = self._rules
+        self._rules = tuple(rule for rule in before if rule.id != rule_id)
+        return len(self._rules) < len(before)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlaces:
+    """The rules of the data folder and those of sessions."""
+
+    shared: SharedPolicies
+    sessions: SessionManager
+
+    async def load(self, session_id: str | None = None) -> list[Policies]:
+        """Return the rules that hold in a session; None: those of the data folder alone."""
+        shared = await self.shared.load()
+        return [shared] if session_id is None else [shared, await self._of_session(session_id)]
+
+    async def _of_session(self, session_id: str) -> Policies:
+        try:
+            return _policies_of(await self.sessions.get(session_id))
+        except MochiError as error:  # nobody knows what it would have denied
+            return Policies(problem=error.message)
+
+    @asynccontextmanager
+    async def adding(self, rule: PolicyRule) -> AsyncIterator[None]:
+        """Add a rule, to its session if it is of one; take it away if what is done within fails.
+
+        Raises:
+            ConfirmationUnavailable: rules that are there cannot be read, or it cannot be stored.
+            SessionNotFound, SessionUnreadable, StorageError: it cannot be added to its session.
+        """
+        if rule.session_id is None:
+            async with self.shared.adding(rule):
+                yield
+            return
+
+        def add(session: ChatSession) -> None:
+            rules = _readable(session)
+            _set_rules(session, [*(each.payload() for each in rules), rule.payload()])
+
+        await self.sessions.update(rule.session_id, add)
+        try:
+            yield
+        except BaseException:
+            try:
+                await self.remove(rule.id, rule.session_id)
+            except MochiError as error:
+                logger.warning("The rule %s must be removed by hand: %s", rule.id, error.message)
+            raise
+
+    async def remove(self, rule_id: str, session_id: str | None = None) -> bool:
+        """Remove a rule of the data folder, or of a session; return whether it was there.
+
+        Raises:
+            As ``adding``.
+        """
+        if session_id is None:
+            return await self.shared.remove(rule_id)
+        removed = False
+
+        def remove(session: ChatSession) -> None:
+            nonlocal removed
+            rules = _readable(session)
+            others = [each.payload() for each in rules if each.id != rule_id]
+            removed = len(others) < len(rules)
+            if removed:
+                _set_rules(session, others)
+
+        await self.sessions.update(session_id, remove)
+        return removed
+
+
+def _policies_of(session: ChatSession) -> Policies:
+    stored = (session.metadata.model_extra or {}).get(SESSION_RULES)
+    policies = Policies() if stored is None else read_policies(stored)
+    if policies.problem is not None:
+        return Policies(problem=f"session {session.session_id}: {policies.problem}")
+    return policies
+
+
+def _readable(session: ChatSession) -> tuple[PolicyRule, ...]:
+    policies = _policies_of(session)
+    if policies.problem is not None:
+        raise ConfirmationUnavailable(reason=policies.problem)
+    return policies.rules
+
+
+def _set_rules(session: ChatSession, rules: Sequence[JSONObject]) -> None:
+    extra = session.metadata.model_extra
+    assert extra is not None  # noqa: S101 - the model keeps keys that it does not know
+    if rules:
+        extra[SESSION_RULES] = [*rules]
+    else:
+        extra.pop(SESSION_RULES, None)

@@ -1,0 +1,304 @@
+"""Rules that decide about calls in the place of a person.
+
+Deny wins over ask, and ask over allow; where no rule matches, the session's execution policy says
+what to do. In doubt a rule that allows does not match a call, and one that asks or denies does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
+
+from ...core.aio import in_thread, in_thread_to_completion
+from ...core.files import (
+    is_steady,
+    locked,
+    make_folder,
+    read_plain,
+    replace_file,
+    restored_on_failure,
+)
+from ...errors import ConfirmationUnavailable, JSONObject
+from ...protocol.events import FieldPayload
+from ..confirmations.confirmation import Confirmation
+from .glob_patterns import check_pattern, possibly_fits, surely_fits
+
+logger = logging.getLogger(__name__)
+
+PolicyAction = Literal["allow", "ask", "deny"]
+
+EVERY_TOOL = "*"
+MAX_BYTES = 1_000_000
+_NAME = re.compile(r"[^\s*?\[\]{}]+")
+"""What may be the name of a tool: other patterns than ``*`` would never fit."""
+
+STRICTEST_FIRST: tuple[PolicyAction, ...] = ("deny", "ask", "allow")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRule(FieldPayload):
+    """What happens to calls of a tool, or to those whose arguments fit patterns."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    id: str = ""
+    """Made of the rest where somebody wrote the rule by hand without one."""
+    tool: str
+    """Name of the tool, or ``*``."""
+    action: PolicyAction
+    tool_source: str | None = None
+    """``Tool.source`` of the tool; None: every tool of the name."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Patterns by the name of an argument; all of them must fit."""
+    created_at: str | None = None
+    created_by: str | None = None
+    session_id: str | None = None
+    """The session in which alone it holds."""
+
+    def __post_init__(self) -> None:
+        if self.tool != EVERY_TOOL and not _NAME.fullmatch(self.tool):
+            raise ValueError(f"{self.tool!a} is no name of a tool, and only * stands for all")
+        for pattern in self.arguments.values():
+            check_pattern(pattern)
+        if not self.id:
+            text = json.dumps(self.payload(), sort_keys=True).encode()
+            object.__setattr__(self, "id", f"rule_{hashlib.sha256(text).hexdigest()[:16]}")
+
+    def matches(
+        self, tool: str, arguments: JSONObject, *, source: str, session_id: str | None = None
+    ) -> bool:
+        """Return whether the rule is about a call.
+
+        Args:
+            tool: Name of the tool.
+            arguments: Arguments with which it would run, with defaults.
+            source: ``Tool.source`` of the tool.
+            session_id: The conversation of the person.
+        """
+        is_allowing = self.action == "allow"
+        names = (self.tool, tool) if is_allowing else (self.tool.casefold(), tool.casefold())
+        if (
+            self.session_id not in (None, session_id)
+            or self.tool_source not in (None, source)
+            or (self.tool != EVERY_TOOL and names[0] != names[1])
+        ):
+            return False
+        fits = surely_fits if is_allowing else possibly_fits
+        for name, pattern in self.arguments.items():
+            value = arguments.get(name)
+            # What is no text, or is missing, is a doubt.
+            if not (fits(pattern, value) if isinstance(value, str) else not is_allowing):
+                return False
+        return True
+
+
+_RULES = TypeAdapter(list[PolicyRule])
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The rules of one place, as far as they can be read."""
+
+    rules: tuple[PolicyRule, ...] = ()
+    problem: str | None = None
+    """Why they cannot be read: then every call is asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyMatch:
+    """What the rules say about a call."""
+
+    action: PolicyAction
+    rule: PolicyRule | None = None
+    """None: rules cannot be read."""
+
+
+def apply_policies(
+    sources: Iterable[Policies],
+    tool: str,
+    arguments: JSONObject,
+    *,
+    source: str,
+    session_id: str | None = None,
+) -> PolicyMatch | None:
+    """Return what the rules of several places say about a call; None if none matches.
+
+    The arguments are as for ``PolicyRule.matches``.
+    """
+    sources = list(sources)
+    rules = [rule for each in sources for rule in each.rules]
+    for action in STRICTEST_FIRST:
+        for rule in rules:
+            if rule.action == action and rule.matches(
+                tool, arguments, source=source, session_id=session_id
+            ):
+                return PolicyMatch(action, rule)
+        if action == "deny" and any(each.problem is not None for each in sources):
+            return PolicyMatch("ask")
+    return None
+
+
+def read_policies(stored: JsonValue) -> Policies:
+    """Read a list of rules, of ``policies.json`` or of a session's metadata."""
+    try:
+        return Policies(tuple(_RULES.validate_python(stored)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        return Policies(problem=f"{place}: {first['msg']}" if place else first["msg"])
+
+
+def rule_of(
+    confirmation: Confirmation,
+    patterns: Mapping[str, str],
+    *,
+    session_id: str | None,
+    created_at: str,
+    created_by: str | None,
+) -> PolicyRule:
+    """Return the rule by which calls like this one are allowed from now on.
+
+    Args:
+        confirmation: The call that was approved.
+        patterns: Patterns by the name of an argument; none: all calls of the tool.
+        session_id: The session in which alone it holds.
+        created_at: When it was approved.
+        created_by: Who approved it.
+
+    Raises:
+        ValueError: a text is no pattern, or the rule would not have allowed this call.
+    """
+    rule = PolicyRule(
+        tool=confirmation.tool_name,
+        action="allow",
+        tool_source=confirmation.tool_source,
+        arguments=dict(patterns),
+        created_at=created_at,
+        created_by=created_by,
+        session_id=session_id,
+    )
+    if not rule.matches(
+        confirmation.tool_name,
+        confirmation.arguments,
+        source=confirmation.tool_source,
+        session_id=session_id,
+    ):
+        raise ValueError("The patterns do not surely fit the arguments of this call.")
+    return rule
+
+
+class PolicyFile:
+    """The rules of a data folder, which people may edit and several processes share."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = asyncio.Lock()
+        """Held also while a thread waits for the lock of the file: the others are needed within."""
+        self._known: tuple[tuple[int, ...] | None, Policies] = (None, Policies())
+
+    async def load(self) -> Policies:
+        """Return the rules as they are now; a file that is not there has none."""
+        return await in_thread(self._load)
+
+    @asynccontextmanager
+    async def adding(self, rule: PolicyRule) -> AsyncIterator[None]:
+        """Add a rule; if what is done within fails, the file is again what it was.
+
+        Raises:
+            ConfirmationUnavailable: the file cannot be written, or not be understood.
+        """
+        held = ExitStack()
+        async with self._lock:
+            try:
+                change = self._changed(lambda rules: [*rules, rule])
+                await in_thread_to_completion(held.enter_context, change)
+                yield
+            except BaseException:
+                try:
+                    await in_thread_to_completion(held.__exit__, *sys.exc_info())
+                except OSError as error:
+                    logger.warning("The rule %s must be removed by hand: %s", rule.id, error)
+                raise
+            await in_thread_to_completion(held.close)
+
+    async def remove(self, rule_id: str) -> bool:
+        """Remove a rule; return False if there is none of this id. Raises as ``adding``."""
+        async with self._lock:
+            return await in_thread_to_completion(self._remove, rule_id)
+
+    def _remove(self, rule_id: str) -> bool:
+        with self._changed(lambda rules: [each for each in rules if each.id != rule_id]) as changed:
+            return changed
+
+    def _load(self) -> Policies:
+        try:
+            status = self._path.lstat()
+        except FileNotFoundError:
+            return Policies()
+        except OSError as error:
+            return Policies(problem=f"{self._path.name}: {error.strerror}")
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        known, policies = self._known
+        if stamp == known:
+            return policies
+        if status.st_size > MAX_BYTES:
+            return Policies(problem=f"{self._path.name} has more than {MAX_BYTES:,} bytes")
+        policies = self._read()
+        # One assignment: several threads may be here.
+        self._known = (stamp if is_steady(status.st_ctime_ns) else None, policies)
+        return policies
+
+    def _read(self) -> Policies:
+        try:
+            stored = json.loads(read_plain(self._path)[0], object_pairs_hook=_unique_keys)
+            json.dumps(stored, ensure_ascii=False).encode()  # no response has half a surrogate pair
+        except (OSError, ValueError, RecursionError) as error:
+            return Policies(problem=f"{self._path.name} cannot be read: {error}")
+        policies = read_policies(stored)
+        if policies.problem is not None:
+            return Policies(problem=f"{self._path.name}: {policies.problem}")
+        return policies
+
+    @contextmanager
+    def _changed(
+        self, change: Callable[[Sequence[PolicyRule]], list[PolicyRule]]
+    ) -> Iterator[bool]:
+        """Write the changed rules and hold the lock; give whether a rule was added or removed."""
+        with ExitStack() as held:
+            try:
+                make_folder(self._path.parent, private=True)
+                held.enter_context(locked(self._path.with_name(f".{self._path.name}.lock")))
+                policies = self._load()
+                if policies.problem is not None:
+                    raise ConfirmationUnavailable(reason=policies.problem)
+                rules = change(policies.rules)
+                is_changed = len(rules) != len(policies.rules)
+                if is_changed:
+                    stored = [each.payload() for each in rules]
+                    content = f"{json.dumps(stored, ensure_ascii=False, indent=2)}\n".encode()
+                    if len(content) > MAX_BYTES:
+                        text = f"{self._path.name} would have more than {MAX_BYTES:,} bytes"
+                        raise ConfirmationUnavailable(reason=text)
+                    held.enter_context(restored_on_failure(self._path))
+                    replace_file(self._path, [content], private=True)
+            except OSError as error:
+                raise ConfirmationUnavailable(reason=error.strerror or str(error)) from error
+            yield is_changed
+
+
+def _unique_keys(pairs: list[tuple[str, JsonValue]]) -> JSONObject:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return fields

@@ -1,0 +1,1 @@
+"""Runs: turns that go on without a connection, are journalled, and can be joined from anywhere."""

@@ -1,0 +1,353 @@
+"""Starts, joins, lists and stops runs, whichever process executes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Literal
+
+import anyio
+from typing_extensions import Unpack
+
+from ...core.aio import BackgroundTasks
+from ...core.ids import new_run_id
+from ...errors import (
+    JSONObject,
+    MochiError,
+    RunNotFound,
+    SessionBusy,
+    SessionNotFound,
+    ShuttingDown,
+)
+from ...protocol.messages import now
+from ...services.history import objects
+from ...sessions import SessionManager
+from ..confirmations.confirmation import timestamp
+from ..confirmations.store import ConfirmationStore
+from ..journal.records import RunHead, RunState
+from ..service import ChatService, TurnOptions
+from ..turn import Turn
+from .log import LogReader
+from .queue import RunQueue
+from .registry import RunRegistry
+from .run import Run
+from .status import RunStatus
+
+logger = logging.getLogger(__name__)
+
+WhenBusy = Literal["refuse", "queue", "interrupt"]
+"""What becomes of a message while another run of its session goes on."""
+
+INTERRUPT_TRIES = 20
+"""How often a turn is opened after the session's run was stopped: others may be faster."""
+
+INTERRUPT_PAUSE = 0.05
+"""Seconds between two tries to open the turn."""
+
+TEND_SECONDS = 5.0
+"""Pause between two searches for runs that no process executes: of dead ones, or decided ones."""
+
+ENDED = frozenset({"done", "failed", "stopped", "interrupted"})
+"""States of runs that are over."""
+
+ORPHAN_AGE = timedelta(seconds=60)
+"""Age of a confirmation from which its run must be in the journal."""
+
+PRUNE_SECONDS = 60.0
+"""Pause between two searches for runs that ended long ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A run that was started, or that waits in the queue."""
+
+    run_id: str
+    session_id: str
+    state: RunState
+    reader: LogReader
+    """Reads it from its first event."""
+    model: str
+
+
+class RunControl:
+    """All that clients can do with runs."""
+
+    def __init__(
+        self,
+        *,
+        chat: ChatService,
+        runs: RunRegistry,
+        sessions: SessionManager,
+        confirmations: ConfirmationStore,
+    ) -> None:
+        self._chat = chat
+        self._runs = runs
+        self._sessions = sessions
+        self._confirmations = confirmations
+        self._queue = RunQueue(runs)
+        self._tasks = BackgroundTasks()
+        self._tending: asyncio.Task[None] | None = None
+        runs.on_parked = self._look_again
+
+    async def start(
+        self, session_id: str, *, when_busy: WhenBusy = "refuse", **options: Unpack[TurnOptions]
+    ) -> StartedRun:
+        """Start a run, or let it wait; the caller must let the reader ``leave``.
+
+        Raises:
+            MochiError: what ``ChatService.open_turn`` raises. A run that waits gets the error as
+                an event.
+        """
+        if when_busy == "queue":
+            if not self._queue.has(session_id):
+                try:
+                    return await self._started(await self._chat.open_turn(session_id, **options))
+                except SessionBusy:
+                    pass
+            return await self._enqueue(session_id, options)
+        if when_busy == "interrupt":
+            return await self._started(await self._interrupt(session_id, options))
+        if self._queue.has(session_id):
+            raise SessionBusy(session_id=session_id)
+        return await self._started(await self._chat.open_turn(session_id, **options))
+
+    async def _started(self, turn: Turn) -> StartedRun:
+        """Start a run; return when other processes know it by its id."""
+        run = turn.run
+        reader = run.log.reader()
+        self._chat.start(turn)
+        await run.begun.wait()
+        return StartedRun(run.run_id, turn.session_id, "running", reader, turn.model)
+
+    async def _enqueue(self, session_id: str, options: TurnOptions) -> StartedRun:
+        self._runs.check_open()
+        model = options.get("model")
+        if model is None:
+            model = (await self._sessions.get(session_id)).metadata.model
+
+        async def open_turn(run: Run) -> Turn:
+            return await self._chat.open_turn(session_id, **options, queued=run)
+
+        head = RunHead(
+            run_id=new_run_id(),
+            session_id=session_id,
+            number=0,
+            model=model,
+            started_at=now(),
+            continues=options.get("continues", False),
+        )
+        run = self._runs.new(head)
+        reader = run.log.reader()
+        await self._queue.add(run, open_turn)
+        return StartedRun(run.run_id, session_id, "queued", reader, model)
+
+    async def _interrupt(self, session_id: str, options: TurnOptions) -> Turn:
+        for _ in range(INTERRUPT_TRIES):
+            try:
+                return await self._chat.open_turn(session_id, **options)
+            except SessionBusy:
+                run_id = await self._last_run(session_id)
+                if run_id is None:
+                    raise
+            try:
+                await self._runs.stop(run_id)
+            except RunNotFound:  # somebody else uses the session, or the run has just begun
+                await anyio.sleep(INTERRUPT_PAUSE)
+        raise SessionBusy(session_id=session_id)
+
+    async def join(self, run_id: str, after: int = 0) -> LogReader | None:
+        """Return a reader of a run's events after a number.
+
+        None if the run has ended, and has no event after that number.
+
+        Raises:
+            RunNotFound: there is no such run, or none any more.
+        """
+        return await self._runs.join(run_id, after)
+
+    async def join_session(self, session_id: str, after: int = 0) -> tuple[str, LogReader] | None:
+        """Return the id and a reader of the session's present or last run; None if it has none.
+
+        Raises:
+            SessionNotFound, SessionUnreadable, StorageError.
+        """
+        run_id = await self._last_run(session_id)
+        if run_id is None:
+            return None
+        try:
+            reader = await self._runs.join(run_id, after)
+        except RunNotFound:  # it has ended too long ago
+            return None
+        return None if reader is None else (run_id, reader)
+
+    async def status(self, run_id: str) -> JSONObject:
+        """Return what ``GET /runs/{run_id}`` answers.
+
+        Raises:
+            RunNotFound: there is no such run, or none any more.
+        """
+        status = await self._runs.status(run_id)
+        answer: JSONObject = asdict(status)
+        pending = []
+        if status.state in {"running", "waiting"}:
+            pending = await self._confirmations.pending(session_id=status.session_id)
+        if pending:
+            answer["state"] = "waiting"
+        answer["confirmations"] = [request.payload() for request in pending]
+        return answer
+
+    async def list(
+        self, *, session_id: str | None = None, state: RunState | None = None
+    ) -> Sequence[JSONObject]:
+        """Return what ``GET /runs`` answers: runs, the latest first, those that wait at the end."""
+        runs: list[JSONObject] = []
+        pending = await self._confirmations.pending(session_id=session_id)
+        asking = {each.run_id for each in pending}
+        for run in await self._runs.all_runs():
+            if session_id is not None and run.session_id != session_id:
+                continue
+            shown = "waiting" if run.state == "running" and run.run_id in asking else run.state
+            if state is None or shown == state:
+                runs.append({**asdict(run), "state": shown})
+        return runs
+
+    async def stop(self, run_id: str) -> JSONObject:
+        """Stop a run, and return how it has ended and the message that it stored last.
+
+        Raises:
+            RunNotFound: there is no such run, or none any more.
+            SessionBusy, StorageError, ConfirmationUnavailable: a waiting run cannot be ended now.
+        """
+        status = await self._runs.stop(run_id)
+        return {
+            "run_id": run_id,
+            "session_id": status.session_id,
+            "state": status.state,
+            "message": await self._message(status),
+        }
+
+    async def stop_session(self, session_id: str) -> JSONObject:
+        """Stop the session's present run, as ``stop`` does.
+
+        Raises:
+            SessionNotFound, SessionUnreadable, StorageError.
+            RunNotFound: it has none, and no last one any more.
+        """
+        run_id = await self._last_run(session_id)
+        if run_id is None:
+            text = f"Session {session_id!r} has no run."
+            raise RunNotFound(text, details={"session_id": session_id})
+        return await self.stop(run_id)
+
+    def resume(self, run_id: str) -> None:
+        """Begin to take up a run about which somebody has decided, if no process executes it."""
+        self._tasks.spawn(self._resume(run_id), name="a run that waited")
+
+    async def _resume(self, run_id: str) -> None:
+        try:
+            turn = await self._chat.reopen_turn(run_id)
+        except (SessionBusy, ShuttingDown):  # another is at it, or will be after the start
+            return
+        except MochiError as error:
+            logger.warning("The run %s cannot go on now: %s", run_id, error.message)
+            return
+        except Exception:
+            logger.exception("The run %s cannot go on", run_id)
+            return
+        if turn is None:
+            return
+        if self._runs.is_closed:
+            await turn.run.park()
+            await turn.release()
+        else:
+            self._chat.start(turn)
+
+    def _look_again(self, run_id: str) -> None:
+        """Take up a run that was just let go, if somebody has decided meanwhile."""
+        if not self._runs.is_closed:
+            self._tasks.spawn(self._resume_decided(run_id), name="a run that waits")
+
+    async def _resume_decided(self, run_id: str | None = None) -> None:
+        """Take up a run that waits, or all, if somebody has decided."""
+        decided = await self._confirmations.decided_runs()
+        if decided:  # there may be thousands that wait
+            for each in decided & ({run_id} if run_id else await self._runs.waiting_runs()):
+                await self._resume(each)
+
+    async def _settle_orphans(self) -> None:
+        """Settle confirmations of runs that have ended, or that the journal does not know."""
+        going_on = {run.run_id for run in await self._runs.all_runs() if run.state not in ENDED}
+        before = timestamp(self._confirmations.clock() - ORPHAN_AGE)
+        orphans = {
+            each.confirmation.run_id: each.confirmation.session_id
+            for each in await self._confirmations.stored()
+            if each.confirmation.run_id not in going_on and each.confirmation.asked_at < before
+        }
+        for run_id, session_id in orphans.items():
+            with suppress(SessionNotFound):  # of another server, which shares the Redis
+                await self._sessions.check_exists(session_id)
+                if not self._runs.has(run_id):
+                    await self._confirmations.end_run(run_id)
+
+    def tend(self) -> None:
+        """Begin to look after the runs that no process executes, as a server does."""
+        if self._tending is None:
+            self._tending = self._tasks.spawn(self._tend(), name="runs without a process")
+
+    async def _tend(self) -> None:
+        pruned, pause = -math.inf, min(self._runs.retention_seconds, PRUNE_SECONDS)
+        is_failing = False
+        while True:
+            try:
+                await self._runs.recover_dead()
+                await self._resume_decided()
+                if anyio.current_time() - pruned >= pause:
+                    await self._settle_orphans()
+                    await self._runs.prune()
+                    pruned = anyio.current_time()
+                is_failing = False
+            except MochiError as error:
+                if not is_failing:
+                    logger.warning("Runs without a process wait: %s", error.message)
+                is_failing = True
+            except Exception:  # a full disk, for example: it is tried again
+                if not is_failing:
+                    logger.exception("Runs without a process wait")
+                is_failing = True
+            await self._runs.forget_unwritten()
+            await anyio.sleep(TEND_SECONDS)
+
+    def stop_all(self) -> None:
+        """End all runs of this process and refuse new ones: the server is stopping."""
+        if self._tending is not None:
+            self._tending.cancel()
+        self._queue.stop_all()
+        self._runs.stop_all()
+
+    async def wait_closed(self, seconds: float) -> None:
+        """Wait for what looks after runs, then until no run is left; each for so many seconds."""
+        await self._tasks.drain(seconds)
+        await self._runs.wait_closed(seconds)
+
+    async def _last_run(self, session_id: str) -> str | None:
+        running = self._runs.running_of(session_id)
+        if running is not None:
+            return running
+        return (await self._sessions.get(session_id)).metadata.last_run_id
+
+    async def _message(self, status: RunStatus) -> JSONObject | None:
+        if status.message_id is None:
+            return None
+        try:
+            session = await self._sessions.get(status.session_id)
+        except SessionNotFound:
+            return None
+        for message in objects(session.tail()):
+            if message.get("message_id") == status.message_id:
+                return message
+        return None

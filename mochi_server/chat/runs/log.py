@@ -1,0 +1,261 @@
+"""The log of a run: numbered events, read by any number of readers at their own speed.
+
+A slow or vanished client never holds the model, and several clients can watch one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
+
+from ...errors import MochiError
+from ...protocol.events import (
+    AgentDelta,
+    AgentExecution,
+    AgentPlanning,
+    ContentDelta,
+    Event,
+    ThinkingDelta,
+)
+
+FOLD = 32
+"""Number of read events that are folded at a time."""
+FOLDED_TEXT = 4096
+"""Characters after which a folded delta grows no more."""
+
+DELTAS = (ContentDelta, ThinkingDelta, AgentPlanning, AgentExecution)
+
+Numbered = tuple[int, Event]
+
+
+class FoldedDeltas(NamedTuple):
+    """Neighbouring deltas of one kind as one; it can be split at any of their numbers."""
+
+    event: AgentPlanning | AgentExecution | ContentDelta | ThinkingDelta
+    """The deltas' texts in one."""
+    first: int
+    """Number of the first delta."""
+    ends: array[int]
+    """Where each delta's text ends in the whole."""
+
+    @property
+    def last(self) -> int:
+        """Number of the last delta."""
+        return self.first + len(self.ends) - 1
+
+    def since(self, number: int) -> Numbered:
+        """Return the deltas from this number on as one event, with the number of the last."""
+        begin = self.ends[number - self.first - 1] if number > self.first else 0
+        event = (
+            self.event if begin == 0 else replace(self.event, content=self.event.content[begin:])
+        )
+        return self.last, event
+
+
+class RunLog:
+    """The numbered events of one run.
+
+    Deltas that every reader has seen are folded into longer ones, so that a long reply does not
+    cost an object for each token; a reader that comes later gets the same text in fewer events.
+    """
+
+    __slots__ = ("_events", "_first", "_folded", "_readers", "closed", "end", "error", "on_unread")
+
+    def __init__(self, first: int = 1) -> None:
+        """Begin an empty log.
+
+        Args:
+            first: The number of the first event.
+        """
+        self._folded: list[Numbered | FoldedDeltas] = []
+        self._events: list[Event] = []
+        self._first = first
+        """Number of the first event that is not folded."""
+        self.end = first
+        """The number that the next event will have."""
+        self._readers: list[LogReader] = []
+        self.closed = False
+        self.error: MochiError | None = None
+        """Why the run failed, once the log is closed."""
+        self.on_unread: Callable[[], None] | None = None
+        """Called when the last reader leaves."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether anybody reads it now."""
+        return bool(self._readers)
+
+    @property
+    def deltas(self) -> int:
+        """Number of the pieces of text and thinking so far, about one for each token."""
+        folded = sum(len(one.ends) for one in self._folded if isinstance(one, FoldedDeltas))
+        return folded + sum(isinstance(event, DELTAS) for event in self._events)
+
+    def append(self, event: Event) -> None:
+        self.extend((event,))
+
+    def extend(self, events: Sequence[Event]) -> None:
+        """Add events and wake the readers."""
+        if len(self._events) >= FOLD:
+            self._fold()
+        self._events.extend(events)
+        self.end += len(events)
+        for reader in self._readers:
+            reader.wake()
+
+    def jump(self, number: int) -> None:
+        """Let the next event have this number, which must not be below ``end``."""
+        _fold_into(self._folded, self._events, self._first)
+        self._events.clear()
+        self._first = self.end = number
+
+    def close(self, error: MochiError | None = None) -> None:
+        """Take no more events; readers end when they have read all."""
+        self.closed = True
+        self.error = error
+        self.on_unread = None
+        for reader in self._readers:
+            reader.wake()
+
+    def reader(self, after: int = 0) -> LogReader:
+        """Return a new reader of the events after this number; call its ``leave()`` when done."""
+        reader = LogReader(self, after + 1)
+        self._readers.append(reader)
+        return reader
+
+    def since(self, position: int) -> list[Numbered]:
+        """Return all events from this number on, each with its number."""
+        if position >= self._first:  # the common case: a reader that keeps up
+            return list(enumerate(self._events[position - self._first :], position))
+        events: list[Numbered] = []
+        for entry in self._folded:
+            if isinstance(entry, FoldedDeltas):
+                if entry.last >= position:
+                    events.append(entry.since(position))
+            elif entry[0] >= position:
+                events.append(entry)
+        events.extend(enumerate(self._events, self._first))
+        return events
+
+    def forget_reader(self, reader: LogReader, *, abandon: bool) -> None:
+        """Remove a reader; the last one that leaves calls ``on_unread``.
+
+        One that leaves without abandoning the run lets it go on to its end, whoever else leaves.
+        """
+        self._readers.remove(reader)
+        if not abandon:
+            self.on_unread = None
+        elif not self._readers and self.on_unread is not None:
+            self.on_unread()
+
+    def _fold(self) -> None:
+        """Fold the events that all readers have read, if they are enough."""
+        # A reader may be ahead: what it has read elsewhere is not here yet.
+        read = min((reader.position for reader in self._readers), default=self.end)
+        count = min(read, self.end) - self._first
+        if count < FOLD:
+            return
+        _fold_into(self._folded, self._events[:count], self._first)
+        del self._events[:count]
+        self._first += count
+
+
+def _fold_into(folded: list[Numbered | FoldedDeltas], events: list[Event], first: int) -> None:
+    """Add events; neighbouring deltas of one kind become one."""
+    for key, group in groupby(enumerate(events, first), key=lambda pair: _text_key(pair[1])):
+        pairs = list(group)
+        deltas = [event for _, event in pairs if isinstance(event, DELTAS)]
+        if not deltas:
+            folded.extend(pairs)
+            continue
+        last = folded[-1] if folded else None
+        if (
+            isinstance(last, FoldedDeltas)
+            and last.last + 1 == pairs[0][0]
+            and _text_key(last.event) == key
+            and len(last.event.content) < FOLDED_TEXT
+        ):
+            folded.pop()
+            number, ends, texts = last.first, last.ends, [last.event.content]
+        else:
+            number, ends, texts = pairs[0][0], array("I"), []
+        length = sum(map(len, texts))
+        for delta in deltas:
+            length += len(delta.content)
+            ends.append(length)
+        texts += [delta.content for delta in deltas]
+        folded.append(FoldedDeltas(replace(deltas[0], content="".join(texts)), number, ends))
+
+
+def _text_key(event: Event) -> tuple[type[Event], str | None]:
+    """Return the kind of the event and its agent: equal for deltas of the same text."""
+    return type(event), event.agent_call_id if isinstance(event, AgentDelta) else None
+
+
+class LogReader:
+    """One reader of a log, at its own position."""
+
+    __slots__ = ("_left", "_log", "_poked", "_waiter", "position")
+
+    def __init__(self, log: RunLog, position: int) -> None:
+        self._log = log
+        self._waiter: asyncio.Future[None] | None = None
+        self._poked = False
+        self._left = False
+        self.position = position
+        """Number of the next event to read."""
+
+    @property
+    def failure(self) -> MochiError | None:
+        """Why the run failed, once all is read."""
+        return self._log.error
+
+    def wake(self) -> None:
+        """Let a waiting ``next()`` look for events again."""
+        if (waiter := self._waiter) is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def poke(self) -> None:
+        """Let ``next()`` return an empty list, so that its caller can send a sign of life."""
+        self._poked = True
+        self.wake()
+
+    async def next(self) -> list[Numbered] | None:
+        """Wait for events that are not yet read, and return all of them with their numbers.
+
+        Returns:
+            At least one event; none after ``poke()``; None at the end or after ``leave()``.
+        """
+        log = self._log
+        while not self._left:
+            if self.position < log.end:
+                batch = log.since(self.position)
+                self.position = log.end
+                if batch:  # not only a jump of the numbers
+                    return batch
+            if log.closed:
+                return None
+            if self._poked:
+                self._poked = False
+                return []
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return None
+
+    def leave(self, *, abandon: bool = True) -> None:
+        """Stop reading; may be called again.
+
+        Args:
+            abandon: Whether the run may be cancelled now; False for a client that is only slow.
+        """
+        if not self._left:
+            self._left = True
+            self._log.forget_reader(self, abandon=abandon)
+            self.wake()

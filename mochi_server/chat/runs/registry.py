@@ -1,0 +1,576 @@
+"""The runs of this process, and the way to those of others.
+
+A run executes a turn as a task of its own and writes what it says to a log and to the journal.
+Anyone with its id can read or stop it, from any process; the last reader that leaves, in whichever
+process, cancels it, unless it was started to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import anyio
+
+from ...core.aio import BackgroundTasks
+from ...core.logs import one_line
+from ...errors import (
+    ConfirmationUnavailable,
+    InternalError,
+    MochiError,
+    RunInterrupted,
+    SessionBusy,
+    ShuttingDown,
+    StorageError,
+)
+from ...protocol.events import Done, ErrorEvent, Event
+from ..journal.base import RunJournal
+from ..journal.records import RunHead, RunState
+from ..journal.signals import RunSignals
+from .follower import RunFollower, copy_lines
+from .log import LogReader, RunLog
+from .progress import RunProgress, read_run
+from .recovery import STOPPED, RunEnding, RunRecovery
+from .run import Run
+from .status import ListedRun, RunStatus, status_of, status_of_progress
+
+logger = logging.getLogger(__name__)
+
+SAVE_SECONDS = 3.0
+"""Seconds for the saves of runs that were ended, on top of any limit."""
+
+WATCH_SECONDS = 0.075
+"""Seconds between two writes of the journal and two checks for requests of other processes.
+
+A kill loses at most what was said since.
+"""
+
+STOP_SECONDS = 15.0
+"""Longest wait for another process to end a run, or until its lease has expired."""
+
+REMEMBERED_SESSIONS = 10_000
+"""Number of sessions of which it is known that their last run has ended."""
+
+
+class RunnableTurn(Protocol):
+    """What a run executes."""
+
+    run: Run
+
+    def events(self) -> AsyncGenerator[list[Event], None]:
+        """Execute it; yield its events."""
+
+    async def release(self) -> None:
+        """Give the session back; may be called again."""
+
+
+class RunInQueue(Protocol):
+    """A run that waits in this process until the runs before it have ended."""
+
+    is_unread: bool
+    """Whether only other processes read it."""
+
+    @property
+    def run(self) -> Run: ...
+
+    def cancel(self) -> None:
+        """End it."""
+
+
+@dataclass(slots=True)
+class _Running:
+    task: asyncio.Task[None]
+    turn: RunnableTurn
+    reason: MochiError | None = None
+    """Why it was ended."""
+    stopped: bool = False
+    """Whether a person has ended it."""
+    is_unread: bool = False
+    """Whether only other processes read it."""
+    is_ending: bool = False
+    """Whether it is too late to cancel it."""
+    status: RunStatus | None = None
+    """How it ended."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def run(self) -> Run:
+        return self.turn.run
+
+    def cancel(self) -> None:
+        """Cancel it, but not before its first step: one that never began cleans up nothing."""
+        asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if not self.is_ending:
+            self.task.cancel()
+
+    def park(self) -> None:
+        """Let its task end without ending the run, which waits for a person."""
+        run = self.turn.run
+        if not (run.is_parked or self.is_ending or self.stopped or self.reason):
+            run.is_parked = True
+            self.task.cancel()
+
+
+class RunRegistry:
+    """The runs of this process."""
+
+    def __init__(
+        self,
+        journal: RunJournal,
+        recovery: RunRecovery,
+        signals: RunSignals | None = None,
+        *,
+        retention_seconds: float = 600.0,
+    ) -> None:
+        self._journal = journal
+        self._recovery = recovery
+        self._signals = signals or RunSignals()
+        self.retention_seconds = retention_seconds
+        self._running: dict[str, _Running] = {}
+        self._queued: dict[str, RunInQueue] = {}
+        self._sessions: dict[str, str] = {}
+        """Running runs by session."""
+        self._ended: OrderedDict[str, str] = OrderedDict()
+        """Last runs by session that are known to have ended, the latest last."""
+        self._tasks = BackgroundTasks()
+        self._follower = RunFollower(journal, recovery, self._signals, self._tasks)
+        self._watching: asyncio.Task[None] | None = None
+        self.is_closed = False
+        self.on_parked: Callable[[str], None] | None = None
+        """Called with the id of a run that this process has let go until a person decides."""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def check_open(self) -> None:
+        """Refuse new runs while the server stops.
+
+        Raises:
+            ShuttingDown: it does.
+        """
+        if self.is_closed:
+            raise ShuttingDown
+
+    def has(self, run_id: str) -> bool:
+        """Return whether this process executes a run."""
+        return run_id in self._running
+
+    def is_running(self, session_id: str) -> bool:
+        return session_id in self._sessions
+
+    def running_of(self, session_id: str) -> str | None:
+        """Return the id of the session's run that this process executes."""
+        return self._sessions.get(session_id)
+
+    def new(self, head: RunHead) -> Run:
+        """Return a run, which begins when its turn is started."""
+        return Run(head, self._journal)
+
+    def start(self, turn: RunnableTurn) -> RunLog:
+        """Run the turn until it ends, is stopped, or its last reader leaves."""
+        run = turn.run
+        run.begin()
+        task = asyncio.get_running_loop().create_task(self._run(turn))
+        self._running[run.run_id] = running = _Running(task, turn)
+        queued = self._queued.pop(run.run_id, None)
+        self._sessions[run.head.session_id] = run.run_id
+        if not run.head.continues and run.before is None:
+            run.log.on_unread = partial(self._unread, running)
+            running.is_unread = queued is not None and queued.is_unread
+        self._begin_watch()
+        if self.is_closed:  # it was opened just before
+            self._end_early(running, ShuttingDown())
+        return run.log
+
+    async def enqueue(self, queued: RunInQueue) -> None:
+        """Let other processes know a run that waits in this one."""
+        self._queued[queued.run.run_id] = queued
+        if not queued.run.head.continues:
+            queued.run.log.on_unread = partial(self._unread, queued)
+        self._begin_watch()
+        await queued.run.enqueue()
+
+    def end_queued(self, run: Run, state: RunState, error: MochiError | None = None) -> None:
+        """End a run that has not begun."""
+        run.log.on_unread = None
+        self._tasks.spawn(self._end_queued(run, state, error), name="the end of a queued run")
+
+    async def _end_queued(self, run: Run, state: RunState, error: MochiError | None) -> None:
+        await self._close(run, state, error)
+        del self._queued[run.run_id]
+
+    def _begin_watch(self) -> None:
+        if self._watching is None:
+            self._watching = self._tasks.spawn(self._watch(), name="the journal of runs")
+
+    async def take(self, run_id: str) -> Run | None:
+        """Take a run that waits, to start its turn again; None if it does not wait any more.
+
+        Raises:
+            StorageError: the journal cannot be read or written.
+        """
+        writer = await self._journal.take(run_id)
+        if writer is None:
+            return None
+        read = None
+        try:
+            read = await read_run(self._journal, run_id)
+        finally:
+            if read is None or not read.progress.is_parked:
+                await self._journal.close(writer)
+        if read is None or not read.progress.is_parked:
+            return None
+        part, progress = read
+        log = RunLog(progress.head.first_event)
+        copy_lines(part.lines, log)
+        return Run.resumed(progress, log, self._journal, writer)
+
+    async def waiting(self, run_id: str) -> RunProgress | None:
+        """Return how far a run has come that waits and that no process executes."""
+        if run_id in self._running:
+            return None
+        read = await read_run(self._journal, run_id)
+        if read is None or read.progress.end is not None or not read.progress.is_parked:
+            return None
+        return read.progress
+
+    async def fail(self, run_id: str, error: MochiError) -> None:
+        """End a run that waits, because it cannot be taken up."""
+        await self._recovery.recover(run_id, RunEnding("failed", error))
+
+    def _unread(self, running: RunInQueue) -> None:
+        """Cancel a run that nobody reads, in any process."""
+        self._tasks.spawn(self._cancel_unread(running), name="a run without a reader")
+
+    async def _cancel_unread(self, running: RunInQueue) -> None:
+        running.is_unread = await self._signals.has_readers(running.run.run_id)
+        log = running.run.log
+        if not running.is_unread and not log.is_read and log.on_unread is not None:
+            running.cancel()
+
+    async def _watch(self) -> None:
+        """Write the journal and look at what others want, while anything runs."""
+        try:
+            while self._running or self._queued or self._journal.is_waiting:
+                await anyio.sleep(WATCH_SECONDS)
+                await self._look()
+                await self._journal.flush()
+        finally:
+            self._watching = None
+
+    async def _look(self) -> None:
+        """Stop what others want to stop or have taken, and what nobody reads any more."""
+        for run_id in await self._signals.stop_requests():
+            running = self._running.get(run_id)
+            if running is not None and not running.stopped:
+                running.stopped = True
+                running.cancel()
+            if (queued := self._queued.get(run_id)) is not None:
+                queued.cancel()
+        await self._look_at_queued()
+        for running in [*self._running.values()]:
+            run = running.turn.run
+            if run.is_lost and running.reason is None:
+                self._end_early(running, RunInterrupted(run_id=run.run_id))
+            if running.is_unread:
+                await self._cancel_unread(running)
+            if run.is_waiting and run.log.on_unread is None and not run.log.is_read:
+                running.park()
+
+    async def _look_at_queued(self) -> None:
+        for queued in [*self._queued.values()]:
+            if queued.run.is_lost:
+                queued.cancel()
+            elif queued.is_unread:
+                await self._cancel_unread(queued)
+
+    async def join(self, run_id: str, after: int = 0) -> LogReader | None:
+        """Return a reader of a run's events after a number, whoever executes it.
+
+        None if the run has ended, and has no event after that number.
+
+        Raises:
+            RunNotFound: there is no such run, or none any more.
+        """
+        if (reader := self._reader(run_id, after)) is not None:
+            return reader
+        return await self._follower.join(run_id, after)
+
+    def _reader(self, run_id: str, after: int) -> LogReader | None:
+        running = self._running.get(run_id) or self._queued.get(run_id)
+        return None if running is None else running.run.log.reader(after)
+
+    async def status(self, run_id: str) -> RunStatus:
+        """Return how far a run has come, whoever executes it.
+
+        Raises:
+            RunNotFound: there is no such run, or none any more.
+        """
+        running = self._running.get(run_id) or self._queued.get(run_id)
+        if running is not None:
+            return status_of(running.run)
+        return status_of_progress(await self._follower.progress(run_id))
+
+    async def all_runs(self) -> list[ListedRun]:
+        """Return all runs of all processes, the latest first, those in queues last and in order."""
+        await self.recover_dead()
+        own: list[RunInQueue] = [*self._running.values(), *self._queued.values()]
+        runs = {
+            head.run_id: ListedRun(
+                run_id=head.run_id,
+                session_id=head.session_id,
+                state="queued" if head.is_queued else "running",
+                started_at=head.started_at,
+            )
+            for head in (one.run.head for one in own)
+        }
+        for one in await self._journal.runs():
+            state = one.end or (
+                "waiting" if one.is_parked else "queued" if one.is_queued else "running"
+            )
+            runs.setdefault(
+                one.run_id,
+                ListedRun(
+                    run_id=one.run_id,
+                    session_id=one.session_id,
+                    state=state,  # type: ignore[arg-type] # of our own making
+                    started_at=one.started_at,
+                ),
+            )
+        in_order = sorted(runs.values(), key=lambda run: (run.started_at, run.run_id))
+        queued = [run for run in in_order if run.state == "queued"]
+        return [run for run in reversed(in_order) if run.state != "queued"] + queued
+
+    async def stop(self, run_id: str) -> RunStatus:
+        """End a run as a person wants, whoever executes it; return how it has ended.
+
+        Raises:
+            RunNotFound: there is no such run, or none any more.
+            SessionBusy, StorageError, ConfirmationUnavailable: a waiting run cannot be ended now.
+        """
+        if (running := self._running.get(run_id)) is not None:
+            running.stopped = True
+            running.cancel()
+            with anyio.move_on_after(STOP_SECONDS):
+                await running.ended.wait()
+            status = running.status or status_of(running.turn.run)
+            if status.state != "waiting":  # else it was let go just before
+                return status
+        if (queued := self._queued.get(run_id)) is not None:
+            queued.cancel()
+            with anyio.move_on_after(STOP_SECONDS):
+                await queued.run.begun.wait()
+            return await self.status(run_id)
+        # At once: to read how far it has come takes longer than the other process needs.
+        await self._signals.request_stop(run_id)
+        try:
+            progress = await self._follower.progress(run_id)
+            if progress.end is None and progress.is_parked:
+                await self._recovery.recover(run_id, STOPPED)
+            elif progress.end is None:
+                with anyio.move_on_after(STOP_SECONDS):
+                    await self._follower.wait_for_end(run_id, STOPPED)
+        finally:
+            await self._signals.withdraw_stop(run_id)
+        return await self.status(run_id)
+
+    async def settle(self, session_id: str, run_id: str | None) -> None:
+        """Make sure that a session's last run is over; the caller has claimed the session.
+
+        Raises:
+            SessionBusy: it waits for a person, or its end cannot be written.
+            StorageError: its process has died, and the session cannot be written.
+        """
+        if run_id is None or self._ended.get(session_id) == run_id or run_id in self._running:
+            return
+        deadline = anyio.current_time() + STOP_SECONDS
+        while True:
+            try:
+                read = await read_run(self._journal, run_id)
+            except StorageError:
+                return  # it cannot be known now; turns go on
+            if read is None or read.progress.end is not None:
+                break
+            part, progress = read
+            if part.is_held and progress.head.session_id != session_id:
+                return  # an agent's session, which the run does not use now
+            if progress.is_parked or anyio.current_time() > deadline:
+                raise SessionBusy(session_id=session_id)
+            is_claimed = progress.head.session_id == session_id
+            try:
+                if not part.is_held and await self._recovery.recover(run_id, is_claimed=is_claimed):
+                    break
+            except ConfirmationUnavailable as error:  # it is not known whether it waits
+                raise StorageError(error.message) from error
+            await anyio.sleep(WATCH_SECONDS)  # somebody writes its last lines
+        self._remember(session_id, run_id)
+
+    def _remember(self, session_id: str, run_id: str) -> None:
+        self._ended[session_id] = run_id
+        self._ended.move_to_end(session_id)
+        if len(self._ended) > REMEMBERED_SESSIONS:
+            self._ended.popitem(last=False)
+
+    def interrupt(self, session_id: str, reason: MochiError) -> bool:
+        """End the session's run with an error; return whether one ran here. The first counts."""
+        run_id = self._sessions.get(session_id)
+        if run_id is None:
+            return False
+        self._end_early(self._running[run_id], reason)
+        return True
+
+    def _end_early(self, running: _Running, reason: MochiError) -> None:
+        running.reason = running.reason or reason
+        running.cancel()
+
+    async def recover_dead(self) -> None:
+        """End the runs of processes that have died, unless they wait for a person."""
+        for run_id in await self._journal.dead_runs():
+            try:
+                await self._recovery.recover(run_id)
+            except MochiError as error:  # noqa: PERF203 - there are few
+                text = "The run %s cannot be recovered now: %s"
+                logger.warning(text, run_id, error.message)
+            except Exception:
+                logger.exception("The run %s cannot be recovered", run_id)
+
+    async def waiting_runs(self) -> set[str]:
+        """Return the ids of the runs that wait and that no process executes."""
+        return {run.run_id for run in await self._journal.runs() if run.waits}
+
+    async def prune(self) -> None:
+        """Forget runs that have ended long ago."""
+        await self._journal.prune(self.retention_seconds)
+        await self._signals.prune()
+
+    async def forget_unwritten(self) -> None:
+        """Forget what could not be written to the journal for long."""
+        await self._journal.forget_unwritten(self.retention_seconds)
+
+    def stop_all(self) -> None:
+        """Refuse new runs and end the running ones: the server is stopping."""
+        self.is_closed = True
+        self._follower.close()
+        for running in list(self._running.values()):
+            if running.turn.run.is_asking:
+                running.park()
+            else:
+                self._end_early(running, ShuttingDown())
+
+    async def wait_closed(self, seconds: float) -> None:
+        """Wait until no run is left, for at most so many seconds and ``SAVE_SECONDS``."""
+        tasks = [running.task for running in self._running.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds + SAVE_SECONDS)
+        if self.is_closed:
+            if self._watching is not None and not self._running:
+                self._watching.cancel()
+            await self._tasks.drain(SAVE_SECONDS)
+        await self._journal.aclose()
+        await self._signals.aclose()
+
+    async def _run(self, turn: RunnableTurn) -> None:
+        """Write the turn's events, and whatever ends it, into its log."""
+        run = turn.run
+        state: RunState = "done"
+        error: MochiError | None = None
+        try:
+            if run.before is None:
+                await run.emit([run.head.start()])
+                run.begun.set()
+            async with aclosing(turn.events()) as batches:
+                async for events in batches:
+                    await run.emit(events)
+        except asyncio.CancelledError:
+            running = self._running[run.run_id]
+            state, error = "stopped", running.reason
+            if run.is_parked:
+                state = "waiting"
+            elif error is not None:
+                state = "interrupted"
+                logger.info("Turn stopped: %s code=%s", _labels_of(run.head), error.code)
+            elif running.stopped:
+                logger.info("Turn stopped: %s", _labels_of(run.head))
+            else:
+                logger.info("Turn interrupted, its last reader has left: %s", _labels_of(run.head))
+                raise
+        except MochiError as failure:
+            log_failure(run.head.session_id, run.run_id, run.head.model, failure)
+            state, error = "failed", failure
+        except Exception:
+            state, error = "failed", InternalError()
+            logger.exception("Turn failed: %s code=%s", _labels_of(run.head), error.code)
+        finally:
+            self._running[run.run_id].is_ending = True
+            if state == "waiting":
+                await self._park(turn)
+            else:
+                await self._end(turn, state, error)
+
+    async def _park(self, turn: RunnableTurn) -> None:
+        """Let the run go: whoever takes it up needs its journal and its session."""
+        run = turn.run
+        await run.park()
+        running = self._running.pop(run.run_id)
+        del self._sessions[run.head.session_id]
+        try:
+            await turn.release()
+        finally:
+            running.status = status_of(run, "waiting")
+            run.log.close(ShuttingDown() if self.is_closed else None)
+            running.ended.set()
+            logger.info("Turn waits: %s", _labels_of(run.head))
+            if self.on_parked is not None:
+                self.on_parked(run.run_id)
+
+    async def _end(self, turn: RunnableTurn, state: RunState, error: MochiError | None) -> None:
+        """Free the session first: who sees ``done`` may send the next message at once."""
+        run = turn.run
+        run.log.on_unread = None
+        try:
+            await turn.release()
+        finally:
+            running = self._running.pop(run.run_id)
+            if self._sessions.get(run.head.session_id) == run.run_id:
+                del self._sessions[run.head.session_id]
+            await self._close(run, state, error)
+            running.status = status_of(run, state, None if error is None else error.code)
+            self._remember(run.head.session_id, run.run_id)
+            running.ended.set()
+
+    async def _close(self, run: Run, state: RunState, error: MochiError | None) -> None:
+        last: list[Event] = [] if error is None else [ErrorEvent.of(error)]
+        last.append(Done(session_id=run.head.session_id))
+        if run.log.end == run.head.first_event:  # it has not begun
+            last.insert(0, run.head.start())
+        code = None if error is None else error.code
+        await run.end(state, last, code=code, message_id=run.message_id)
+        self._signals.forget(run.run_id)
+        run.log.close(error)
+        run.begun.set()
+
+
+def _labels(session_id: str, run_id: str, model: str) -> str:
+    return f"session={session_id} run={run_id} model={one_line(model)}"
+
+
+def _labels_of(head: RunHead) -> str:
+    return _labels(head.session_id, head.run_id, head.model)
+
+
+def log_failure(session_id: str, run_id: str, model: str, error: MochiError) -> None:
+    """Log that a turn failed, in one line with the message that the client gets."""
+    logger.warning(
+        "Turn failed: %s code=%s: %s",
+        _labels(session_id, run_id, model),
+        error.code,
+        one_line(error.message),
+    )

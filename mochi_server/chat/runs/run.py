@@ -1,0 +1,209 @@
+"""A run that this process executes: its log for readers, its journal for everybody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import anyio
+from typing_extensions import Self
+
+from ...errors import JSONObject, RunInterrupted
+from ...protocol.events import (
+    AgentStart,
+    ConfirmationRequired,
+    Event,
+    RunStart,
+    ToolInputRequired,
+    ToolResultReady,
+)
+from ...protocol.messages import AssistantMessage, ToolMessage
+from ..journal.base import RunJournal, RunWriter
+from ..journal.records import RECOVERY_JUMP, RunHead
+from .log import RunLog
+from .progress import AgentProgress, RunProgress
+
+_AT_ONCE = (RunStart, ConfirmationRequired, ToolInputRequired, ToolResultReady, AgentStart)
+"""Events that are in the journal before a reader sees them: others depend on them.
+
+In a batch, such an event must be the last.
+"""
+
+
+class Run:
+    """A run of this process; what happens is noted in its journal before it is acted on."""
+
+    def __init__(self, head: RunHead, journal: RunJournal, log: RunLog | None = None) -> None:
+        self.head = head
+        self.log = log or RunLog(head.first_event)
+        self.before: RunProgress | None = None
+        """How far earlier processes have brought it; None for a new run."""
+        self.is_parked = False
+        """Whether its task ends because it only waits for a person: nothing is stored then."""
+        self._branches = 1
+        self._waiting = 0
+        self.message_id: str | None = None
+        """Id of the last message of the model that was stored, or is being stored now."""
+        self.begun = asyncio.Event()
+        """Set when the journal says that it has begun, or that it has ended before."""
+        self._journal = journal
+        self._writer: RunWriter
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process has taken it: nothing of it is stored or noted here any more."""
+        return self._writer.is_lost
+
+    @property
+    def run_id(self) -> str:
+        return self.head.run_id
+
+    @classmethod
+    def resumed(
+        cls, before: RunProgress, log: RunLog, journal: RunJournal, writer: RunWriter
+    ) -> Self:
+        """Return a run that waited, with the writer that was taken for it.
+
+        Its numbers jump ahead: a killed process may have shown more than the journal has.
+        """
+        run = cls(before.head, journal, log)
+        log.jump(before.next_event + RECOVERY_JUMP)
+        run.before = before
+        run._writer = writer
+        return run
+
+    def begin(self) -> None:
+        """Begin the journal, or go on with it."""
+        if self.before is None:
+            self._writer = self._journal.begin(self.head)
+        else:
+            self._writer.note("resumed")
+
+    async def enqueue(self) -> None:
+        """Note that it waits until the runs before it have ended."""
+        self.begin()
+        await self._journal.flush(unless_failing=True)
+
+    def leave_queue(self, head: RunHead) -> None:
+        """Take a number: it is about to begin."""
+        self.head = head
+        self.log.jump(head.first_event)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of tool calls that earlier processes have finished."""
+        return 0 if self.before is None else self.before.rounds
+
+    def agent_of(self, call_id: str) -> AgentProgress | None:
+        """Return what earlier processes have done in a call of an agent."""
+        return None if self.before is None else self.before.agents.get(call_id)
+
+    @property
+    def is_let_go(self) -> bool:
+        """Whether it goes on in another process, or later: nothing of it is stored here then."""
+        return self.is_parked or self.is_lost
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether every branch waits for a person."""
+        return 0 < self._waiting == self._branches
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether any branch waits for a person."""
+        return self._waiting > 0
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """Count a branch as one that waits; if the run is parked meanwhile, it does not go on."""
+        self._waiting += 1
+        try:
+            yield
+            if self.is_parked:
+                await anyio.sleep_forever()
+        finally:
+            self._waiting -= 1
+
+    @contextmanager
+    def split(self, branches: int) -> Iterator[None]:
+        """Replace the branch that starts calls by those that execute them."""
+        self._branches += branches - 1
+        try:
+            yield
+        finally:
+            self._branches += 1
+
+    def end_branch(self) -> None:
+        """End one of the branches that ``split`` has begun."""
+        self._branches -= 1
+
+    async def emit(self, events: Sequence[Event]) -> None:
+        """Add events to the journal and to the log."""
+        self._writer.add(self.log.end, events)
+        if isinstance(events[-1], _AT_ONCE):
+            await self._journal.flush(unless_failing=True)
+        self.log.extend(events)
+
+    async def storing(
+        self, session_id: str, messages: Sequence[AssistantMessage | ToolMessage]
+    ) -> None:
+        """Note that messages are about to be stored, which hold what was said until now.
+
+        Raises:
+            RunInterrupted: another process has taken the run.
+        """
+        if session_id == self.head.session_id:
+            for message in messages:
+                if isinstance(message, AssistantMessage):
+                    self.message_id = message.message_id
+        ids = [message.message_id for message in messages]
+        await self._note("storing", session_id=session_id, messages=ids, until=self.log.end - 1)
+
+    async def started(
+        self, session_id: str, call_id: str, arguments: JSONObject | None = None
+    ) -> bool:
+        """Note that a call is about to run, which must not run twice; return whether it is written.
+
+        Args:
+            session_id: The session whose model calls.
+            call_id: The call.
+            arguments: Its arguments if a person has changed them.
+
+        Raises:
+            RunInterrupted: another process has taken the run.
+        """
+        data = {} if arguments is None else {"arguments": arguments}
+        return await self._note("started", session_id=session_id, call=call_id, **data)
+
+    def result(self, session_id: str, message: ToolMessage) -> None:
+        """Note the result of a call, which is stored when all calls of its reply have ended."""
+        self._writer.note("result", session_id=session_id, message=message.as_stored())
+
+    def agent(self, call_id: str, session_id: str, begin: int) -> None:
+        """Note the session of an agent, and how many messages it had before the agent's first."""
+        self._writer.note("agent", call=call_id, session_id=session_id, begin=begin)
+
+    async def end(
+        self, state: str, last_events: Sequence[Event], **data: JSONObject | str | None
+    ) -> None:
+        """Note how the run ended, and add its last events."""
+        if self.is_lost:  # who has taken it has noted less, and has jumped as far ahead
+            self.log.jump(self.log.end + RECOVERY_JUMP)
+        self._writer.add(self.log.end, last_events)
+        self._writer.note("end", state=state, **data)
+        await self._journal.close(self._writer)
+        self.log.extend(last_events)
+
+    async def park(self) -> None:
+        """Let the run go until somebody decides: no process has it then."""
+        self._writer.note("waiting")
+        await self._journal.close(self._writer)
+
+    async def _note(self, name: str, **data: object) -> bool:
+        """Write a note; return False if it cannot be written for now."""
+        line = self._writer.note(name, **data)
+        await self._journal.flush(unless_failing=True)
+        if self.is_lost:
+            raise RunInterrupted(run_id=self.run_id)
+        return self._writer.is_written(line)

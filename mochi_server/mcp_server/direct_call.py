@@ -1,0 +1,100 @@
+"""A call of one tool without a conversation: a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from ..chat.confirmations.asking import Confirmations
+from ..chat.journal.records import RunHead
+from ..chat.policies.places import PolicyPlaces
+from ..chat.policies.rules import Policies
+from ..chat.runs.log import LogReader
+from ..chat.runs.run import Run
+from ..chat.tool_calls import Results, ToolCalls
+from ..core.ids import new_call_id, new_run_id
+from ..errors import JSONObject
+from ..protocol.events import Event
+from ..protocol.messages import ToolCall, now
+from ..runtime import Runtime
+from ..sessions.types import ToolExecutionPolicy, ToolSettings
+from ..tools.base import Tool
+from ..tools.mcp.servers import McpServers
+
+SETTINGS = ToolSettings(execution_policy=ToolExecutionPolicy.CONFIRM_DESTRUCTIVE)
+
+
+class SharedRules(PolicyPlaces):
+    """The rules of the data folder alone: there is no session that could have some."""
+
+    async def load(self, session_id: str | None = None) -> list[Policies]:  # noqa: ARG002
+        return [await self.shared.load()]
+
+
+@dataclass(slots=True, kw_only=True)
+class DirectCall:
+    """A turn that consists of one call."""
+
+    run: Run
+    call: ToolCall
+    calls: ToolCalls
+    servers: McpServers
+    """Of which some may have been started for this call."""
+
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        """Ask about the call where that is needed, run it; yield its events."""
+        results: Results = [None]
+        async with aclosing(self.calls.run([self.call], results)) as batches:
+            async for events in batches:
+                yield events
+
+    async def release(self) -> None:
+        """End the servers that were started for the run as if it were a session."""
+        await self.servers.end_session(self.run.run_id)
+
+
+def start_call(
+    runtime: Runtime, tool: Tool, arguments: JSONObject, *, model: str, can_ask: bool
+) -> tuple[str, LogReader]:
+    """Start a call as a run, and return the run's id and a reader, which the caller must leave.
+
+    The run has its own id as the id of its session: there is no such session.
+
+    Args:
+        runtime: The parts of the server.
+        tool: What is called.
+        arguments: Its arguments, not yet validated.
+        model: Full name of the model of agents that have none.
+        can_ask: Whether a person is asked where that is needed; else such a call is denied.
+
+    Raises:
+        ShuttingDown: the server is stopping.
+    """
+    runtime.runs.check_open()
+    run_id = new_run_id()
+    head = RunHead(
+        run_id=run_id, session_id=run_id, number=1, model=model, started_at=now(), wait=can_ask
+    )
+    run = runtime.runs.new(head)
+    calls = ToolCalls(
+        of_run=run,
+        session_id=run_id,
+        model=model,
+        execution=runtime.tool_execution,
+        confirmations=Confirmations(
+            store=runtime.confirmations,
+            policies=SharedRules(runtime.inbox.policies.shared, runtime.sessions),
+            run_id=run_id,
+            session_id=run_id,
+            timeout=runtime.chat.confirmation_timeout,
+            wait=can_ask,
+        ),
+        sampler=runtime.chat.conversations,
+        tools={tool.name: tool},
+        settings=SETTINGS,
+    )
+    call = ToolCall(id=new_call_id(), name=tool.name, arguments=arguments)
+    reader = run.log.reader()
+    runtime.runs.start(DirectCall(run=run, call=call, calls=calls, servers=runtime.mcp))
+    return run_id, reader

@@ -1,0 +1,181 @@
+"""Confines commands with bubblewrap: namespaces, no capabilities, a filter of system calls."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from ..core.aio import in_thread
+from .base import Sandbox, SandboxCommand, SandboxFolder, SandboxSpec
+from .host import NETWORK_FILES, SYSTEM_FILES, SYSTEM_FOLDERS, interpreter_folders
+from .launch import launch
+from .seccomp import seccomp_filter
+
+TRIAL_SECONDS = 10.0
+USER = 1000
+"""Inside, where the server is root."""
+DEVICES_MB = 64
+"""Size of ``/dev/shm``."""
+
+
+class BubblewrapSandbox(Sandbox):
+    """Runs commands in namespaces of their own, as ordinary user or as root.
+
+    Args:
+        interpreter: Runs the launcher, and is offered inside.
+        packages: Folders of the interpreter and its packages that are not below ``/usr``; None for
+            those of this process.
+    """
+
+    name = "bubblewrap"
+
+    def __init__(
+        self, *, interpreter: str = sys.executable, packages: Sequence[Path] | None = None
+    ) -> None:
+        self._interpreter = interpreter
+        self._packages = interpreter_folders() if packages is None else packages
+        self._works = False
+
+    async def problem(self) -> str | None:
+        if self._works:
+            return None
+        problem = await in_thread(self._try)
+        self._works = problem is None
+        return problem
+
+    def _try(self) -> str | None:
+        if sys.platform != "linux":
+            return "bubblewrap needs Linux"
+        if self._program is None:
+            return "the program bwrap is not installed (package bubblewrap)"
+        command = self.command(["true"], SandboxSpec())
+        try:
+            done = subprocess.run(  # noqa: S603 - our own
+                command.argv,
+                env=command.env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=TRIAL_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"bwrap did not start a program within {TRIAL_SECONDS:g} seconds"
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().splitlines()
+            reason = said[-1] if said else f"exit code {done.returncode}"
+            return f"bwrap cannot make a sandbox here: {reason}"
+        return None
+
+    def command(self, argv: Sequence[str], spec: SandboxSpec) -> SandboxCommand:
+        return launch(
+            "bubblewrap",
+            argv,
+            spec,
+            interpreter=self._interpreter,
+            program=self._program or "bwrap",
+            options=[
+                *self._namespaces(spec),
+                *_system(spec),
+                *_devices(spec),
+                *self._folders(spec),
+            ],
+            files=_files(spec),
+            last_options=_last(spec),
+            seccomp=seccomp_filter().hex(),
+        )
+
+    @cached_property
+    def _program(self) -> str | None:
+        return shutil.which("bwrap")
+
+    @cached_property
+    def _version(self) -> tuple[int, ...]:
+        answer = subprocess.run(  # noqa: S603
+            [self._program or "bwrap", "--version"], capture_output=True, check=False, text=True
+        )
+        return tuple(map(int, re.findall(r"\d+", answer.stdout)[:2]))
+
+    def _namespaces(self, spec: SandboxSpec) -> Iterator[str]:
+        yield from ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
+        yield "--unshare-cgroup-try"
+        if not spec.network:
+            yield "--unshare-net"
+        if self._version >= (0, 8):  # else the filter of system calls alone does it
+            yield "--disable-userns"
+        yield from ("--uid", str(os.getuid() or USER), "--gid", str(os.getgid() or USER))
+        yield from ("--hostname", "sandbox", "--new-session", "--die-with-parent")
+        yield from ("--cap-drop", "ALL", "--clearenv")
+
+    def _folders(self, spec: SandboxSpec) -> Iterator[str]:
+        """Bind the interpreter's folders and those of the spec, the outer ones first."""
+        folders = [SandboxFolder(path=path) for path in self._packages]
+        for folder in sorted([*folders, *spec.folders], key=lambda each: len(each.target.parts)):
+            source = os.path.realpath(folder.path)
+            yield from ("--bind" if folder.writable else "--ro-bind", source, str(folder.target))
+            if folder.writable:
+                yield from _guarded(Path(source), str(folder.target))
+        for path in spec.hidden:
+            if path.is_dir() and not path.is_symlink():
+                yield from ("--tmpfs", str(path), "--remount-ro", str(path))
+
+
+def _system(spec: SandboxSpec) -> Iterator[str]:
+    for name in SYSTEM_FOLDERS:
+        if os.path.islink(name):
+            yield from ("--symlink", os.readlink(name), name)
+        elif os.path.isdir(name):
+            yield from ("--ro-bind", name, name)
+    for name in (*SYSTEM_FILES, *(NETWORK_FILES if spec.network else ())):
+        if os.path.exists(name):
+            yield from ("--ro-bind", os.path.realpath(name), name)
+
+
+def _devices(spec: SandboxSpec) -> Iterator[str]:
+    # Read-only: where the server is root, the settings of the kernel in it can be written.
+    yield from ("--proc", "/proc")
+    # The first process is bubblewrap, which holds the standard output of the command.
+    yield from ("--tmpfs", "/proc/1", "--remount-ro", "/proc/1", "--remount-ro", "/proc")
+    yield from ("--dev", "/dev")
+    yield from ("--size", str(DEVICES_MB * 1_000_000), "--perms", "1777", "--tmpfs", "/dev/shm")
+    yield from ("--remount-ro", "/dev")
+    size = int(spec.limits.tmp_mb * 1_000_000)
+    for name in ("/tmp", "/var/tmp"):
+        yield from ("--size", str(size), "--perms", "1777", "--tmpfs", name)
+
+
+def _guarded(source: Path, target: str) -> Iterator[str]:
+    """Keep what git would run later, outside of the sandbox, from being written.
+
+    The folder ``.git`` is a mount of its own, so that it cannot be renamed either.
+    """
+    if not (source / ".git").is_dir() or (source / ".git").is_symlink():
+        return
+    yield from ("--bind", f"{source}/.git", f"{target}/.git")
+    for name in ("hooks", "config"):
+        if (source / ".git" / name).exists() and not (source / ".git" / name).is_symlink():
+            yield from ("--ro-bind", f"{source}/.git/{name}", f"{target}/.git/{name}")
+
+
+def _files(spec: SandboxSpec) -> Mapping[str, str]:
+    """Return files that are made for the sandbox."""
+    user, group = os.getuid() or USER, os.getgid() or USER
+    files = {
+        "/etc/passwd": f"sandbox:x:{user}:{group}::/tmp:/bin/sh\n",
+        "/etc/group": f"sandbox:x:{group}:\n",
+        "/etc/hostname": "sandbox\n",
+    }
+    files |= {str(path): "" for path in spec.hidden if path.is_file()}
+    if not spec.network:
+        files["/etc/hosts"] = "127.0.0.1 localhost sandbox\n::1 localhost\n"
+    return files
+
+
+def _last(spec: SandboxSpec) -> list[str]:
+    workdir = str(spec.workdir) if spec.workdir is not None else "/tmp"
+    return ["--remount-ro", "/", "--chdir", workdir]

@@ -1,0 +1,648 @@
+"""Starts a confined command, watches its limits, and ends with its exit code.
+
+It uses the standard library alone: it runs outside of the sandbox, as ``python -I -S``, with a plan
+(see :func:`mochi_server.sandbox.launch.launch`) in the variable ``MOCHI_SANDBOX_PLAN``.
+"""
+
+from __future__ import annotations
+
+import _thread
+import binascii
+import fcntl
+import marshal
+import os
+import resource
+import select
+import stat
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterator
+    from typing import Any, Final, NoReturn
+
+    Limits = dict[str, Any]
+else:
+    import _signal as signal  # importing signal, typing or json takes longer than bubblewrap
+
+PLAN: Final = "MOCHI_SANDBOX_PLAN"
+OVER_LIMIT: Final = 125
+"""Exit code after a limit was exceeded, or when the sandbox could not be made."""
+SIGNALLED: Final = 128
+"""Exit code of a command that a signal has killed, less the number of the signal."""
+LOOK_SECONDS: Final = 0.05
+"""Pause between two looks at processes and memory."""
+DISK_PAUSES: Final = 20
+"""A look at the folders is followed by a pause of that many times its duration."""
+SEALS: Final = 0xF
+"""No more changes of content, size and seals."""
+MAX_DEPTH: Final = 128
+"""Folders in folders that are looked into; a tree that is deeper is too large."""
+MIN_FREE: Final = 0.03
+"""Part of a disk that is left free, whoever has filled it."""
+COPY_SECONDS: Final = 5.0
+"""How long a reader may take for the last output."""
+MANY: Final = 1000
+NO_LIMIT: Final = float("inf")
+
+
+class OverLimit(Exception):
+    """A limit is exceeded; the text says which."""
+
+
+def say(text: str) -> None:
+    os.write(2, f"sandbox: {text}\n".encode())
+
+
+# ---- what is handed to the command -----------------------------------------------------------
+
+
+def close_all_but(kept: set[int]) -> None:
+    for number in [int(name) for name in os.listdir("/proc/self/fd")]:
+        if number not in kept:
+            try:
+                os.close(number)
+            except OSError:  # the one of this look is closed by now
+                pass
+
+
+class Streams:
+    """Standard output and error of the command; copied through pipes where they need it.
+
+    A file or a terminal of the server is not handed to the command, which could open it again for
+    reading, truncate it or control it. Pipes, sockets and ``/dev/null`` are, unless their output is
+    counted.
+    """
+
+    def __init__(self, most: float) -> None:
+        self._left = most
+        self._copies: dict[int, int] = {}
+        self._running: list[Any] = []
+        """A lock for each copying thread, which holds it."""
+        self.given = {0: 0, 1: 1, 2: 2}
+        if not is_harmless(0):
+            self.given[0] = os.open(os.devnull, os.O_RDONLY)
+        for number in (1, 2):
+            if most != NO_LIMIT or not is_harmless(number):
+                ours, self.given[number] = os.pipe()
+                self._copies[ours] = number
+
+    def started(self) -> None:
+        """Close the command's ends here, and begin to copy: threads, as a reader may be slow."""
+        for number, given in self.given.items():
+            if given != number:
+                os.close(given)
+        for ours, target in self._copies.items():
+            lock = _thread.allocate_lock()
+            lock.acquire()
+            self._running.append(lock)
+            _thread.start_new_thread(self._copy, (ours, target, lock))
+
+    def _copy(self, ours: int, target: int, running: Any) -> None:
+        try:
+            while self._left > 0 and (data := os.read(ours, 65_536)):
+                counted = len(data)
+                data = data[: int(min(counted, self._left))]
+                self._left -= counted
+                while data:
+                    data = data[os.write(target, data) :]
+        except OSError:  # nobody reads any more
+            pass
+        finally:
+            os.close(ours)
+            running.release()
+
+    def check(self) -> None:
+        """Raise OverLimit if there was too much output."""
+        if self._left < 0:
+            raise OverLimit("more output than allowed")
+
+    def finish(self, seconds: float) -> None:
+        """Wait until what the command has written before its end is copied."""
+        ends = time.monotonic() + seconds
+        for lock in self._running:
+            lock.acquire(timeout=max(0.0, ends - time.monotonic()))
+        self.check()
+
+
+def is_harmless(number: int) -> bool:
+    try:
+        status = os.fstat(number)
+    except OSError:  # closed
+        return False
+    if stat.S_ISCHR(status.st_mode):
+        return os.path.samestat(status, os.stat(os.devnull))
+    return stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
+
+
+def set_limits(limits: Limits) -> None:
+    """Set what the system itself limits for each process."""
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: limits["open_files"],
+        resource.RLIMIT_FSIZE: limits["file_bytes"],
+        resource.RLIMIT_DATA: limits["memory_bytes"],
+        resource.RLIMIT_CPU: limits["cpu_seconds"],
+        resource.RLIMIT_MEMLOCK: 65_536,
+        resource.RLIMIT_MSGQUEUE: 65_536,
+    }
+    for kind, most in wanted.items():
+        if most is not None:
+            lower(kind, int(most))
+
+
+def lower(kind: int, most: int, pid: int = 0) -> None:
+    hard = resource.prlimit(pid, kind)[1]
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.prlimit(pid, kind, (most, most))
+
+
+def prefer_for_oom() -> None:
+    """When the machine's memory runs out: this, not the server."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("900")
+    except OSError:
+        pass
+
+
+# ---- watching --------------------------------------------------------------------------------
+
+
+def children(pid: int) -> Iterator[int]:
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                yield from map(int, file.read().split())
+    except OSError:  # it has ended
+        pass
+
+
+def descendants(pid: int, most: int) -> list[int]:
+    """Return processes below a process, of which one more than ``most`` is enough."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting and len(found) <= most:
+        for child in children(waiting.pop()):
+            found.append(child)
+            waiting.append(child)
+    return found
+
+
+def threads(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2
+    except OSError:
+        return 0
+
+
+def memory(pid: int) -> int:
+    """Return the bytes of memory of a process that are not of files."""
+    kilobytes = 0
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            for line in file:
+                if line.startswith(("RssAnon:", "RssShmem:")):
+                    kilobytes += int(line.split()[1])
+    except OSError:
+        pass
+    return kilobytes * 1024
+
+
+def unnamed_files(pids: list[int]) -> int:
+    """Return the bytes of files that have no name any more, or never had one."""
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        folder = f"/proc/{pid}/fd"
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            try:
+                status = os.stat(f"{folder}/{name}")
+            except OSError:
+                continue
+            if not status.st_nlink and stat.S_ISREG(status.st_mode):
+                sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
+
+
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def usage(folder: str, most_files: float) -> tuple[int, int]:
+    """Return bytes and number of the files of a folder; links are not followed.
+
+    Raises:
+        OverLimit: There are more files, or folders nested too deeply.
+    """
+    try:
+        stack = [os.open(folder, FOLDER)]
+    except NotADirectoryError:
+        return os.stat(folder).st_blocks * 512, 1
+    size, count, inner = entries_of(stack[-1])
+    waiting = [inner]
+    try:
+        while stack:
+            if not waiting[-1]:
+                waiting.pop()
+                os.close(stack.pop())
+                continue
+            if count > most_files:
+                raise OverLimit(f"more than {most_files:,} files")
+            if len(stack) > MAX_DEPTH:
+                raise OverLimit(f"folders nested deeper than {MAX_DEPTH}")
+            try:
+                stack.append(enter(waiting[-1].pop(), stack[-1]))
+            except OSError:  # removed or replaced meanwhile
+                continue
+            more, number, inner = entries_of(stack[-1])
+            size, count = size + more, count + number
+            waiting.append(inner)
+    finally:
+        for number in stack:
+            os.close(number)
+    return size, count
+
+
+def entries_of(folder: int) -> tuple[int, int, list[str]]:
+    """Return bytes and number of a folder's entries, and the names of its folders."""
+    size = count = 0
+    inner = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            count += 1
+            try:
+                size += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    inner.append(entry.name)
+            except OSError:  # removed meanwhile
+                continue
+    return size, count, inner
+
+
+def enter(name: str, parent: int) -> int:
+    """Open a folder, also one that its owner has made unreadable."""
+    try:
+        return os.open(name, FOLDER, dir_fd=parent)
+    except PermissionError:
+        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            if not stat.S_ISDIR(os.fstat(held).st_mode):
+                raise
+            os.chmod(f"/proc/self/fd/{held}", 0o700)
+        finally:
+            os.close(held)
+        return os.open(name, FOLDER, dir_fd=parent)
+
+
+class DiskWatch:
+    """The writable folders of a command, and ``/tmp`` of its own."""
+
+    def __init__(self, folders: list[str], tmp: str | None, limits: Limits) -> None:
+        self._folders = folders
+        self._tmp = tmp
+        self._limits = limits
+        self._allowed = (limits["disk_bytes"] or NO_LIMIT, limits["files"])
+        """Bytes and files; what was there at the start, if that is more."""
+        self._free = {folder: os.statvfs(folder).f_bavail for folder in folders}
+        self._next = 0.0
+        try:
+            size, count = self._usage(NO_LIMIT)
+        except OverLimit:
+            return
+        self._allowed = (max(size, self._allowed[0]), max(count, self._allowed[1]))
+
+    def _usage(self, most_files: float) -> tuple[int, int]:
+        sizes = [usage(folder, most_files) for folder in self._folders]
+        return sum(size for size, _ in sizes), sum(count for _, count in sizes)
+
+    def look(self, pids: list[int]) -> None:
+        """Raise OverLimit if more is used than allowed."""
+        began = time.monotonic()
+        if began < self._next:
+            return
+        most, most_files = self._allowed
+        try:
+            size, count = self._usage(most_files)
+            if size + unnamed_files(pids) > most:
+                raise OverLimit(f"more than {most / 1e6:,.0f} MB in the writable folders")
+            if count + self._tmp_files() > most_files:
+                raise OverLimit(f"more than {most_files:,} files")
+            self._check_free()
+        except FileNotFoundError as error:
+            raise OverLimit("a writable folder is gone") from error
+        finally:
+            took = time.monotonic() - began
+            self._next = began + took + max(LOOK_SECONDS, took * DISK_PAUSES)
+
+    def _tmp_files(self) -> int:
+        if self._tmp is None:
+            return 0
+        try:
+            state = os.statvfs(self._tmp)
+        except OSError:
+            return 0
+        return state.f_files - state.f_ffree
+
+    def _check_free(self) -> None:
+        for folder in self._folders:
+            state = os.statvfs(folder)
+            taken = (self._free[folder] - state.f_bavail) * state.f_frsize
+            if state.f_bavail < state.f_blocks * MIN_FREE and taken > self._limits["disk_bytes"]:
+                raise OverLimit("the disk is nearly full")
+
+
+class Watch:
+    """The limits of all processes of a command, together."""
+
+    def __init__(self, top: int, folders: list[str], tmp: str | None, limits: Limits) -> None:
+        self._top = top
+        """The process above all of them, which is not one of the command's."""
+        self._main: int | None = None
+        self._limits = limits
+        self._disk = DiskWatch(folders, tmp, limits)
+        self._relieved = -NO_LIMIT
+        self._killed: set[int] = set()
+        """Processes that may take a moment to end."""
+
+    def look(self) -> None:
+        """Check the limits. At the first excess end all processes but the first, then all.
+
+        So a server goes on after a command that it has run went too far.
+
+        Raises:
+            OverLimit: All must end.
+        """
+        most = self._limits["processes"]
+        pids = [pid for pid in descendants(self._top, 4 * most) if pid not in self._killed]
+        if self._main is None and pids:
+            self._main = pids[0]
+        try:
+            self._check(pids, most)
+        except OverLimit as over:
+            others = [pid for pid in pids if pid != self._main]
+            recently = time.monotonic() < self._relieved + 1
+            if not others or recently or len(others) > 2 * most:
+                raise
+            say(f"{over}; the processes that it has started are ended")
+            self._relieved = time.monotonic()
+            self._killed = set(others)
+            for pid in others:
+                kill(pid)
+
+    def _check(self, pids: list[int], most: int) -> None:
+        if sum(map(threads, pids)) > most + 1:
+            raise OverLimit(f"more than {most} processes")
+        allowed = self._limits["memory_bytes"]
+        if sum(map(memory, pids)) > allowed:
+            raise OverLimit(f"more than {allowed / 1e6:,.0f} MB of memory")
+        self._disk.look(pids)
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+# ---- drivers ---------------------------------------------------------------------------------
+
+
+class Launched:
+    """A command that was started."""
+
+    def __init__(self, pid: int, top: int, tmp: str | None = None) -> None:
+        self.pid = pid
+        """The child of this process."""
+        self.top = top
+        """The process under which all others of the command are."""
+        self.tmp = tmp
+        self._top_file = os.pidfd_open(top)
+
+    def end(self) -> None:
+        """Kill the command and all its processes."""
+        if self.top == os.getpid():
+            end_children()
+            return
+        try:
+            signal.pidfd_send_signal(self._top_file, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        kill(self.pid)
+
+    def wait(self) -> int:
+        """Return the exit code of the command, which has ended; leave none of its processes."""
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if self.top == os.getpid():
+            end_children()
+        return code if code >= 0 else SIGNALLED - code
+
+
+def reap() -> bool:
+    """Collect the children that have ended; tell whether there are more."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def end_children() -> None:
+    """Kill all processes below this one; their orphans become its children."""
+    while left := descendants(os.getpid(), MANY):
+        for pid in left:
+            kill(pid)
+        if not reap():
+            return
+
+
+def spawn(plan: Any, streams: Streams, argv: list[str], prepare: Callable[[], None]) -> int:
+    """Start a program with the streams, limits and environment of the plan."""
+    environment = plan["client_environment"]
+    pid = os.fork()
+    if pid:
+        streams.started()
+        return pid
+    try:
+        for number, given in streams.given.items():
+            if given != number:
+                os.dup2(given, number)
+                os.close(given)
+        prepare()
+        os.execve(argv[0], argv, environment)
+    except OSError as error:
+        say(f"{argv[0]} cannot be started: {error.strerror}")
+    finally:
+        os._exit(127)
+
+
+def data_file(data: bytes) -> int:
+    number = os.memfd_create("plan", 0)
+    os.write(number, data)
+    os.lseek(number, 0, os.SEEK_SET)
+    return number
+
+
+def sealed_copy(program: str) -> str:
+    """Return the path of a copy of a program that nobody can change.
+
+    The program is the first process of the sandbox, which could open it for writing where both are
+    root's (``/proc/1/exe``, CVE-2019-5736).
+    """
+    with open(program, "rb") as file:
+        content = file.read()
+    if not content.startswith(b"\x7fELF"):  # a script around it, which must keep its path
+        return program
+    try:
+        number = os.memfd_create("bwrap", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError:
+        return program
+    os.write(number, content)
+    fcntl.fcntl(number, fcntl.F_ADD_SEALS, SEALS)
+    return f"/proc/self/fd/{number}"
+
+
+def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
+    """Start bubblewrap; the command runs when its number of processes is limited."""
+    kept = plan["keep_fds"]
+    info, info_end = os.pipe()
+    gate_end, gate = os.pipe()
+    options = [*plan["options"]]
+    files = [data_file(text.encode()) for text in plan["files"].values()]
+    for number, target in zip(files, plan["files"], strict=True):
+        options += ["--perms", "0444", "--ro-bind-data", str(number), target]
+    options += plan["last_options"]
+    for name, value in plan["environment"].items():
+        options += ["--setenv", name, value]
+    options_file = data_file("".join(f"{option}\0" for option in options).encode())
+    handed = [info_end, gate_end, options_file, *files]
+    program = plan["program"] if os.getuid() else sealed_copy(plan["program"])
+    argv = [program, "--args", str(options_file), "--info-fd", str(info_end)]
+    argv += ["--block-fd", str(gate_end)]
+    if plan["seccomp"]:
+        handed.append(data_file(bytes.fromhex(plan["seccomp"])))
+        argv += ["--seccomp", str(handed[-1])]
+    argv += ["--", *plan["argv"]]
+
+    def prepare() -> None:
+        for number in (*handed, *kept):
+            os.set_inheritable(number, True)
+        prefer_for_oom()
+        set_limits(plan["limits"])
+
+    pid = spawn(plan, streams, argv, prepare)
+    for number in (*handed, *kept):
+        os.close(number)
+    top = read_child_pid(info)
+    if top is None:
+        status = os.waitpid(pid, 0)[1]
+        sys.exit(os.waitstatus_to_exitcode(status) or OVER_LIMIT)
+    lower(resource.RLIMIT_NPROC, plan["limits"]["processes"] + 2, top)
+    os.write(gate, b"1")
+    os.close(gate)
+    return Launched(pid, top, f"/proc/{top}/root/tmp")
+
+
+def read_child_pid(info: int) -> int | None:
+    """Read ``{"child-pid": 123, …}``; None if bubblewrap ends before it has a child."""
+    text = b""
+    while not text.rstrip().endswith(b"}") and (part := os.read(info, 4096)):
+        text += part
+    os.close(info)
+    number = text.partition(b'"child-pid":')[2].replace(b"}", b",").partition(b",")[0]
+    return int(number) if number.strip() else None
+
+
+def start_process(plan: Any, streams: Streams) -> Launched:
+    """Start the command itself; what it leaves behind becomes a child of this process."""
+    import ctypes  # noqa: PLC0415 - slow
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    set_subreaper, die_with_parent, no_new_privileges = 36, 1, 38
+    libc.prctl(set_subreaper, 1, 0, 0, 0)
+
+    def prepare() -> None:
+        libc.prctl(die_with_parent, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(no_new_privileges, 1, 0, 0, 0)
+        close_all_but({0, 1, 2, *plan["keep_fds"]})
+        prefer_for_oom()
+        set_limits(plan["limits"])
+        os.chdir(plan["workdir"])
+
+    pid = spawn(plan, streams, plan["argv"], prepare)
+    for number in plan["keep_fds"]:
+        os.close(number)
+    return Launched(pid, os.getpid())
+
+
+def start_docker(plan: Any, streams: Streams) -> Launched:
+    """Start the client of Docker; another process removes the container when this one is gone."""
+    life, _ = os.pipe()  # the other end closes when this process ends, however it ends
+    if os.fork() == 0:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        close_all_but({0, 1, 2, life})
+        while os.read(life, 1):
+            pass
+        os.execve(plan["remove"][0], plan["remove"], plan["client_environment"])
+    os.close(life)
+    variables = data_file(plan["variables"].encode())
+    os.set_inheritable(variables, True)
+    argv = [plan["program"], *plan["options"], "--env-file", f"/proc/self/fd/{variables}"]
+    pid = spawn(plan, streams, [*argv, *plan["argv"]], lambda: None)
+    return Launched(pid, pid)
+
+
+DRIVERS = {"bubblewrap": start_bubblewrap, "process": start_process, "docker": start_docker}
+
+
+# ---- the whole -------------------------------------------------------------------------------
+
+
+def run(plan: Any) -> int:
+    """Start the command, and return its exit code when it has ended or was ended."""
+    limits = plan["limits"]
+    most = limits["output_bytes"]
+    parent = os.getppid()
+    streams = Streams(NO_LIMIT if most is None else most)
+    ends = time.monotonic() + (limits["seconds"] or NO_LIMIT)
+    launched = DRIVERS[plan["driver"]](plan, streams)
+    try:
+        watch = Watch(launched.top, plan["watched"], launched.tmp, limits)
+        ended = os.pidfd_open(launched.pid)
+        while not select.select([ended], [], [], LOOK_SECONDS)[0]:
+            check_time(parent, ends, limits["seconds"])
+            streams.check()
+            watch.look()
+        streams.finish(COPY_SECONDS)
+    except OverLimit as over:
+        launched.end()
+        say(f"{over}; it is ended")
+        return OVER_LIMIT
+    return launched.wait()
+
+
+def check_time(parent: int, ends: float, seconds: float) -> None:
+    """Raise OverLimit when the time is over, or nobody waits for the command."""
+    if os.getppid() != parent:
+        raise OverLimit("the server has ended")
+    if time.monotonic() > ends:
+        raise OverLimit(f"more than {seconds:g} seconds")
+
+
+def main() -> NoReturn:
+    """Run the plan of the environment."""
+    text = os.environ.pop(PLAN)  # noqa: TID251 - the server has put it there
+    plan = marshal.loads(binascii.a2b_base64(text))  # noqa: S302 - made by the server
+    close_all_but({0, 1, 2, *plan["keep_fds"]})
+    code = run(plan)
+    os._exit(code)

@@ -1,0 +1,113 @@
+"""Which descriptions of MCP tools a person has approved: a server may change them at any time.
+
+``approved_tools.json`` in the data folder belongs to the user: ``{server: {tool: hash}}``. A tool
+that is not in it has not been approved; one with another hash has changed since it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from ...core.aio import in_thread, in_thread_to_completion
+from ...core.files import is_steady, locked, make_folder, read_plain, replace_file
+
+logger = logging.getLogger(__name__)
+
+MAX_BYTES = 10_000_000
+
+Approval = Literal["unknown", "approved", "changed"]
+Hashes = Mapping[str, Mapping[str, str]]
+
+
+class ApprovedTools:
+    """The hashes of the descriptions that were approved, by server and tool.
+
+    Args:
+        path: The file; None: they end with this process.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._hashes: dict[str, dict[str, str]] = {}
+        self._stamp: tuple[int, ...] | None = None
+        self._is_unreadable = False
+        self._lock = asyncio.Lock()
+
+    def approval_of(self, server: str, tool: str, digest: str) -> Approval:
+        """Return whether a description is the one that was approved, as far as was read last."""
+        if self._is_unreadable:
+            return "changed"
+        approved = self._hashes.get(server, {}).get(tool)
+        if approved is None:
+            return "unknown"
+        return "approved" if approved == digest else "changed"
+
+    async def refresh(self) -> None:
+        """Read the file again if it has changed."""
+        if self.path is not None:
+            await in_thread(self._refresh)
+
+    async def add(self, server: str, digests: Mapping[str, str], *, only_new: bool = False) -> None:
+        """Approve tools of a server as they are described now.
+
+        Args:
+            server: Its name.
+            digests: Hashes of descriptions, by tool.
+            only_new: Leave those alone that were approved before.
+        """
+        async with self._lock:
+            await in_thread_to_completion(self._add, server, dict(digests), only_new=only_new)
+
+    def _add(self, server: str, digests: dict[str, str], *, only_new: bool) -> None:
+        if self.path is None:
+            self._merge(server, digests, only_new=only_new)
+            return
+        try:
+            make_folder(self.path.parent, private=True)
+            with locked(self.path.with_name(f".{self.path.name}.lock")):
+                self._refresh()
+                if not self._is_unreadable and self._merge(server, digests, only_new=only_new):
+                    text = json.dumps(self._hashes, indent=2, sort_keys=True)
+                    replace_file(self.path, [f"{text}\n".encode()], private=True)
+        except OSError as error:
+            logger.warning("What was approved of %s is not kept: %s", server, error)
+
+    def _merge(self, server: str, digests: dict[str, str], *, only_new: bool) -> bool:
+        before = self._hashes.get(server, {})
+        after = {**digests, **before} if only_new else {**before, **digests}
+        self._hashes[server] = after
+        return after != before
+
+    def _refresh(self) -> None:
+        assert self.path is not None  # noqa: S101 - asked before
+        try:
+            status = self.path.lstat()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            if stamp == self._stamp:
+                return
+            hashes = _read(self.path)
+            self._stamp = stamp if is_steady(status.st_ctime_ns) else None
+        except FileNotFoundError:
+            hashes, self._stamp = {}, None
+        except (OSError, ValueError, RecursionError) as error:
+            if not self._is_unreadable:
+                logger.warning("%s cannot be read: every MCP tool is asked about", self.path)
+                logger.debug("%s", error)
+            self._is_unreadable = True
+            return
+        self._hashes, self._is_unreadable = hashes, False
+
+
+def _read(path: Path) -> dict[str, dict[str, str]]:
+    stored = json.loads(read_plain(path, MAX_BYTES)[0])
+    if not isinstance(stored, dict):
+        raise ValueError("it is no object")  # noqa: TRY004 - as json's
+    for server, tools in stored.items():
+        if not isinstance(tools, dict) or not all(isinstance(each, str) for each in tools.values()):
+            raise ValueError(f"{server!r} is no object of hashes")
+    return stored

@@ -1,0 +1,248 @@
+"""Authorizations of MCP servers over HTTP, which a person gives in a browser (OAuth).
+
+A process that needs one shows an address and waits. The browser comes back to whichever process
+serves, so the two meet in files of the state folder, as the codes are for one use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+from pydantic import JsonValue
+
+from ...core.aio import BackgroundTasks, in_thread
+from ...core.files import is_steady, locked, make_folder, read_plain, replace_file
+from ...core.logs import one_line
+from ...errors import JSONObject, McpAuthorizationInvalid
+from .config import McpServerConfig, McpServerUnusable
+
+if TYPE_CHECKING:
+    import httpx2
+
+WAIT_SECONDS = 600.0
+"""How long a person has for an authorization."""
+POLL_SECONDS = 0.5
+MAX_BYTES = 1_000_000
+MAX_ANSWER = 8192
+"""Characters of what a browser may bring back."""
+
+
+class AuthorizationNeeded(Exception):
+    """A person has to authorize; the address to go to is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAuthorization:
+    """What a person has to do for a server."""
+
+    url: str
+    expires_at: float
+    """Seconds since the epoch."""
+
+
+class TokenFile:
+    """Tokens and registrations of all servers, for the owner alone; blocks.
+
+    They are kept by the address of the server: one that gets another address gets no old token.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: tuple[tuple[int, ...], JSONObject] | None = None
+
+    def read(self, url: str) -> JSONObject:
+        """Return what is known of a server: ``tokens``, ``expires_at``, ``client``."""
+        kept = self._read().get(_key(url))
+        return kept if isinstance(kept, dict) else {}
+
+    def update(self, url: str, **values: JsonValue) -> None:
+        """Store some values of a server.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        make_folder(self._path.parent, private=True)
+        with locked(self._path.with_name(f".{self._path.name}.lock")):
+            stored = self._read()
+            old = stored.get(_key(url))
+            stored[_key(url)] = {**(old if isinstance(old, dict) else {}), **values}
+            self._write(stored)
+
+    def forget(self, url: str) -> None:
+        """Remove everything about a server. Raises as ``update``."""
+        if not self._path.exists():
+            return
+        with locked(self._path.with_name(f".{self._path.name}.lock")):
+            stored = self._read()
+            if stored.pop(_key(url), None) is not None:
+                self._write(stored)
+
+    def _read(self) -> JSONObject:
+        try:
+            status = self._path.lstat()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            if self._known is None or self._known[0] != stamp:
+                stored = json.loads(read_plain(self._path, MAX_BYTES)[0])
+                value = stored if isinstance(stored, dict) else {}
+                if not is_steady(status.st_ctime_ns):
+                    return value
+                self._known = (stamp, value)
+            return dict(self._known[1])
+        except (OSError, ValueError):  # without it a person authorizes again
+            return {}
+
+    def _write(self, stored: JSONObject) -> None:
+        replace_file(self._path, [json.dumps(stored).encode()], private=True)
+
+
+class McpAuthorizations:
+    """The authorizations that this process waits for, and the tokens of all.
+
+    Args:
+        folder: State folder; ``mcp-oauth.json`` is in it.
+        redirect_url: Where browsers come back to.
+    """
+
+    def __init__(self, folder: Path, *, redirect_url: str) -> None:
+        self.redirect_url = redirect_url
+        self.tokens = TokenFile(folder / "mcp-oauth.json")
+        self.on_authorized: Callable[[str], None] = lambda _: None
+        """Is called with the name of a server that can be used now."""
+        self._codes = folder / "mcp-oauth"
+        self._tasks = BackgroundTasks()
+        self._pending: dict[str, PendingAuthorization] = {}
+        self._failures: dict[str, str] = {}
+        self._running: set[str] = set()
+        """Names of servers for which an authorization is under way."""
+
+    def pending(self, name: str) -> PendingAuthorization | None:
+        """Return what a person has to do for a server; None: nothing now."""
+        return self._pending.get(name)
+
+    def is_under_way(self, name: str) -> bool:
+        """Tell whether an authorization of a server has begun and not ended."""
+        return name in self._running
+
+    def failure(self, name: str) -> str | None:
+        """Return why the last authorization of a server has failed."""
+        return self._failures.get(name)
+
+    async def auth(self, config: McpServerConfig) -> httpx2.Auth | None:
+        """Return what signs the requests to a server; None: its headers do.
+
+        A request raises ``AuthorizationNeeded`` where there is no token; what a person has to do
+        is ``pending`` soon afterwards.
+        """
+        if config.url is None or any(name.lower() == "authorization" for name in config.headers):
+            return None
+        from .oauth import sign  # noqa: PLC0415 - an extra, and slow
+
+        return await sign(config, self)
+
+    def begin(self, config: McpServerConfig, scope: str | None) -> None:
+        """Let a person authorize, unless that is under way.
+
+        Args:
+            config: Of the server, expanded.
+            scope: What is needed, if it is known.
+        """
+        from .oauth import authorize  # noqa: PLC0415 - see above
+
+        if config.name in self._running:
+            return
+        self._running.add(config.name)
+        self._failures.pop(config.name, None)
+
+        async def run() -> None:
+            is_authorized = False
+            try:
+                with anyio.fail_after(WAIT_SECONDS):
+                    await authorize(config, self, scope)
+                is_authorized = True
+            except TimeoutError:
+                self._failures[config.name] = "nobody has authorized it in time"
+            except Exception as error:  # noqa: BLE001 - of the SDK and of the server
+                self._failures[config.name] = f"it was not authorized: {one_line(_text(error))}"
+            finally:
+                self._pending.pop(config.name, None)
+                self._running.discard(config.name)
+            if is_authorized:
+                self.on_authorized(config.name)
+
+        self._tasks.spawn(run(), name=f"authorization of MCP server {config.name}")
+
+    async def show(self, name: str, url: str, state: str) -> None:
+        """Show a person where to authorize, and accept the answer with this state once."""
+        expires_at = time.time() + WAIT_SECONDS
+        await in_thread(self._expect, state, expires_at)
+        self._pending[name] = PendingAuthorization(url, expires_at)
+
+    async def answer(self, state: str) -> JSONObject:
+        """Wait for what the browser brings back: ``{"code", "iss"}`` or ``{"error"}``."""
+        path = self._codes / _key(state)
+        try:
+            while True:
+                with suppress(OSError):
+                    answer = json.loads(await in_thread(path.with_suffix(".answer").read_bytes))
+                    return answer if isinstance(answer, dict) else {}
+                await anyio.sleep(POLL_SECONDS)
+        finally:
+            for suffix in (".expected", ".answer"):
+                path.with_suffix(suffix).unlink(missing_ok=True)
+
+    async def complete(self, state: str, answer: JSONObject) -> None:
+        """Hand what a browser has brought to the process that waits for it.
+
+        Raises:
+            McpAuthorizationInvalid: Nobody waits for it, it came before, or it is too long.
+        """
+        await in_thread(self._complete, state, answer)
+
+    async def forget(self, config: McpServerConfig) -> None:
+        """Remove the tokens of a server that is no longer configured."""
+        with suppress(McpServerUnusable, OSError):  # then there are none
+            url = (await in_thread(config.expanded)).url
+            if url is not None:
+                await in_thread(self.tokens.forget, url)
+
+    async def aclose(self) -> None:
+        """Wait for nobody any more; may be called again."""
+        await self._tasks.drain(0)
+
+    def _expect(self, state: str, expires_at: float) -> None:
+        make_folder(self._codes, private=True)
+        for path in self._codes.iterdir():  # of processes that were killed
+            if time.time() - path.lstat().st_mtime > WAIT_SECONDS:
+                path.unlink(missing_ok=True)
+        path = (self._codes / _key(state)).with_suffix(".expected")
+        replace_file(path, [f"{expires_at}\n".encode()], private=True)
+
+    def _complete(self, state: str, answer: JSONObject) -> None:
+        path = self._codes / _key(state)
+        content = json.dumps(answer)
+        try:
+            expires_at = float(path.with_suffix(".expected").read_text())
+            if time.time() > expires_at or len(content) > MAX_ANSWER:
+                raise McpAuthorizationInvalid
+            replace_file(path.with_suffix(".answer"), [content.encode()], new=True, private=True)
+        except (OSError, ValueError) as error:
+            raise McpAuthorizationInvalid from error
+
+
+def _key(text: str) -> str:
+    """Return a name for what may be secret, or has other characters than names of files."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def _text(error: BaseException) -> str:
+    while causes := getattr(error, "exceptions", None):
+        error = causes[0]
+    return str(error) or type(error).__name__

@@ -1,0 +1,106 @@
+"""Connections to MCP servers over HTTP, within limits: Streamable HTTP, and SSE of older servers.
+
+The SDK follows redirects only within the origin of the address, and limits single events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from .limits import MAX_MESSAGE, LimitedReadStream, Streams
+from .log import ServerLog
+
+CONNECT_SECONDS = 30.0
+"""For connecting and writing; calls have their own limit for what they read."""
+MAX_HEADER = 200
+
+
+@asynccontextmanager
+async def http_transport(
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    log: ServerLog,
+    on_end: Callable[[str], None],
+    auth: httpx2.Auth | None = None,
+    is_sse: bool = False,
+) -> AsyncGenerator[Streams, None]:
+    """Exchange messages with a server over HTTP.
+
+    Args:
+        url: Its address.
+        headers: Sent with each request.
+        log: Gets a note of each response that is an error.
+        on_end: Is called with the reason when the server ends the connection.
+        auth: Signs requests.
+        is_sse: Whether it is the transport of 2024: a stream of events, and a POST per message.
+    """
+
+    def client(
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,  # noqa: ARG001 - the SDK's
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        return limited_client(headers or {}, auth=auth, log=log)
+
+    if is_sse:
+        transport = sse_client(url, dict(headers), httpx_client_factory=client, auth=auth)
+        async with transport as (read, write):
+            yield LimitedReadStream(read, on_flood=log.note_flood, on_end=on_end), write
+        return
+    async with limited_client(headers, auth=auth, log=log) as http_client:
+        modern = streamable_http_client(
+            url, http_client=http_client, max_sse_event_size=MAX_MESSAGE
+        )
+        async with modern as (read, write):
+            yield LimitedReadStream(read, on_flood=log.note_flood, on_end=on_end), write
+
+
+def limited_client(
+    headers: Mapping[str, str], *, auth: httpx2.Auth | None = None, log: ServerLog | None = None
+) -> httpx2.AsyncClient:
+    """Return an HTTP client whose responses are limited, and no redirect is followed by itself.
+
+    Args:
+        headers: Sent with each request, but those of ``auth`` to other addresses.
+        auth: Signs requests.
+        log: Gets a note of each response that is an error.
+    """
+
+    async def limit(response: httpx2.Response) -> None:
+        if response.is_error and log is not None:
+            log.note(f"{response.request.method}: HTTP {response.status_code}")
+        encoding = response.headers.get("content-encoding", "identity").lower()
+        if encoding not in {"", "identity"}:  # a few bytes may become gigabytes
+            raise httpx2.RemoteProtocolError(f"the answer is encoded as {encoding[:MAX_HEADER]!r}")
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = _LimitedStream(response.stream)
+
+    return httpx2.AsyncClient(
+        headers={**headers, "Accept-Encoding": "identity"},
+        timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
+        auth=auth,
+        event_hooks={"response": [limit]},
+    )
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - sync or async, as the base has it
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._stream:
+            size += len(piece)
+            if size > MAX_MESSAGE:
+                raise httpx2.StreamError(f"it is larger than {MAX_MESSAGE // 2**20} MiB")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

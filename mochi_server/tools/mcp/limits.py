@@ -1,0 +1,169 @@
+"""What an MCP server may send: how large, how often, and what of it reaches the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final
+
+import anyio
+from mcp.client._transport import ReadStream, TransportStreams
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, Tool
+from pydantic import ValidationError
+from typing_extensions import Self
+
+from ...core.limits import has_more_values
+from .descriptions import UNUSABLE
+
+Streams = TransportStreams
+
+MAX_MESSAGE: Final = 10 * 2**20
+"""Bytes of one message; parsing it holds the event loop."""
+MAX_VALUES: Final = 100_000
+"""Members of objects and elements of lists in one message."""
+FEW_BYTES: Final = 65_536
+"""Values are not counted in what is shorter."""
+
+UNASKED_AT_ONCE: Final = 500
+UNASKED_PER_SECOND: Final = 100.0
+"""Notifications and requests of a server; responses are not counted. The others are dropped."""
+PAUSE_AFTER, PAUSE_SECONDS = 100, 0.005
+"""Messages that are dropped, and the pause after them: a flood must not hold up the loop."""
+
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,')
+_ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*\}\s*$')
+
+
+def is_too_large(message: bytes) -> bool:
+    """Return whether a whole message is larger than a server may send."""
+    if len(message) <= FEW_BYTES:
+        return False
+    return len(message) > MAX_MESSAGE or has_more_values(message, MAX_VALUES)
+
+
+def failed_response(head: bytes, tail: bytes, reason: str) -> SessionMessage | None:
+    """Return an error for the request that a message answers, as far as its ends tell which."""
+    match = _ID_FIRST.match(head) or _ID_LAST.search(tail)
+    if match is None:
+        return None
+    error = ErrorData(code=INTERNAL_ERROR, message=reason)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(match[1]), error=error))
+
+
+class UnaskedAllowance:
+    """A token bucket for messages that nobody asked for."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left = float(UNASKED_AT_ONCE)
+        self._filled = clock()
+
+    def take(self) -> bool:
+        now = self._clock()
+        refill = (now - self._filled) * UNASKED_PER_SECOND
+        self._left, self._filled = min(UNASKED_AT_ONCE, self._left + refill), now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class LimitedReadStream:
+    """Messages of a server, for the SDK, without what is too much."""
+
+    def __init__(
+        self,
+        stream: ReadStream[SessionMessage | Exception],
+        *,
+        on_flood: Callable[[], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._stream = stream
+        self._allowance = UnaskedAllowance()
+        self._dropped = 0
+        self._on_flood = on_flood
+        self._on_end = on_end
+
+    @property
+    def last_context(self) -> Any:  # noqa: ANN401 - the SDK looks for it by name
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await self._next(self._stream.receive)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def close(self) -> None:
+        """Do nothing: the transport closes its own end."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return await self._next(self._stream.__anext__)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _next(self, receive: Callable[[], Any]) -> SessionMessage | Exception:
+        while True:
+            try:
+                item: SessionMessage | Exception = await receive()
+            except (StopAsyncIteration, anyio.EndOfStream):
+                self._on_end("it closed the connection")
+                raise
+            if isinstance(item, SessionMessage):
+                message = item.message
+                if isinstance(message, JSONRPCResponse):
+                    _admissible_tools(message.result)
+                    return item
+                if isinstance(message, JSONRPCError) or self._allowance.take():
+                    return item
+                self._on_flood()
+            self._dropped += 1
+            if self._dropped % PAUSE_AFTER == 0:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _admissible_tools(result: Any) -> None:  # noqa: ANN401 - JSON
+    """Change a list of tools in place so that the SDK accepts it, whatever single ones are.
+
+    Their output schemas are dropped: the SDK would check results with them in the event loop, with
+    whatever regular expressions the server wrote. A tool that it would refuse, with the whole
+    list, is replaced by a stand-in with the reason.
+    """
+    tools = result.get("tools") if isinstance(result, dict) else None
+    if not isinstance(tools, list):
+        return
+    for at, tool in enumerate(tools):
+        if isinstance(tool, dict):
+            tool.pop("outputSchema", None)
+            tool.pop("icons", None)
+        try:
+            Tool.model_validate(tool, by_name=False)
+            if tool["inputSchema"].setdefault("type", "object") == "object":
+                continue
+            reason = "its schema describes no object"
+        except ValidationError as error:
+            reason = "; ".join(
+                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3]
+            )
+        name = tool.get("name") if isinstance(tool, dict) else None
+        tools[at] = {
+            "name": name if isinstance(name, str) else "?",
+            "inputSchema": {"type": "object"},
+            "_meta": {UNUSABLE: reason},
+        }

@@ -1,0 +1,157 @@
+"""What a folder of tools names for itself when its processes run in a sandbox: ``__sandbox__``."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ...sandbox import Sandbox, SandboxFolder, SandboxLimits, SandboxSpec
+from ...sandbox.host import interpreter_folders
+from ..base import FolderSpec, ToolFailed
+from ..folder.metadata import SANDBOX, find_subfolders
+
+KEYS = {"writable", "readable", "network"}
+LIMITS = SandboxLimits(processes=256, open_files=1024, file_mb=None, disk_mb=None, tmp_mb=256)
+OTHERS = frozenset({"HOME", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"})
+"""Variables of paths that are not in the sandbox."""
+HIDDEN = (".*", "mcp*.json")
+"""Names in the data folder that may hold secrets: ``.env``, the server's state, MCP servers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxNeeds:
+    """What the packages of a folder need, together: they run in the same processes."""
+
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    network: bool = False
+
+    def __or__(self, other: SandboxNeeds) -> SandboxNeeds:
+        return SandboxNeeds(
+            writable=self.writable + other.writable,
+            readable=self.readable + other.readable,
+            network=self.network or other.network,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolConfinement:
+    """The sandbox of tools, and the data folder that they see read-only."""
+
+    sandbox: Sandbox
+    data: Path
+
+    def spec(
+        self,
+        folder: FolderSpec,
+        *,
+        working_dir: Path,
+        environment: Mapping[str, str],
+        keep_fds: Sequence[int],
+        memory: int,
+    ) -> SandboxSpec:
+        """Return what the processes of a folder may do; reads its files, makes missing folders.
+
+        Raises:
+            ToolFailed: ``__sandbox__`` cannot be understood, or names a folder that is not there.
+        """
+        needs = read_needs(folder.path, subfolders=folder.subfolders)
+        with contextlib.suppress(OSError):  # entering it says why
+            working_dir.mkdir(parents=True, exist_ok=True)
+        shown = [path for path in (self.data, folder.path, working_dir) if path.is_dir()]
+        folders = [SandboxFolder(path=path) for path in shown]
+        folders += [SandboxFolder(path=self._place(name)) for name in needs.readable]
+        folders += [
+            SandboxFolder(path=self._place(name, make=True), writable=True)
+            for name in needs.writable
+        ]
+        return SandboxSpec(
+            folders=folders,
+            hidden=list(self._hidden()),
+            workdir=PurePosixPath("/"),
+            environment={name: value for name, value in environment.items() if name not in OTHERS},
+            network=needs.network,
+            keep_fds=keep_fds,
+            limits=replace(LIMITS, memory_mb=memory / 1_000_000),
+        )
+
+    def _hidden(self) -> Iterator[Path]:
+        """Yield what is hidden in the data folder, which may also hold the interpreter."""
+        for pattern in HIDDEN:
+            for path in sorted(self.data.glob(pattern)):
+                inner = any(each.is_relative_to(path) for each in interpreter_folders())
+                if not (inner or path.is_symlink()):
+                    yield path
+
+    def _place(self, name: str, *, make: bool = False) -> Path:
+        """Return the folder of a name; a relative one is in the data folder, also through links."""
+        path = self.data / Path(name).expanduser()
+        is_inside = not Path(name).expanduser().is_absolute()
+        real = path.resolve()
+        if is_inside and not real.is_relative_to(self.data.resolve()):
+            raise ToolFailed(f"{SANDBOX}: {name!r} leads out of the data folder")
+        if make and is_inside:
+            with contextlib.suppress(OSError):
+                real.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            raise ToolFailed(f"{SANDBOX}: {name!r} is not there")
+        return path
+
+
+def read_needs(folder: Path, *, subfolders: bool) -> SandboxNeeds:
+    """Read ``__sandbox__`` of a folder's packages without running them.
+
+    Raises:
+        ToolFailed: It cannot be understood.
+    """
+    inner = find_subfolders(folder)[0] if subfolders else []
+    needs = SandboxNeeds()
+    for package in (folder, *inner):
+        for value in _values(package / "__init__.py"):
+            needs |= _needs_of(value, package.name)
+    return needs
+
+
+def _values(file: Path) -> Iterator[ast.expr]:
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return  # loading it says why
+    for node in statements:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name == SANDBOX:
+                yield value
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if (
+                name == SANDBOX
+            ):
+                yield value
+
+
+def _needs_of(value: ast.expr, package: str) -> SandboxNeeds:
+    try:
+        given = ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        given = None
+    if not isinstance(given, dict) or not given.keys() <= KEYS:
+        raise ToolFailed(
+            f"{SANDBOX} of {package} is not a dict of constants with the keys "
+            "'writable', 'readable' and 'network'"
+        )
+    network = given.get("network", False)
+    if not isinstance(network, bool):
+        raise ToolFailed(f"{SANDBOX} of {package}: 'network' is neither True nor False")
+    return SandboxNeeds(
+        writable=_names(given.get("writable", ()), package),
+        readable=_names(given.get("readable", ()), package),
+        network=network,
+    )
+
+
+def _names(value: Any, package: str) -> tuple[str, ...]:  # noqa: ANN401 - the user's
+    if isinstance(value, list | tuple) and all(isinstance(each, str) and each for each in value):
+        return tuple(value)
+    raise ToolFailed(f"{SANDBOX} of {package}: a list of folders is not a list of texts")

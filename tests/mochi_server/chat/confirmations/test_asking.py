@@ -1,0 +1,265 @@
+"""Asking a person: what is stored when, and what happens when the store fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mochi_server.chat.confirmations import Confirmation, ConfirmationDecision
+from mochi_server.chat.confirmations.asking import AskedCall
+from mochi_server.chat.confirmations.files import FileConfirmationStore
+from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
+from mochi_server.config import load_settings
+from mochi_server.errors import ConfirmationUnavailable
+from mochi_server.protocol.events import ConfirmationDecided, ConfirmationRequired, Event
+from mochi_server.protocol.messages import ToolCall
+from mochi_server.providers.ollama.provider import OllamaProvider
+from mochi_server.runtime import Runtime
+from mochi_server.sessions.types import ToolSettings
+from tests.support.confirmations import NO, YES, Clock, asking_in_memory, make_confirmation
+from tests.support.fake_ollama import FakeOllama
+from tests.support.turns import MODEL, kinds, read_all
+
+TOOLS = '''
+__all__ = ["add"]
+
+
+def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return str(a + b)
+'''
+
+
+class UnreachableStore(MemoryConfirmationStore):
+    """A store that is away: nothing can be stored."""
+
+    async def put(self, confirmation: Confirmation) -> None:
+        raise ConfirmationUnavailable(reason=f"no room for {confirmation.confirmation_id}")
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Runtime]:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").write_text(TOOLS)
+    settings = load_settings(data_dir=tmp_path, ollama_host=ollama.url)
+    provider = OllamaProvider("ollama", host=ollama.url)
+    found = Runtime(settings, providers={"ollama": provider}, approvals=UnreachableStore())
+    yield found
+    await found.aclose()
+
+
+async def test_a_question_that_cannot_be_registered_is_a_failed_call_and_no_question(
+    runtime: Runtime, ollama: FakeOllama
+) -> None:
+    """The stream announces the call before its result; the reply in one piece has it too."""
+    session = await runtime.sessions.create(MODEL, tool_settings=ToolSettings(tools=["add"]))
+    for _ in range(2):
+        ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 1, "b": 2}}])
+        ollama.reply(["I could not."])
+    turn = await runtime.chat.open_turn(session.session_id, message="Add.")
+    events = await read_all(runtime.chat.start(turn))
+    assert kinds(events) == [
+        "tool_call", "tool_result", "tool_continuation_start",
+        "content_delta", "message_complete", "done",
+    ]  # fmt: skip
+    reply = await runtime.chat.complete(session.session_id, message="Again.", wait=True)
+    [entry] = reply["tool_calls_executed"]
+    assert (entry["success"], entry["code"]) == (False, "CONFIRMATION_UNAVAILABLE")
+    assert entry["arguments"] == {"a": 1, "b": 2}
+
+
+def test_a_confirmation_can_be_shown_as_json() -> None:
+    """The agent's name is there only for agents; nothing in the arguments is hidden."""
+    payload = make_confirmation(arguments={"path": "a\u202eb"}).payload()
+    assert "agent_name" not in payload
+    assert (payload["run_id"], payload["expires_at"]) == ("run_1", None)
+    assert json.loads(str(payload["shown"])) == payload["arguments"]
+    assert "\u202e" not in str(payload["shown"])
+
+
+async def first(steps: AsyncGenerator[Event | ConfirmationDecision, None]) -> ConfirmationRequired:
+    required = await anext(steps)
+    assert isinstance(required, ConfirmationRequired)
+    return required
+
+
+def a_call(number: int = 0) -> AskedCall:
+    call = ToolCall(id=f"call_{number}", name="add", arguments={"a": number})
+    return AskedCall(call, number, {"a": number}, "directory")
+
+
+async def test_a_confirmation_is_stored_with_its_run_before_it_is_announced() -> None:
+    asking = asking_in_memory()
+    steps = asking.ask(a_call(), position=1, total=1)
+    required = await first(steps)
+    (pending,) = await asking.store.pending()
+    assert (pending.confirmation_id, pending.run_id) == (required.confirmation_id, "run_1")
+    await steps.aclose()
+    await asking.close()
+    assert await asking.store.of_run("run_1") == []
+
+
+async def test_no_limit_is_no_end() -> None:
+    asking = replace(asking_in_memory(), timeout=0)
+    steps = asking.ask(a_call(), position=1, total=1)
+    assert (await first(steps)).timeout_seconds == 0
+    (pending,) = await asking.store.pending()
+    assert pending.expires_at is None
+    await steps.aclose()
+
+
+async def test_what_was_decided_stays_until_it_is_settled_and_says_what_ran() -> None:
+    asking = asking_in_memory()
+    steps = asking.ask(a_call(), position=1, total=1)
+    required = await first(steps)
+    await asking.store.decide(required.confirmation_id, YES)
+    decision, decided = [step async for step in steps]
+    assert isinstance(decision, ConfirmationDecision)
+    assert isinstance(decided, ConfirmationDecided)
+    (stored,) = await asking.store.of_run("run_1")
+    assert stored.decision == decision
+    await asking.settle("call_0", ran={"a": 7})
+    assert await asking.store.of_run("run_1") == []
+    (record,) = await asking.store.history()
+    assert (record.decision.decided_by, record.ran) == ("loopback", {"a": 7})
+    await asking.settle("call_0")
+    await asking.close()
+
+
+async def test_what_an_earlier_process_asked_is_not_asked_again() -> None:
+    """One is decided already, of the other readers know: neither is announced."""
+    before = asking_in_memory()
+    names = []
+    for number in range(2):
+        steps = before.ask(a_call(number), position=number + 1, total=2)
+        names.append((await first(steps)).confirmation_id)
+        await steps.aclose()
+    await before.store.decide(names[0], NO)
+    after = replace(before, earlier=await before.store.of_run("run_1"), announced=names)
+    earlier = [after.earlier_of(a_call(number).call) for number in range(2)]
+    steps = after.ask(a_call(0), position=1, total=2, earlier=earlier[0])
+    decision, decided = [step async for step in steps]
+    assert isinstance(decision, ConfirmationDecision)
+    assert isinstance(decided, ConfirmationDecided)
+    assert (decision.reason, decided.confirmation_id) == ("not today", names[0])
+    steps = after.ask(a_call(1), position=2, total=2, earlier=earlier[1])
+    waiting = asyncio.ensure_future(anext(steps))
+    await asyncio.sleep(0)
+    await before.store.decide(names[1], YES)
+    with anyio.fail_after(20):
+        assert await waiting == (await before.store.find(names[1])).decision
+    await steps.aclose()
+
+
+async def test_the_end_of_a_run_settles_all_that_it_left() -> None:
+    asking = asking_in_memory()
+    for number in range(2):
+        steps = asking.ask(a_call(number), position=1, total=2)
+        name = (await first(steps)).confirmation_id
+        await steps.aclose()
+    await asking.store.decide(name, YES)
+    await asking.store.end_run("run_1")
+    assert await asking.store.of_run("run_1") == []
+    approved = [record.decision.approved for record in await asking.store.history()]
+    assert sorted(approved) == [False, True]
+
+
+async def test_a_confirmation_whose_file_somebody_removes_is_stored_again(tmp_path: Path) -> None:
+    store = FileConfirmationStore(tmp_path / "confirmations")
+    asking = replace(asking_in_memory(), store=store)
+    steps = asking.ask(a_call(), position=1, total=1)
+    name = (await first(steps)).confirmation_id
+    waiting = asyncio.ensure_future(anext(steps))
+    other = FileConfirmationStore(tmp_path / "confirmations")
+    with anyio.fail_after(30):
+        for _ in range(2):
+            await anyio.sleep(0.1)
+            shutil.rmtree((tmp_path / "confirmations").rename(tmp_path / "away"))
+            while not await other.pending():  # noqa: ASYNC110 - as clients do
+                await anyio.sleep(0.05)
+        await other.decide(name, YES)
+        decision = await waiting
+    assert isinstance(decision, ConfirmationDecision)
+    assert decision.approved
+    await steps.aclose()
+    await asking.close()
+    await store.aclose()
+
+
+class FailingStore(MemoryConfirmationStore):
+    """A store that cannot be reached while ``fails`` is set."""
+
+    poll_seconds = 0.01
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock=clock)
+        self.fails = False
+        self.refused = asyncio.Event()
+        """Set when somebody could not reach it."""
+
+    async def _refresh(self) -> None:
+        if self.fails:
+            self.refused.set()
+            raise ConfirmationUnavailable(reason="away")
+
+
+async def test_a_confirmation_that_was_announced_stays_open_while_the_store_is_away() -> None:
+    """Also one for which nobody had begun to wait when the store went away."""
+    store = FailingStore(Clock())
+    asking = replace(asking_in_memory(), store=store)
+    steps = asking.ask(a_call(), position=1, total=1)
+    name = (await first(steps)).confirmation_id
+    store.fails = True
+    waiting = asyncio.ensure_future(anext(steps))
+    with anyio.fail_after(20):
+        await store.refused.wait()
+        store._stored.clear()  # it has forgotten everything when it is back
+        store.fails = False
+        while not await store.pending():  # noqa: ASYNC110 - as clients do
+            await asyncio.sleep(0.01)
+        await store.decide(name, YES)
+        decision = await waiting
+    assert isinstance(decision, ConfirmationDecision)
+    assert decision.approved
+    await steps.aclose()
+
+
+async def test_a_confirmation_is_denied_when_the_store_is_away_until_its_time_is_over() -> None:
+    clock = Clock()
+    store = FailingStore(clock)
+    asking = replace(asking_in_memory(), store=store)
+    steps = asking.ask(a_call(), position=1, total=1)
+    await first(steps)
+    store.fails = True
+    waiting = asyncio.ensure_future(anext(steps))
+    with anyio.fail_after(20):
+        await store.refused.wait()
+        clock.advance(seconds=asking.timeout)
+        decision = await waiting
+    assert isinstance(decision, ConfirmationDecision)
+    assert (decision.approved, decision.code) == (False, "CONFIRMATION_UNAVAILABLE")
+    await steps.aclose()
+
+
+async def test_a_history_that_cannot_be_written_does_not_keep_the_call(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = asking_in_memory()
+    steps = asking.ask(a_call(), position=1, total=1)
+    await asking.store.decide((await first(steps)).confirmation_id, YES)
+    await anext(steps)
+
+    async def full(record: object) -> None:
+        raise ConfirmationUnavailable(reason="No space left on device")
+
+    monkeypatch.setattr(asking.store, "_append", full)
+    await asking.settle("call_0", ran={})
+    assert "No space left on device" in caplog.text
+    await steps.aclose()

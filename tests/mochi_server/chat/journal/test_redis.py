@@ -1,0 +1,265 @@
+"""The journal in Redis: leases, lost connections, a Redis that has forgotten everything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from mochi_server.chat.journal.base import RunWriter
+from mochi_server.chat.journal.records import RunHead
+from mochi_server.chat.journal.redis import RedisRunJournal
+from mochi_server.errors import StorageError
+from tests.support.cut_redis import Line
+from tests.support.redis import Redis, needs_redis
+from tests.support.runs import (
+    Follower,
+    answer,
+    deltas,
+    events_of,
+    finish,
+    head,
+    lines_of,
+    notes_of,
+    python,
+)
+
+pytestmark = needs_redis
+
+PROCESS = """
+import asyncio, sys
+from mochi_server.chat.journal.redis import RedisRunJournal
+from tests.support.runs import deltas, head
+
+async def main():
+    role, url = sys.argv[1:]
+    journal = RedisRunJournal(url, lease_seconds=1.0)
+    if role == "write":
+        writer = journal.begin(head())
+        writer.add(1, deltas(1))
+        await journal.flush()
+        print("written", flush=True)
+    else:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        writer = await journal.take("run_1")
+        print("none" if writer is None else "taken", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def journals(*urls: str, **options: Any) -> AsyncIterator[list[RedisRunJournal]]:
+    made = [RedisRunJournal(url, **options) for url in urls]
+    try:
+        yield made
+    finally:
+        for journal in made:
+            await journal.aclose()
+
+
+async def write(journal: RedisRunJournal, writer: RunWriter, *numbers: int) -> None:
+    for number in numbers:
+        writer.add(number, deltas(number))
+    await journal.flush()
+
+
+async def until_free(journal: RedisRunJournal) -> None:
+    """Wait until the lease of the run has expired."""
+    with anyio.fail_after(5):
+        while (await journal.read("run_1")).is_held:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.02)
+
+
+def numbers_of(lines: Any) -> list[int]:
+    return [number for number, _ in events_of(lines)]
+
+
+# Who has a run
+
+
+async def test_of_eight_processes_one_takes_a_run_of_a_dead_one(redis: Redis):
+    async with journals(redis.url) as [reader]:
+        async with python("-c", PROCESS, "write", redis.url) as child:
+            assert await answer(child) == "written"
+            assert (await reader.read("run_1")).is_held
+        await until_free(reader)
+        await _take_by_eight(redis.url)
+
+
+async def _take_by_eight(url: str) -> None:
+    async with AsyncExitStack() as stack:
+        children = [
+            await stack.enter_async_context(python("-c", PROCESS, "take", url)) for _ in range(8)
+        ]
+        for child in children:
+            assert await child.stdout.readline() == b"ready\n"
+        answers = await asyncio.gather(*map(answer, children))
+        assert sorted(answers) == ["none"] * 7 + ["taken"]
+
+
+async def test_a_lease_is_renewed_though_nothing_is_written(redis: Redis):
+    async with journals(redis.url, redis.url, lease_seconds=0.3) as [own, other]:
+        writer = own.begin(head())
+        await own.flush()
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            assert await other.take("run_1") is None
+        await finish(own, writer)
+        assert not (await other.read("run_1")).is_held
+
+
+async def test_who_was_cut_off_cannot_write_what_another_has_taken(
+    redis: Redis, line: Line, caplog: pytest.LogCaptureFixture
+):
+    async with journals(line.url, redis.url, lease_seconds=0.3) as [own, other]:
+        writer = own.begin(head())
+        await write(own, writer, 1)
+        line.cut()
+        await write(own, writer, 2)
+        await until_free(other)
+        taken = await other.take("run_1")
+        assert taken is not None
+        await write(other, taken, 100)
+        line.mend()
+        await write(own, writer, 3)
+        assert writer.is_lost
+        assert "is lost to this process" in caplog.text
+        await write(own, writer, 4)
+        await finish(own, writer)
+        assert numbers_of(await lines_of(other)) == [1, 100]
+        await write(other, taken, 101)
+        await finish(other, taken, "interrupted")
+        assert numbers_of(await lines_of(own)) == [1, 100, 101]
+        assert [run.end for run in await own.runs()] == ["interrupted"]
+
+
+async def test_who_was_cut_off_goes_on_with_what_nobody_has_taken(redis: Redis, line: Line):
+    async with journals(line.url, redis.url, lease_seconds=0.2) as [own, other]:
+        writer = own.begin(head())
+        await write(own, writer, 1)
+        line.cut()
+        await write(own, writer, 2)
+        await until_free(other)
+        line.mend()
+        await write(own, writer, 3)
+        assert not writer.is_lost
+        assert (await other.read("run_1")).is_held
+        assert numbers_of(await lines_of(other)) == [1, 2, 3]
+        await finish(own, writer)
+
+
+# Lost connections
+
+
+async def test_much_that_waits_is_written_in_parts(redis: Redis, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mochi_server.chat.journal.redis.MAX_LINES_AT_ONCE", 10)
+    async with journals(redis.url, redis.url) as [own, other]:
+        writers = [own.begin(head(f"run_{number}")) for number in range(3)]
+        for number in range(1, 26):
+            for writer in writers:
+                writer.note("started", call=number)
+        for _ in range(8):
+            await own.flush()
+        for writer in writers:
+            _, *notes = await lines_of(other, writer.run_id)
+            assert [note.data["call"] for note in notes] == list(range(1, 26))
+
+
+async def test_what_is_sent_again_is_written_once(redis: Redis, line: Line):
+    async with journals(line.url, redis.url) as [own, other]:
+        writers = [own.begin(head(f"run_{number}")) for number in range(3)]
+        for number in range(1, 10):
+            line.is_mute = number % 3 == 1
+            for writer in writers:
+                writer.add(number, deltas(number))
+                writer.note("started", call=number)
+            await own.flush()
+            line.is_mute = False
+        for writer in writers:
+            lines = await lines_of(other, writer.run_id)
+            assert numbers_of(lines) == list(range(1, 10))
+            assert notes_of(lines) == ["started"] * 9
+            assert isinstance(lines[0], RunHead)
+            assert len([each for each in lines if isinstance(each, RunHead)]) == 1
+
+
+async def test_a_run_goes_on_when_redis_has_forgotten_it(redis: Redis):
+    async with journals(redis.url, redis.url) as [own, other]:
+        follower = Follower(other)
+        writer = own.begin(head())
+        await write(own, writer, 1, 2)
+        await follower.poll()
+        await redis.stop()
+        await write(own, writer, 3)
+        with pytest.raises(StorageError):
+            await other.read("run_1")
+        with pytest.raises(StorageError):
+            await other.take("run_1")
+        with pytest.raises(StorageError):
+            await other.runs()
+        await redis.start()
+        assert await other.read("run_1") is None
+        await write(own, writer, 4)
+        await finish(own, writer)
+        await follower.poll()
+        assert [number for number, _ in follower.events] == [1, 2, 3, 4]
+        assert (await lines_of(other))[0] == head()
+        assert [run.end for run in await other.runs()] == ["done"]
+
+
+async def test_a_run_that_was_cut_off_too_long_is_not_made_anew(redis: Redis):
+    async with journals(redis.url, redis.url, lease_seconds=0.2) as [own, other]:
+        writer = own.begin(head())
+        await write(own, writer, 1)
+        await redis.stop()
+        await asyncio.sleep(0.3)
+        await redis.start()
+        await write(own, writer, 2)
+        assert writer.is_lost
+        assert await other.read("run_1") is None
+
+
+async def test_a_follower_waits_while_redis_is_away(redis: Redis, caplog: Any):
+    caplog.set_level(logging.ERROR)
+    async with journals(redis.url) as [journal]:
+        await redis.stop()
+        journal.follow_seconds = 0.05
+        with anyio.fail_after(5):
+            await journal.wait("run_1", 3)
+
+
+# How much is kept
+
+
+async def test_the_lines_of_a_run_are_bounded_and_its_head_stays(redis: Redis):
+    async with journals(redis.url, redis.url, max_lines=100) as [own, other]:
+        follower = Follower(other)
+        writer = own.begin(head())
+        for number in range(1, 501):
+            await write(own, writer, number)
+            if number % 50 == 0:
+                await follower.poll()
+        lines = await lines_of(other)
+        assert lines[0] == head()
+        numbers = numbers_of(lines)
+        assert 100 <= len(numbers) <= 250
+        assert numbers == list(range(501 - len(numbers), 501))
+        assert [number for number, _ in follower.events] == list(range(1, 501))
+        await finish(own, writer)
+
+
+async def test_nothing_is_left_of_a_pruned_run(redis: Redis):
+    async with journals(redis.url) as [journal]:
+        for number in range(3):
+            await finish(journal, journal.begin(head(f"run_{number}")))
+        await asyncio.sleep(0.01)
+        await journal.prune(0)
+        assert await redis.keys() == []

@@ -1,0 +1,249 @@
+"""Runs as clients use them, with two runtimes on one data folder in the place of processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+import pytest_asyncio
+
+from mochi_server.chat.runs.log import LogReader
+from mochi_server.errors import RunNotFound, RunStopped, SessionBusy
+from mochi_server.protocol.events import Event
+from tests.support.fake_ollama import FakeOllama
+from tests.support.summaries import until
+from tests.support.turns import Bench, bench, kinds, read_all, read_until, text_of
+
+
+@pytest_asyncio.fixture
+async def engine(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    ollama.one_at_a_time = False
+    async with bench(tmp_path, ollama) as one:
+        yield one
+
+
+@pytest_asyncio.fixture
+async def other(engine: Bench, tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Bench]:
+    """A runtime on the same folder."""
+    async with bench(tmp_path, ollama) as one:
+        yield one
+
+
+def endless(ollama: FakeOllama) -> asyncio.Event:
+    """Let the model say a word, and the rest when the gate is opened."""
+    gate = asyncio.Event()
+    ollama.reply(["So", " on"], pause_after=1, gate=gate)
+    return gate
+
+
+async def numbered(reader: LogReader) -> list[tuple[int, Event]]:
+    found = []
+    with anyio.fail_after(30):
+        while (batch := await reader.next()) is not None:
+            found += batch
+    reader.leave()
+    return found
+
+
+async def test_a_run_is_read_in_another_process_while_it_goes_on(
+    engine: Bench, other: Bench, ollama: FakeOllama
+) -> None:
+    gate = endless(ollama)
+    control = other.runtime.run_control
+    session = await engine.session()
+    started = await engine.runtime.run_control.start(session, message="Hi")
+    along = await control.join(started.run_id)
+    assert along is not None
+    said = await read_until(along, "content_delta")
+    status = await control.status(started.run_id)
+    assert (status["state"], status["session_id"]) == ("running", session)
+    assert [run["state"] for run in await control.list(session_id=session)] == ["running"]
+    gate.set()
+    assert text_of(said + await read_all(along)) == "So on"
+    here = await numbered(started.reader)
+    again = await control.join(started.run_id)
+    assert again is not None
+    there = await numbered(again)
+    assert there[-1] == here[-1]
+    assert text_of([event for _, event in there]) == "So on"
+    half = here[1][0]
+    rest = await control.join(started.run_id, half)
+    assert rest is not None
+    assert text_of([event for _, event in await numbered(rest)]) == " on"
+    assert await control.join(started.run_id, here[-1][0]) is None
+    assert (await control.status(started.run_id))["state"] == "done"
+    joined = await control.join_session(session)
+    assert joined is not None
+    assert joined[0] == started.run_id
+    joined[1].leave()
+
+
+async def test_numbers_grow_over_all_runs_of_a_session(engine: Bench) -> None:
+    session = await engine.session()
+    numbers: list[int] = []
+    for _ in range(3):
+        started = await engine.runtime.run_control.start(session, message="Hi")
+        numbers += [number for number, _ in await numbered(started.reader)]
+    assert numbers == sorted(set(numbers))
+
+
+async def test_an_unknown_run_is_not_found(engine: Bench) -> None:
+    control = engine.runtime.run_control
+    for step in (control.join, control.status, control.stop):
+        with pytest.raises(RunNotFound):
+            await step("run_0123456789abcdef")
+    session = await engine.session()
+    assert await control.join_session(session) is None
+    with pytest.raises(RunNotFound):
+        await control.stop_session(session)
+
+
+@pytest.mark.parametrize("here", [True, False])
+async def test_a_stop_keeps_the_partial_reply_and_answers_with_it(
+    engine: Bench, other: Bench, ollama: FakeOllama, *, here: bool
+) -> None:
+    endless(ollama)
+    session = await engine.session()
+    started = await engine.runtime.run_control.start(session, message="Hi")
+    await read_until(started.reader, "content_delta")
+    control = (engine if here else other).runtime.run_control
+    answer = await control.stop(started.run_id)
+    assert answer["state"] == "stopped"
+    assert answer["message"] == engine.stored(session)[-1]
+    assert (answer["message"]["content"], answer["message"]["interrupted"]) == ("So", True)
+    assert kinds(await read_all(started.reader)) == ["done"]
+    await ollama.disconnected()
+    assert await control.stop(started.run_id) == answer
+    assert await other.runtime.run_control.stop_session(session) == answer
+    await engine.turn(session, "Again.")
+
+
+async def test_a_reply_in_one_piece_says_that_it_was_stopped(
+    engine: Bench, ollama: FakeOllama
+) -> None:
+    endless(ollama)
+    session = await engine.session()
+    replying = asyncio.ensure_future(engine.chat.complete(session, message="Hi"))
+    await until(lambda: engine.runs.running_of(session))
+    run_id = engine.runs.running_of(session)
+    assert run_id is not None
+    await engine.runtime.run_control.stop(run_id)
+    with pytest.raises(RunStopped):
+        await replying
+
+
+async def test_a_run_goes_on_while_another_process_reads_it(
+    engine: Bench, other: Bench, ollama: FakeOllama
+) -> None:
+    endless(ollama)
+    session = await engine.session()
+    started = await engine.runtime.run_control.start(session, message="Hi")
+    await read_until(started.reader, "content_delta")
+    along = await other.runtime.run_control.join(started.run_id)
+    assert along is not None
+    started.reader.leave()
+    await asyncio.sleep(0.3)
+    assert engine.runs.is_running(session)
+    along.leave()
+    await engine.ended()
+    assert engine.stored(session)[-1]["interrupted"] is True
+    assert (await other.runtime.run_control.status(started.run_id))["state"] == "stopped"
+
+
+async def test_a_run_that_continues_needs_no_reader(engine: Bench, ollama: FakeOllama) -> None:
+    gate = endless(ollama)
+    session = await engine.session()
+    started = await engine.runtime.run_control.start(session, message="Hi", continues=True)
+    started.reader.leave()
+    gate.set()
+    await engine.ended()
+    assert engine.stored(session)[-1]["content"] == "So on"
+
+
+async def test_a_busy_session_refuses_a_message(engine: Bench, ollama: FakeOllama) -> None:
+    gate = endless(ollama)
+    session = await engine.session()
+    started = await engine.runtime.run_control.start(session, message="Hi")
+    with pytest.raises(SessionBusy):
+        await engine.runtime.run_control.start(session, message="Me too")
+    gate.set()
+    await read_all(started.reader)
+
+
+@pytest.mark.parametrize("here", [True, False])
+async def test_an_interrupting_message_keeps_what_was_said(
+    engine: Bench, other: Bench, ollama: FakeOllama, *, here: bool
+) -> None:
+    endless(ollama)
+    ollama.reply(["Better."])
+    session = await engine.session()
+    first = await engine.runtime.run_control.start(session, message="Hi")
+    await read_until(first.reader, "content_delta")
+    control = (engine if here else other).runtime.run_control
+    second = await control.start(session, message="No, this", when_busy="interrupt")
+    assert text_of(await read_all(second.reader)) == "Better."
+    assert kinds(await read_all(first.reader)) == ["done"]
+    said = [message["content"] for message in engine.stored(session)]
+    assert said == ["Hi", "So", "No, this", "Better."]
+
+
+async def test_queued_messages_run_in_their_order(engine: Bench, ollama: FakeOllama) -> None:
+    gate = endless(ollama)
+    for word in ("one", "two"):
+        ollama.reply([word])
+    control = engine.runtime.run_control
+    session = await engine.session()
+    first = await control.start(session, message="0", when_busy="queue")
+    waiting = [
+        await control.start(session, message=text, when_busy="queue") for text in ("1", "x", "2")
+    ]
+    assert [run.state for run in (first, *waiting)] == ["running", *["queued"] * 3]
+    queued = [run["run_id"] for run in await control.list(state="queued")]
+    assert queued == [run.run_id for run in waiting]
+    with pytest.raises(SessionBusy):
+        await control.start(session, message="Me first")
+    answer = await control.stop(waiting[1].run_id)
+    assert (answer["state"], answer["message"]) == ("stopped", None)
+    assert await control.stop(waiting[1].run_id) == answer
+    assert kinds(await read_all(waiting[1].reader)) == ["done"]
+    gate.set()
+    assert text_of(await read_all(first.reader)) == "So on"
+    assert text_of(await read_all(waiting[0].reader)) == "one"
+    assert text_of(await read_all(waiting[2].reader)) == "two"
+    asked = [m["content"] for m in engine.stored(session) if m["role"] == "user"]
+    assert asked == ["0", "1", "2"]
+
+
+async def test_who_leaves_the_queue_is_taken_out_of_it(engine: Bench, ollama: FakeOllama) -> None:
+    gate = endless(ollama)
+    control = engine.runtime.run_control
+    session = await engine.session()
+    first = await control.start(session, message="0")
+    waiting = await control.start(session, message="1", when_busy="queue")
+    waiting.reader.leave()
+    with anyio.fail_after(30):
+        while await control.list(state="queued"):
+            await anyio.lowlevel.checkpoint()
+    gate.set()
+    await read_all(first.reader)
+    assert [m["content"] for m in engine.stored(session)] == ["0", "So on"]
+
+
+async def test_old_runs_are_forgotten(tmp_path: Path, ollama: FakeOllama) -> None:
+    async with bench(tmp_path, ollama, run_retention_seconds=0) as engine:
+        session = await engine.session()
+        started = await engine.runtime.run_control.start(session, message="Hi")
+        await read_all(started.reader)
+        await engine.runs.wait_closed(0)  # the file is closed
+        await asyncio.sleep(0.01)
+        control = engine.runtime.run_control
+        control.tend()
+        with anyio.fail_after(30):
+            while await control.list():
+                await anyio.lowlevel.checkpoint()
+        with pytest.raises(RunNotFound):
+            await control.join(started.run_id)
+        assert await control.join_session(session) is None

@@ -1,0 +1,127 @@
+"""Runs of processes that have died: each is ended once, and the next message waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest_asyncio
+
+from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
+from mochi_server.chat.journal.base import RunJournal, RunWriter
+from mochi_server.chat.journal.files import FileRunJournal
+from mochi_server.chat.runs.recovery import RunRecovery
+from mochi_server.chat.runs.registry import RunRegistry
+from mochi_server.protocol.messages import AssistantMessage, UserMessage
+from mochi_server.sessions import ChatSession, SessionManager
+from mochi_server.sessions.storage.memory import MemoryStorage
+from tests.support.runs import deltas, events_of, finish, head, lines_of, notes_of
+
+
+@dataclass
+class Survivor:
+    """A process beside one that has died in the middle of a run."""
+
+    journal: RunJournal
+    sessions: SessionManager
+    agents: SessionManager
+    session_id: str
+    agent_id: str
+
+    @property
+    def recovery(self) -> RunRecovery:
+        return RunRecovery(self.journal, self.sessions, self.agents, MemoryConfirmationStore())
+
+    async def stored(self, manager: SessionManager, session_id: str) -> list[tuple[str, object]]:
+        messages = (await manager.get(session_id)).stored_messages()
+        return [(message["content"], message.get("interrupted")) for message in messages]
+
+
+@pytest_asyncio.fixture
+async def survivor(tmp_path: Path) -> AsyncIterator[Survivor]:
+    sessions, agents = SessionManager(MemoryStorage()), SessionManager(MemoryStorage())
+    session_id = (await sessions.create("model")).session_id
+    agent_id = (await agents.create("model")).session_id
+    died = FileRunJournal(tmp_path)
+    writer = died.begin(head(session_id=session_id))
+    writer.note("agent", call="call_1", session_id=agent_id, begin=0)
+    writer.add(1, deltas(1, 2))
+    await died.aclose()
+    journal = FileRunJournal(tmp_path)
+    yield Survivor(journal, sessions, agents, session_id, agent_id)
+    await journal.aclose()
+
+
+async def test_what_was_said_is_stored_once_although_an_agent_was_busy(survivor: Survivor) -> None:
+    """Whoever uses the agent's session changes nothing in it before the run has ended."""
+    async with survivor.agents.claim(survivor.agent_id):
+        assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
+    assert notes_of(await lines_of(survivor.journal))[-1] == "end"
+    assert not await survivor.recovery.recover("run_1")
+
+
+async def test_the_end_of_a_run_that_had_only_begun_follows_its_start(tmp_path: Path) -> None:
+    """A reader that has nothing of it yet gets it whole."""
+    sessions = SessionManager(MemoryStorage())
+    session_id = (await sessions.create("model")).session_id
+    died, journal = FileRunJournal(tmp_path), FileRunJournal(tmp_path)
+    died.begin(head(number=2, session_id=session_id))
+    await died.aclose()
+    agents = SessionManager(MemoryStorage())
+    recovery = RunRecovery(journal, sessions, agents, MemoryConfirmationStore())
+    assert await recovery.recover("run_1")
+    events = events_of(await lines_of(journal))
+    assert [event.type for _, event in events] == ["run_start", "error", "done"]
+    assert events[0][0] == head(number=2).first_event
+    await journal.aclose()
+
+
+async def test_the_next_message_waits_while_somebody_ends_the_run(
+    survivor: Survivor, tmp_path: Path
+) -> None:
+    other = FileRunJournal(tmp_path)
+    taken = await other.take("run_1")
+    assert isinstance(taken, RunWriter)
+    runs = RunRegistry(survivor.journal, survivor.recovery)
+    settling = asyncio.ensure_future(runs.settle(survivor.session_id, "run_1"))
+    with anyio.fail_after(30):
+        await asyncio.wait({settling}, timeout=0.3)
+        assert not settling.done()
+        await finish(other, taken, "interrupted")
+        await settling
+    await other.aclose()
+
+
+async def test_a_run_can_be_ended_while_a_message_waits_for_that(survivor: Survivor) -> None:
+    """Whoever opens the next turn has the session, and ends the run itself if nobody else does."""
+    runs = RunRegistry(survivor.journal, survivor.recovery)
+    async with survivor.sessions.claim(survivor.session_id):
+        await asyncio.gather(
+            runs.settle(survivor.session_id, "run_1"), survivor.recovery.recover("run_1")
+        )
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
+
+
+async def test_what_the_session_has_and_the_journal_has_not_is_not_stored_twice(
+    survivor: Survivor,
+) -> None:
+    """The journal could not be written when the process stored it."""
+    stored = AssistantMessage(content="1 2 3 ", model="model")
+    await survivor.sessions.update(survivor.session_id, lambda session: session.append(stored))
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 3 ", None)]
+
+
+async def test_nothing_is_stored_behind_the_messages_of_a_later_run(survivor: Survivor) -> None:
+    def begin(session: ChatSession) -> None:
+        session.metadata.begin_run("run_2")
+        session.append(UserMessage(content="Next"))
+
+    await survivor.sessions.update(survivor.session_id, begin)
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("Next", None)]
+    assert notes_of(await lines_of(survivor.journal))[-1] == "end"

@@ -1,0 +1,212 @@
+"""Runs of two machines with a Redis: one machine is cut off, Redis goes away, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mochi_server import runtime as runtimes
+from mochi_server.chat.journal.base import RunJournal
+from mochi_server.chat.journal.redis import RedisRunJournal
+from mochi_server.chat.journal.redis_signals import RedisRunSignals
+from mochi_server.chat.journal.signals import RunSignals
+from mochi_server.config import MochiServerSettings
+from mochi_server.errors import StorageError
+from tests.support.cut_redis import Line, line_to
+from tests.support.fake_ollama import FakeOllama
+from tests.support.redis import Redis, needs_redis, running_redis
+from tests.support.turns import Bench, bench, kinds, read_all, read_until
+
+pytestmark = needs_redis
+
+LEASE_SECONDS = 0.5
+WORDS = [f"{number} " for number in range(20)]
+
+
+@dataclass
+class Machines:
+    """Two machines with one folder of sessions; the owner reaches Redis through a line."""
+
+    redis: Redis
+    line: Line
+    owner: Bench
+    other: Bench
+
+    @property
+    def journal(self) -> RunJournal:
+        """The other machine's."""
+        return self.other.runtime.runs._journal
+
+    async def states(self) -> list[str]:
+        return [run.state for run in await self.other.runs.all_runs()]
+
+    async def until_state(self, state: str) -> None:
+        with anyio.fail_after(20):
+            while await self.states() != [state]:  # noqa: ASYNC110 - of another machine
+                await asyncio.sleep(0.05)
+
+    async def until_free(self, run_id: str) -> None:
+        """Wait until the run is in Redis, and no machine has a lease of it."""
+        with anyio.fail_after(20):
+            while (part := await self.journal.read(run_id)) is None or part.is_held:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+def _build_runs(settings: MochiServerSettings) -> tuple[RunJournal, RunSignals]:
+    url = str(settings.redis_url)
+    return (
+        RedisRunJournal(url, lease_seconds=LEASE_SECONDS),
+        RedisRunSignals(url, lease_seconds=LEASE_SECONDS),
+    )
+
+
+@pytest.fixture
+async def machines(
+    tmp_path: Path, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Machines]:
+    monkeypatch.setattr(runtimes, "build_runs", _build_runs)
+    ollama.one_at_a_time = False
+    async with AsyncExitStack() as stack:
+        redis = await stack.enter_async_context(running_redis(tmp_path))
+        line = await stack.enter_async_context(line_to(redis))
+        owner, other = [
+            await stack.enter_async_context(bench(tmp_path, ollama, redis_url=url))
+            for url in (line.url, redis.url)
+        ]
+        yield Machines(redis, line, owner, other)
+        if redis.is_stopped:
+            await redis.start()
+        line.mend()
+
+
+async def begin(machines: Machines) -> tuple[str, str, asyncio.Event]:
+    """Begin a run that has said half; return the ids of session and run, and what lets it go on."""
+    gate = asyncio.Event()
+    machines.owner.ollama.reply(WORDS, gate=gate, pause_after=10)
+    session_id = await machines.owner.session()
+    log = await machines.owner.start(session_id, continues=True)
+    reader = log.reader()
+    await read_until(reader, "content_delta")
+    reader.leave()
+    run_id = machines.owner.runs.running_of(session_id)
+    assert run_id is not None
+    with anyio.fail_after(20):
+        while await machines.journal.read(run_id) is None:  # noqa: ASYNC110 - of the owner
+            await asyncio.sleep(0.05)
+    return session_id, run_id, gate
+
+
+async def test_a_reader_at_another_machine_gets_everything(machines: Machines) -> None:
+    _, run_id, gate = await begin(machines)
+    reader = await machines.other.runs.join(run_id)
+    gate.set()
+    events = await read_all(reader)
+    assert "".join(e.content for e in events if e.type == "content_delta") == "".join(WORDS)
+    assert kinds(events)[-2:] == ["message_complete", "done"]
+    assert await machines.states() == ["done"]
+
+
+async def test_a_machine_without_redis_keeps_its_run_as_it_keeps_its_session(
+    machines: Machines,
+) -> None:
+    """Its lease expires, and yet nobody ends what it executes, nor stores it twice afterwards."""
+    session_id, run_id, gate = await begin(machines)
+    machines.line.cut()
+    await machines.until_free(run_id)
+    assert await machines.states() == ["running"]
+    gate.set()
+    await machines.owner.ended()
+    assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello", "".join(WORDS)]
+    await machines.until_state("interrupted")
+    machines.line.mend()
+    await machines.owner.turn(session_id, "More")
+    assert [m["content"] for m in machines.owner.stored(session_id)][:3] == [
+        *("Hello", "".join(WORDS), "More")
+    ]
+
+
+async def test_a_run_that_another_machine_has_taken_ends_at_once(machines: Machines) -> None:
+    session_id, run_id, _ = await begin(machines)
+    reader = await machines.owner.runs.join(run_id)
+    machines.line.cut()
+    await machines.until_free(run_id)
+    writer = await machines.journal.take(run_id)
+    assert writer is not None
+    machines.line.mend()
+    events = await read_all(reader)
+    assert kinds(events)[-2:] == ["error", "done"]
+    assert events[-2].payload()["code"] == "RUN_INTERRUPTED"
+    await machines.owner.ended()
+    await machines.owner.ollama.disconnected()
+    assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello"]
+    writer.note("waiting")
+    await machines.journal.close(writer)
+    assert await machines.states() == ["waiting"]
+
+
+async def test_turns_begin_and_end_without_redis_and_can_be_read_when_it_is_back(
+    machines: Machines,
+) -> None:
+    await machines.redis.stop()
+    session_id = await machines.owner.session()
+    for _ in range(2):
+        events = await machines.owner.turn(session_id)
+        assert kinds(events)[-2:] == ["message_complete", "done"]
+    run_id = (await machines.owner.sessions.get(session_id)).metadata.last_run_id
+    assert run_id is not None
+    with pytest.raises(StorageError):
+        await machines.other.runs.join(run_id)
+    await machines.redis.start()
+    await machines.until_free(run_id)
+    reader = await machines.other.runs.join(run_id)
+    assert kinds(await read_all(reader)) == kinds(events)
+    assert await machines.states() == ["done", "done"]
+
+
+async def test_a_reader_at_another_machine_waits_while_redis_is_away(machines: Machines) -> None:
+    """It was restarted, and has forgotten all."""
+    session_id, run_id, gate = await begin(machines)
+    reader = await machines.other.runs.join(run_id)
+    await read_until(reader, "content_delta")
+    await machines.redis.stop()
+    gate.set()
+    reading = asyncio.ensure_future(read_all(reader))
+    await machines.redis.start()
+    assert kinds(await reading)[-2:] == ["message_complete", "done"]
+    assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello", "".join(WORDS)]
+
+
+async def test_a_run_that_nobody_reads_is_cancelled_soon_after_redis_has_gone(
+    machines: Machines,
+) -> None:
+    machines.owner.ollama.reply(WORDS, gate=asyncio.Event(), pause_after=10)
+    log = await machines.owner.start(await machines.owner.session())
+    reader = log.reader()
+    await read_until(reader, "content_delta")
+    await machines.redis.stop()
+    reader.leave()
+    await machines.owner.ollama.disconnected()
+    await machines.owner.ended()
+
+
+async def test_turns_pause_only_once_while_redis_does_not_answer(machines: Machines) -> None:
+    owner = machines.owner
+    sessions = [await owner.session() for _ in range(4)]
+    await owner.turn(sessions[0])
+    machines.redis.hang()
+    try:
+        began = anyio.current_time()
+        logs = [await owner.start(session) for session in sessions]
+        await asyncio.gather(*map(read_all, logs))
+        first = anyio.current_time() - began
+        for session in sessions:
+            assert kinds(await owner.turn(session))[-1] == "done"
+        assert anyio.current_time() - began - first < first
+    finally:
+        machines.redis.resume()

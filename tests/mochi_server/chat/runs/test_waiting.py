@@ -1,0 +1,513 @@
+"""Runs that wait for a person: no process executes them, and a decision takes them up."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import pytest_asyncio
+
+from mochi_server.chat.confirmations import Confirmation
+from mochi_server.chat.runs.log import LogReader
+from mochi_server.errors import SessionBusy
+from mochi_server.protocol.events import ConfirmationRequired, Event
+from mochi_server.sessions.types import AgentSettings, ToolSettings
+from tests.support.fake_ollama import FakeOllama
+from tests.support.redis import Redis, needs_redis, running_redis
+from tests.support.turns import Bench, bench, kinds, read_until
+
+TOOLS = '''
+from datetime import timedelta
+from pathlib import Path
+
+__all__ = ["look", "erase"]
+__destructive__ = ["erase"]
+
+
+def look(path: str) -> str:
+    """Look at a file."""
+    return _note("looked at", path)
+
+
+def erase(path: str) -> str:
+    """Erase a file."""
+    return _note("erased", path)
+
+
+def _note(what: str, path: str) -> str:
+    with Path("{ran}").open("a") as file:
+        file.write(f"{{what}} {{path}}\\n")
+    return f"{{what}} {{path}}"
+'''
+
+
+class House:
+    """A data folder with tools and two agents, and what its tools have done."""
+
+    def __init__(self, folder: Path, ollama: FakeOllama, redis: Redis | None = None) -> None:
+        self.folder, self.ollama, self.redis = folder, ollama, redis
+        text = TOOLS.format(ran=folder / "ran")
+        write(folder / "tools" / "__init__.py", text)
+        for name, head in (("chief", "agents: [worker]"), ("worker", "agents: []")):
+            write(
+                folder / "agents" / name / "SKILL.md",
+                f"---\ndescription: The {name}.\n{head}\n---\n\nYou are the {name}.\n",
+            )
+            write(folder / "agents" / name / f"{name}.py", text)
+            names = f"from .{name} import __all__, __destructive__, erase, look\n"
+            write(folder / "agents" / name / "__init__.py", names)
+
+    @property
+    def ran(self) -> list[str]:
+        path = self.folder / "ran"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def process(self, **settings: Any) -> Any:
+        settings.setdefault("tool_confirmation_timeout_seconds", 0)
+        if self.redis is not None:
+            settings["redis_url"] = self.redis.url
+        return bench(self.folder, self.ollama, **settings)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest_asyncio.fixture(params=["files", pytest.param("redis", marks=needs_redis)])
+async def house(
+    request: pytest.FixtureRequest, tmp_path: Path, ollama: FakeOllama
+) -> AsyncIterator[House]:
+    ollama.one_at_a_time = False
+    if request.param == "files":
+        yield House(tmp_path, ollama)
+        return
+    async with running_redis(tmp_path) as redis:
+        yield House(tmp_path, ollama, redis)
+
+
+@pytest_asyncio.fixture
+async def first(house: House) -> AsyncIterator[Bench]:
+    async with house.process() as one:
+        yield one
+
+
+async def session_of(engine: Bench, policy: str = "confirm_destructive") -> str:
+    return await engine.session(
+        agent_settings=AgentSettings(enabled_agents=["chief", "worker"]),
+        tool_settings=ToolSettings(tools=["look", "erase"], execution_policy=policy),
+    )
+
+
+def call(tool: str, call_id: str = "call_1", /, **arguments: Any) -> dict[str, Any]:
+    return {"id": call_id, "name": tool, "arguments": arguments}
+
+
+async def ask(engine: Bench, session: str) -> str:
+    """Start a run that nobody reads, and return its id when it waits without a process."""
+    started = await engine.runtime.run_control.start(session, message="Do it.", continues=True)
+    started.reader.leave()
+    await waiting(engine, started.run_id)
+    return started.run_id
+
+
+async def waiting(engine: Bench, run_id: str) -> None:
+    async def is_parked() -> bool:
+        return run_id in await engine.runs.waiting_runs() and not len(engine.runs)
+
+    with anyio.fail_after(30):
+        while not await is_parked():  # noqa: ASYNC110 - of any process
+            await asyncio.sleep(0.01)
+
+
+async def decide(engine: Bench, *, approved: bool = True, **decision: Any) -> None:
+    """Decide about the oldest confirmation."""
+    oldest = (await engine.runtime.confirmations.pending())[0]
+    await engine.runtime.inbox.decide(oldest.confirmation_id, approved=approved, **decision)
+
+
+async def first_pending(engine: Bench) -> str | None:
+    pending = await engine.runtime.confirmations.pending()
+    return pending[0].tool_call_id if pending else None
+
+
+async def ended(engine: Bench, run_id: str) -> dict[str, Any]:
+    with anyio.fail_after(30):
+        while True:
+            status = await engine.runtime.run_control.status(run_id)
+            if status["state"] not in {"running", "waiting"}:
+                return dict(status)
+            await asyncio.sleep(0.01)
+
+
+async def replay(engine: Bench, run_id: str) -> list[tuple[int, Event]]:
+    reader = await engine.runtime.run_control.join(run_id)
+    assert reader is not None
+    return await rest_of(reader)
+
+
+async def rest_of(reader: LogReader) -> list[tuple[int, Event]]:
+    events = []
+    with anyio.fail_after(30):
+        while (batch := await reader.next()) is not None:
+            events += batch
+    reader.leave()
+    return events
+
+
+async def test_a_run_is_not_let_go_before_its_confirmation_is_stored(
+    first: Bench, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, storing, gate = first.runtime.confirmations, asyncio.Event(), asyncio.Event()
+    add = store._add
+
+    async def add_late(confirmation: Confirmation) -> None:
+        storing.set()
+        await gate.wait()
+        await add(confirmation)
+
+    monkeypatch.setattr(store, "_add", add_late)
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    asking = asyncio.ensure_future(ask(first, await session_of(first)))
+    with anyio.fail_after(30):
+        await storing.wait()
+    await asyncio.wait({asking}, timeout=0.5)
+    gate.set()
+    await asking
+    assert await first_pending(first) == "call_1"
+
+
+async def test_a_decision_takes_a_run_up_where_it_stood(
+    first: Bench, house: House, ollama: FakeOllama
+) -> None:
+    ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
+    ollama.reply(["Done."])
+    session = await session_of(first)
+    run_id = await ask(first, session)
+    assert len(first.runs) == 0
+    assert house.ran == []
+    status = await first.runtime.run_control.status(run_id)
+    assert status["state"] == "waiting"
+    assert [one["tool_name"] for one in status["confirmations"]] == ["erase"]
+    with pytest.raises(SessionBusy):
+        await first.turn(session, "Something else.")
+    with pytest.raises(SessionBusy):
+        await first.sessions.delete(session)
+    await decide(first)
+    assert (await ended(first, run_id))["state"] == "done"
+    assert house.ran == ["erased a"]
+    assert [m["role"] for m in first.stored(session)] == ["user", "assistant", "tool", "assistant"]
+    assert [m["content"] for m in first.stored(session)][2:] == ["erased a", "Done."]
+    events = await replay(first, run_id)
+    assert kinds([event for _, event in events]) == [
+        "run_start", "content_delta", "tool_call_confirmation_required",
+        "tool_call_confirmation_decided", "tool_result", "tool_continuation_start",
+        "content_delta", "message_complete", "done",
+    ]  # fmt: skip
+    numbers = [number for number, _ in events]
+    assert numbers == sorted(set(numbers))
+    assert await first.runtime.confirmations.of_run(run_id) == []
+
+
+async def test_another_process_decides_after_the_first_has_ended(
+    house: House, ollama: FakeOllama
+) -> None:
+    """A reader was there, which the stop of the server ends without ``done``."""
+    ollama.reply(tool_calls=[call("erase", path="a"), call("erase", "call_2", path="b")])
+    ollama.reply(["Done."])
+    async with house.process() as one:
+        session = await session_of(one)
+        started = await one.runtime.run_control.start(session, message="Do it.")
+        await read_until(started.reader, "tool_call_confirmation_required")
+    assert await rest_of(started.reader) == []
+    async with house.process() as two:
+        two.runtime.start()
+        await waiting(two, started.run_id)
+        reader = await two.runtime.run_control.join(started.run_id, started.reader.position - 1)
+        assert reader is not None
+        await decide(two)
+        with anyio.fail_after(30):
+            while await first_pending(two) != "call_2":  # noqa: ASYNC110 - of a store
+                await asyncio.sleep(0.01)
+        await waiting(two, started.run_id)
+        await decide(two, approved=False, reason="Not b.")
+        rest = await rest_of(reader)
+        assert (await ended(two, started.run_id))["state"] == "done"
+        assert house.ran == ["erased a"]
+        assert [m["content"] for m in two.stored(session)][2:] == [
+            "erased a", "Error: the user denied this call. Reason: Not b.", "Done.",
+        ]  # fmt: skip
+        assert kinds([event for _, event in rest]) == [
+            "tool_call_confirmation_decided", "tool_call_confirmation_required",
+            "tool_call_confirmation_decided", "tool_result", "tool_continuation_start",
+             "content_delta", "message_complete", "done",
+        ]  # fmt: skip
+
+
+async def test_an_agent_within_an_agent_goes_on(house: House, ollama: FakeOllama) -> None:
+    async with house.process() as one:
+        session = await session_of(one)
+        ollama.reply(tool_calls=[call("agent", agent="chief", instruction="Clean up.")])
+        ollama.reply(["I plan."])
+        worker = call("agent", "call_2", agent="worker", instruction="Erase.")
+        ollama.reply(tool_calls=[call("look", "call_1", path="x"), worker])
+        ollama.reply(["The worker plans."])
+        ollama.reply(tool_calls=[call("look", "call_1", path="y")])
+        ollama.reply(tool_calls=[call("erase", "call_1", path="z")])
+        run_id = await ask(one, session)
+        assert sorted(house.ran) == ["looked at x", "looked at y"]
+    async with house.process() as two:
+        two.runtime.start()
+        await waiting(two, run_id)
+    async with house.process() as three:
+        ollama.reply(["The worker is done."])
+        ollama.reply(["The chief is done."])
+        ollama.reply(["All done."])
+        await decide(three)
+        assert (await ended(three, run_id))["state"] == "done"
+        assert sorted(house.ran) == ["erased z", "looked at x", "looked at y"]
+        assert three.stored(session)[-1]["content"] == "All done."
+        assert "The chief is done." in three.stored(session)[-2]["content"]
+        events = [event for _, event in await replay(three, run_id)]
+        assert [kinds(events).count(kind) for kind in ("agent_start", "agent_complete")] == [2, 2]
+        assert sum(isinstance(event, ConfirmationRequired) for event in events) == 1
+        assert not [m for m in ollama.chats[-1]["messages"] if "interrupted" in str(m["content"])]
+
+
+async def test_a_run_that_waits_can_be_stopped(
+    first: Bench, house: House, ollama: FakeOllama
+) -> None:
+    ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
+    session = await session_of(first)
+    run_id = await ask(first, session)
+    answer = await first.runtime.run_control.stop(run_id)
+    assert (answer["state"], answer["message"]["content"]) == ("stopped", "I shall.")
+    assert await first.runtime.run_control.stop(run_id) == answer
+    assert await first.runtime.confirmations.pending() == []
+    assert first.stored(session)[-1]["content"].startswith("Error: the call was interrupted")
+    assert house.ran == []
+    await first.turn(session, "Again.")
+
+
+async def test_time_that_is_over_takes_a_run_up(house: House, ollama: FakeOllama) -> None:
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    ollama.reply(["Then not."])
+    async with house.process(tool_confirmation_timeout_seconds=0.5) as one:
+        one.runtime.start()
+        session = await session_of(one)
+        run_id = await ask(one, session)
+        assert (await ended(one, run_id))["state"] == "done"
+        assert "nobody confirmed the call within 0.5 seconds" in one.stored(session)[-2]["content"]
+    assert house.ran == []
+
+
+async def test_a_later_call_with_the_same_id_is_asked_about_again(
+    first: Bench, house: House, ollama: FakeOllama
+) -> None:
+    """Some models count their calls from one in each reply."""
+    for path in ("a", "b"):
+        ollama.reply(tool_calls=[call("erase", path=path)])
+    ollama.reply(["Done."])
+    run_id = await ask(first, await session_of(first))
+    await decide(first)
+    with anyio.fail_after(30):
+        while house.ran != ["erased a"]:  # noqa: ASYNC110 - of a tool
+            await asyncio.sleep(0.01)
+    await waiting(first, run_id)
+    assert house.ran == ["erased a"]
+    await decide(first, approved=False)
+    assert (await ended(first, run_id))["state"] == "done"
+    assert house.ran == ["erased a"]
+
+
+async def test_a_message_can_interrupt_a_run_that_waits(
+    first: Bench, house: House, ollama: FakeOllama
+) -> None:
+    ollama.reply(["I shall."], tool_calls=[call("erase", path="a")])
+    ollama.reply(["Something else."])
+    session = await session_of(first)
+    run_id = await ask(first, session)
+    control = first.runtime.run_control
+    started = await control.start(session, message="No!", when_busy="interrupt")
+    await rest_of(started.reader)
+    assert (await control.status(run_id))["state"] == "stopped"
+    assert first.stored(session)[-1]["content"] == "Something else."
+    assert await first.runtime.confirmations.pending() == []
+    assert house.ran == []
+
+
+async def test_nothing_stays_open_for_a_tool_that_is_gone(house: House, ollama: FakeOllama) -> None:
+    """Two calls are asked about; one is decided, and a rule denies the other meanwhile."""
+    ollama.reply(tool_calls=[call("erase", path="a"), call("erase", "call_2", path="b")])
+    ollama.reply(["Neither."])
+    async with house.process() as one:
+        run_id = await ask(one, await session_of(one))
+    write(house.folder / "policies.json", '[{"tool": "erase", "action": "deny"}]')
+    async with house.process() as two:
+        await decide(two)
+        assert (await ended(two, run_id))["state"] == "done"
+        assert await two.runtime.confirmations.pending() == []
+        assert await two.runtime.confirmations.of_run(run_id) == []
+    assert house.ran == []
+
+
+async def test_a_run_with_a_further_question_is_not_taken_up_again_and_again(
+    house: House, first: Bench
+) -> None:
+    """What was decided before is acted on when the rest is decided, too."""
+    calls = [call("erase", name, path=name) for name in ("a", "b")]
+    house.ollama.reply(["Both."], tool_calls=calls)
+    house.ollama.reply(["Done."])
+    session = await session_of(first)
+    run_id = await ask(first, session)
+    await decide(first)
+    with anyio.fail_after(30):
+        while not await first.runtime.confirmations.pending():  # noqa: ASYNC110 - asked after that
+            await asyncio.sleep(0.01)
+    await waiting(first, run_id)
+    assert await first.runtime.confirmations.decided_runs() == set()
+    await decide(first)
+    reader = await first.runs.join(run_id)
+    assert reader is not None
+    events = await read_until(reader, "done")
+    assert sorted(house.ran) == ["erased a", "erased b"], events
+
+
+async def test_a_run_that_is_taken_up_with_its_decision_waits_no_more(
+    house: House, first: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though many confirmations make it slow to notice changes, it is not let go again."""
+    house.ollama.reply(["Go."], tool_calls=[call("erase", path="a")])
+    house.ollama.reply(["Done."])
+    session = await session_of(first)
+    run_id = await ask(first, session)
+
+    async def never(_: str) -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(first.runtime.confirmations, "wait", never)
+    await decide(first)
+    reader = await first.runs.join(run_id)
+    assert reader is not None
+    with anyio.fail_after(30):
+        await read_until(reader, "done")
+
+
+async def test_a_denial_holds_although_nobody_would_be_asked_any_more(
+    first: Bench, house: House, ollama: FakeOllama
+) -> None:
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    ollama.reply(["Then not."])
+    session = await session_of(first)
+    run_id = await ask(first, session)
+    async with first.sessions.edit(session) as stored:
+        stored.metadata.tool_settings = ToolSettings(
+            tools=["erase"], execution_policy="never_confirm"
+        )
+    await decide(first, approved=False)
+    assert (await ended(first, run_id))["state"] == "done"
+    assert house.ran == []
+    assert await first.runtime.confirmations.of_run(run_id) == []
+
+
+async def test_a_tool_that_has_changed_is_asked_about_again(
+    house: House, ollama: FakeOllama
+) -> None:
+    """An argument that the model left out has another default after the restart."""
+    text = TOOLS.format(ran=house.folder / "ran")
+    cautious = text.replace(
+        "def erase(path: str)", 'def erase(path: str, how: str = "softly")'
+    ).replace('_note("erased", path)', '_note(f"erased {how}", path)')
+    write(house.folder / "tools" / "__init__.py", cautious)
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    ollama.reply(["Done."])
+    async with house.process() as one:
+        run_id = await ask(one, await session_of(one))
+    write(house.folder / "tools" / "__init__.py", cautious.replace("softly", "for ever"))
+    async with house.process() as two:
+        await decide(two)
+        with anyio.fail_after(30):
+            while not (pending := await two.runtime.confirmations.pending()):
+                await anyio.lowlevel.checkpoint()
+        assert pending[0].arguments == {"path": "a", "how": "for ever"}
+        assert house.ran == []
+        await waiting(two, run_id)
+        await decide(two)
+        assert (await ended(two, run_id))["state"] == "done"
+        assert house.ran == ["erased for ever a"]
+        events = [event for _, event in await replay(two, run_id)]
+        asked = [event for event in events if isinstance(event, ConfirmationRequired)]
+        assert [event.arguments["how"] for event in asked] == ["softly", "for ever"]
+
+
+@pytest.mark.parametrize("house", ["files"], indirect=True)
+async def test_no_approved_call_runs_that_cannot_be_noted(
+    first: Bench, house: House, ollama: FakeOllama
+) -> None:
+    """It could run a second time after a crash."""
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    ollama.reply(["Not now."])
+    started = await first.runtime.run_control.start(await session_of(first), message="Do it.")
+    await read_until(started.reader, "tool_call_confirmation_required")
+    journal = first.settings.state_path / "runs"
+    shutil.rmtree(journal, ignore_errors=True)
+    journal.touch()
+    await decide(first)
+    await rest_of(started.reader)
+    assert house.ran == []
+    journal.unlink()
+
+
+@pytest.mark.parametrize("house", ["files"], indirect=True)
+async def test_a_message_that_came_while_the_journal_was_away_ends_what_waited(
+    first: Bench, house: House, ollama: FakeOllama
+) -> None:
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    session = await session_of(first)
+    run_id = await ask(first, session)
+    journal, away = first.settings.state_path / "runs", first.settings.state_path / "away"
+    journal.rename(away)
+    ollama.reply(["Second."])
+    await first.turn(session, "Next.")
+    shutil.rmtree(journal, ignore_errors=True)
+    away.rename(journal)
+    await decide(first)
+    assert (await ended(first, run_id))["state"] == "failed"
+    assert first.stored(session)[-1]["content"] == "Second."
+    assert house.ran == []
+
+
+@pytest.mark.parametrize("house", ["files"], indirect=True)
+async def test_confirmations_of_runs_that_are_gone_do_not_stay(
+    house: House, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ollama.reply(tool_calls=[call("erase", path="a")])
+    async with house.process() as one:
+        await ask(one, await session_of(one))
+    shutil.rmtree(one.settings.state_path / "runs")
+    async with house.process() as two:
+        later = two.runtime.confirmations.clock() + timedelta(hours=1)
+        monkeypatch.setattr(two.runtime.confirmations, "clock", lambda: later)
+        two.runtime.start()
+        with anyio.fail_after(30):
+            while await two.runtime.confirmations.stored():
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_a_rule_that_comes_while_a_person_is_asked_denies_the_other_calls(
+    first: Bench, house: House, ollama: FakeOllama
+) -> None:
+    ollama.reply(tool_calls=[call("look", path="x"), call("erase", "call_2", path="a")])
+    ollama.reply(["Done."])
+    started = await first.runtime.run_control.start(await session_of(first), message="Do it.")
+    await read_until(started.reader, "tool_call_confirmation_required")
+    write(house.folder / "policies.json", '[{"tool": "look", "action": "deny"}]')
+    await decide(first)
+    await rest_of(started.reader)
+    assert house.ran == ["erased a"]

@@ -1,0 +1,58 @@
+"""Files that belong to messages."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mochi_server.errors import AttachmentNotFound, StorageError
+from mochi_server.sessions.attachments import AttachmentStore
+
+
+async def test_a_file_is_kept_once_and_private(tmp_path: Path) -> None:
+    store = AttachmentStore(tmp_path / "attachments")
+    one = await store.put("a1", b"picture", "image/png", "cat.png")
+    again = await store.put("a1", b"picture", "image/png")
+    digest = hashlib.sha256(b"picture").hexdigest()
+    assert one.payload() == {
+        "attachment_id": digest,
+        "media_type": "image/png",
+        "size": 7,
+        "name": "cat.png",
+    }
+    assert again.attachment_id == digest
+    [file] = (tmp_path / "attachments" / "a1").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    handle, status = await store.open("a1", digest)
+    with os.fdopen(handle, "rb") as opened:
+        assert (opened.read(), status.st_size) == (b"picture", 7)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../secret", "A" * 64, "0" * 63, "0" * 64, "x" * 64])
+async def test_only_what_was_kept_can_be_opened(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("s")
+    store = AttachmentStore(tmp_path)
+    with pytest.raises(AttachmentNotFound):
+        await store.open("a1", name)
+
+
+async def test_attachments_end_with_their_session(tmp_path: Path) -> None:
+    store = AttachmentStore(tmp_path)
+    kept = await store.put("a1", b"one", "text/plain")
+    other = await store.put("b2", b"one", "text/plain")
+    await store.remove("a1")
+    await store.remove("a1")
+    with pytest.raises(AttachmentNotFound):
+        await store.open("a1", kept.attachment_id)
+    handle, _ = await store.open("b2", other.attachment_id)
+    os.close(handle)
+
+
+async def test_a_place_that_cannot_be_written_is_a_named_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        await AttachmentStore(tmp_path / "file").put("a1", b"one", "text/plain")

@@ -1,0 +1,262 @@
+"""OAuth of MCP servers, with servers of the SDK in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import anyio
+import pytest
+
+from mochi_server.errors import McpAuthorizationInvalid
+from mochi_server.tools.base import ToolFailed
+from mochi_server.tools.mcp import authorizations as module
+from mochi_server.tools.mcp.authorizations import McpAuthorizations
+from mochi_server.tools.mcp.servers import McpServerStatus
+from tests.support.guarded import guarded
+from tests.support.mcp import SECONDS, Source, mcp_source, write_config
+
+CALLBACK = "http://127.0.0.1:8000/api/v1/mcp/oauth/callback"
+
+
+def authorizations(folder: Path) -> McpAuthorizations:
+    return McpAuthorizations(folder / "state", redirect_url=CALLBACK)
+
+
+async def status(source: Source) -> McpServerStatus:
+    return (await source.servers.status())[0]
+
+
+async def until_state(source: Source, *states: str) -> McpServerStatus:
+    found = await status(source)
+    with anyio.fail_after(SECONDS):
+        while found.state not in states:
+            await anyio.sleep(0.02)
+            found = await status(source)
+    return found
+
+
+async def browse(url: str | None) -> dict[str, str]:
+    """Open a page as a person's browser does, and return what it brings back."""
+    assert url is not None
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, allow_redirects=False) as response,
+    ):
+        location = response.headers["Location"]
+    assert location.startswith(CALLBACK)
+    return {key: values[0] for key, values in parse_qs(urlsplit(location).query).items()}
+
+
+async def test_a_person_authorizes_once_and_the_token_is_kept_for_the_owner_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with guarded() as server:
+        write_config(tmp_path, guarded={"url": server.url})
+        persons = authorizations(tmp_path)
+        async with mcp_source(tmp_path, authorizations=persons) as source:
+            await source.tools()
+            asked = await until_state(source, "needs_authorization")
+            brought = await browse(asked.authorization_url)
+            await authorizations(tmp_path).complete(brought.pop("state"), {**brought})
+            assert (await until_state(source, "ready")).authorization_url is None
+            assert await source.call("guarded__whisper") == "the secret"
+        assert await server.said(3) == ["register", "authorize", "exchange"]
+
+        async with mcp_source(tmp_path, authorizations=authorizations(tmp_path)) as source:
+            assert await source.call("guarded__whisper") == "the secret"
+    file = tmp_path / "state" / "mcp-oauth.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    (kept,) = json.loads(file.read_text()).values()
+    secrets = [kept["tokens"]["access_token"], kept["tokens"]["refresh_token"], brought["code"]]
+    secrets.append(kept["client"]["client_secret"])
+    assert not [secret for secret in secrets if secret in caplog.text]
+    assert list((tmp_path / "state" / "mcp-oauth").iterdir()) == []
+
+
+async def test_an_expired_token_is_renewed_without_a_person(tmp_path: Path) -> None:
+    async with guarded() as server:
+        write_config(tmp_path, guarded={"url": server.url})
+        persons = authorizations(tmp_path)
+        async with mcp_source(tmp_path, authorizations=persons) as source:
+            await source.tools()
+            asked = await until_state(source, "needs_authorization")
+            brought = await browse(asked.authorization_url)
+            await persons.complete(brought.pop("state"), {**brought})
+            await until_state(source, "ready")
+        file = tmp_path / "state" / "mcp-oauth.json"
+        stored = json.loads(file.read_text())
+        next(iter(stored.values()))["expires_at"] = 1.0
+        file.write_text(json.dumps(stored))
+        async with mcp_source(tmp_path, authorizations=authorizations(tmp_path)) as source:
+            assert await source.call("guarded__whisper") == "the secret"
+        assert await server.said(4) == ["register", "authorize", "exchange", "refresh"]
+
+
+async def test_an_answer_counts_once_and_only_if_it_is_waited_for(tmp_path: Path) -> None:
+    persons = authorizations(tmp_path)
+    with pytest.raises(McpAuthorizationInvalid):
+        await persons.complete("guessed", {"code": "x"})
+    await persons.show("a", "https://a/", "state")
+    with pytest.raises(McpAuthorizationInvalid):
+        await persons.complete("other", {"code": "x"})
+    with pytest.raises(McpAuthorizationInvalid):
+        await persons.complete("state", {"code": "x" * 10_000})
+    await persons.complete("state", {"code": "x"})
+    with pytest.raises(McpAuthorizationInvalid):
+        await persons.complete("state", {"code": "y"})
+    assert await persons.answer("state") == {"code": "x"}
+    with pytest.raises(McpAuthorizationInvalid):
+        await persons.complete("state", {"code": "y"})
+
+
+async def test_an_answer_that_comes_too_late_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAIT_SECONDS", -1.0)
+    persons = authorizations(tmp_path)
+    await persons.show("a", "https://a/", "state")
+    with pytest.raises(McpAuthorizationInvalid):
+        await persons.complete("state", {"code": "x"})
+
+
+async def test_nobody_who_authorizes_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAIT_SECONDS", 3.0)
+    async with guarded() as server:
+        write_config(tmp_path, guarded={"url": server.url})
+        async with mcp_source(tmp_path, authorizations=authorizations(tmp_path)) as source:
+            await source.tools()
+            await until_state(source, "needs_authorization")
+            failed = await until_state(source, "failed")
+            assert failed.last_error == "nobody has authorized it in time"
+            assert failed.authorization_url is None
+
+
+async def test_a_person_who_refuses_is_a_failure(tmp_path: Path) -> None:
+    async with guarded() as server:
+        write_config(tmp_path, guarded={"url": server.url})
+        persons = authorizations(tmp_path)
+        async with mcp_source(tmp_path, authorizations=persons) as source:
+            await source.tools()
+            asked = await until_state(source, "needs_authorization")
+            state = parse_qs(urlsplit(str(asked.authorization_url)).query)["state"][0]
+            await persons.complete(state, {"error": "access_denied"})
+            failed = await until_state(source, "failed")
+            assert failed.last_error == "it was not authorized: access_denied"
+
+
+async def test_a_token_is_not_sent_to_another_address(tmp_path: Path) -> None:
+    persons = authorizations(tmp_path)
+    persons.tokens.update("http://a/mcp", tokens={"access_token": "secret"})
+    assert persons.tokens.read("http://b/mcp") == {}
+    persons.tokens.forget("http://a/mcp")
+    assert persons.tokens.read("http://a/mcp") == {}
+
+
+class Elsewhere:
+    """A web server that notes what it gets, and answers with what it is told to."""
+
+    def __init__(self, head: str) -> None:
+        self.head = head
+        self.requests: list[str] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.requests.append(request)
+            writer.write(f"HTTP/1.1 {self.head}\r\nContent-Length: 0\r\n\r\n".encode())
+            await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[int]:
+        async with await asyncio.start_server(self.serve, "127.0.0.1", 0) as server:
+            yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_headers_and_tokens_do_not_follow_a_redirect_to_another_host(
+    code: int, transport: str, tmp_path: Path
+) -> None:
+    thief = Elsewhere("200 OK")
+    async with thief.running() as port:
+        door = Elsewhere(f"{code} Moved\r\nLocation: http://localhost:{port}/mcp")
+        async with door.running() as door_port:
+            url = f"http://127.0.0.1:{door_port}/mcp"
+            persons = authorizations(tmp_path)
+            persons.tokens.update(url, tokens={"access_token": "secret1"})
+            entries: dict[str, Any] = {
+                "signed": {"type": transport, "url": url},
+                "headed": {
+                    "type": transport,
+                    "url": url,
+                    "headers": {"Authorization": "Bearer secret2", "X-Key": "secret3"},
+                },
+            }
+            write_config(tmp_path, **entries)
+            async with mcp_source(tmp_path, authorizations=persons) as source:
+                await source.tools()
+                states: set[str] = set()
+                with anyio.fail_after(SECONDS):
+                    while states != {"failed"}:
+                        await anyio.sleep(0.02)
+                        states = {each.state for each in await source.servers.status()}
+                with pytest.raises((ToolFailed, KeyError)):
+                    await source.call("signed__x")
+    sent = "".join(door.requests)
+    assert "Bearer secret1" in sent
+    assert "Bearer secret2" in sent
+    assert thief.requests == []
+
+
+@pytest.mark.parametrize("page", ["http://elsewhere.example/authorize"])
+async def test_a_page_for_people_must_be_https(page: str, tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        body = b""
+        status = "401 Unauthorized"
+        if "/.well-known/oauth-authorization-server" in head:
+            status = "200 OK"
+            body = json.dumps(
+                {
+                    "issuer": base,
+                    "authorization_endpoint": page,
+                    "token_endpoint": f"{base}/token",
+                    "registration_endpoint": f"{base}/register",
+                    "response_types_supported": ["code"],
+                    "code_challenge_methods_supported": ["S256"],
+                }
+            ).encode()
+        elif "/register" in head:
+            status = "201 Created"
+            body = json.dumps({"client_id": "c", "redirect_uris": [CALLBACK]}).encode()
+        elif "/.well-known/" in head:
+            status = "404 Not Found"
+        lines = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
+        writer.write(f"{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        write_config(tmp_path, bad={"url": f"{base}/mcp"})
+        async with mcp_source(tmp_path, authorizations=authorizations(tmp_path)) as source:
+            await source.tools()
+            with anyio.fail_after(SECONDS):
+                while "not authorized" not in ((await status(source)).last_error or ""):
+                    assert (await status(source)).authorization_url is None
+                    await anyio.sleep(0.02)

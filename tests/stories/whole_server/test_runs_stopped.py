@@ -1,0 +1,161 @@
+"""A person stops a run: the model is let go at once, what it said is kept, all readers end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support.fake_ollama import FakeOllama
+from tests.support.run_readers import RunReader
+from tests.support.server import Server, running_server
+from tests.support.tool_folders import until
+
+STREAMS = 100
+WORDS = [f"{number} " for number in range(10_000)]
+PAUSE = 0.05
+"""Seconds between two words: 2000 words a second of all streams."""
+CLOSED_SECONDS = 0.2
+"""The connection to the model is closed so long after the request, at most."""
+TOGETHER_SECONDS = 1.0
+"""The same where a hundred requests come in one instant."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+class Stream:
+    """A run, the one who began it, and perhaps somebody who reads it at the other server."""
+
+    def __init__(self, ollama: FakeOllama, session_id: str) -> None:
+        self.session_id = session_id
+        self.message = f"Go, {session_id}."
+        self.said = ollama.reply(WORDS, delay=PAUSE, match=self.message)
+        self.reader = RunReader(session_id)
+        self.along = RunReader(session_id)
+        self.asked = 0.0
+        """When it was to stop."""
+
+    async def read_along(self, other: Server) -> None:
+        await self.reader.said.wait()
+        self.along.run_id = self.reader.run_id
+        await self.along.go_on(other)
+
+    async def stop(self, server: Server) -> Any:
+        self.asked = anyio.current_time()
+        status, answer = await server.post(f"/runs/{self.reader.run_id}/stop")
+        assert status == 200, answer
+        return answer
+
+    @property
+    def seconds(self) -> float:
+        """From the request to the end of the connection to the model."""
+        assert self.said.left is not None
+        return self.said.left - self.asked
+
+    def check(self, answer: Any, stored: list[dict[str, Any]]) -> None:
+        """The answer carries what the session and every reader have."""
+        assert answer["state"] == "stopped"
+        question, message = stored
+        assert answer["message"] == message
+        assert question["content"] == self.message
+        assert message["interrupted"] is True
+        for reader in (self.reader, self.along):
+            if reader.events:
+                reader.check_whole()
+                assert reader.text == message["content"]
+        assert message["content"] == "".join(WORDS[: len(message["content"].split())])
+
+
+@asynccontextmanager
+async def many(ollama: FakeOllama, one: Server, other: Server) -> AsyncIterator[list[Stream]]:
+    """A hundred streams of one server in which the model speaks; the block is to stop all."""
+    streams = [Stream(ollama, await one.new_session()) for _ in range(STREAMS)]
+    with anyio.fail_after(120):
+        async with anyio.create_task_group() as tasks:
+            for stream in streams:
+                tasks.start_soon(stream.reader.send, one, stream.message)
+            for stream in streams[::10]:
+                tasks.start_soon(stream.read_along, other)
+            for stream in streams:
+                await stream.reader.said.wait()
+            for stream in streams[::10]:
+                await stream.along.said.wait()
+            yield streams
+
+
+async def stored(server: Server, stream: Stream) -> list[dict[str, Any]]:
+    status, body = await server.get(f"/sessions/{stream.session_id}/messages")
+    assert status == 200, body
+    return body["messages"]
+
+
+@pytest.mark.timing
+async def test_each_of_a_hundred_streams_is_stopped_at_once_one_after_another(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """At the process that runs it, and at another one."""
+    ollama.one_at_a_time = False
+    async with (
+        running_server(data_dir=tmp_path, ollama=ollama) as one,
+        running_server(data_dir=tmp_path, ollama=ollama) as other,
+    ):
+        answers = []
+        async with many(ollama, one, other) as streams:
+            for number, stream in enumerate(streams):
+                answers.append(await stream.stop(one if number % 2 else other))
+        for number, (stream, answer) in enumerate(zip(streams, answers, strict=True)):
+            stream.check(answer, await stored(other, stream))
+            assert stream.seconds < CLOSED_SECONDS
+            assert await stream.stop(other if number % 4 else one) == answer
+
+
+async def test_a_run_goes_on_as_long_as_somebody_reads_it_anywhere(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    """The one who began it leaves; a reader at another process keeps it; the last one ends it."""
+    ollama.one_at_a_time = False
+    async with (
+        running_server(data_dir=tmp_path, ollama=ollama) as one,
+        running_server(data_dir=tmp_path, ollama=ollama) as other,
+    ):
+        stream = Stream(ollama, await one.new_session())
+        sending = asyncio.ensure_future(stream.reader.send(one, stream.message))
+        reading = asyncio.ensure_future(stream.read_along(other))
+        with anyio.fail_after(60):
+            await stream.along.said.wait()
+            sending.cancel()
+            heard = len(stream.along.events)
+            await until(lambda: len(stream.along.events) > heard + 20)
+            status, run = await other.get(f"/runs/{stream.reader.run_id}")
+            assert (status, run["state"]) == (200, "running")
+            reading.cancel()
+            await ollama.disconnected()
+            while run["state"] == "running":
+                status, run = await other.get(f"/runs/{stream.reader.run_id}")
+        assert (status, run["state"]) == (200, "stopped")
+        _, message = await stored(other, stream)
+        assert message["interrupted"] is True
+        assert message["content"].startswith(stream.along.text)
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("where", ["the same process", "another process"])
+async def test_a_hundred_streams_are_stopped_together(
+    tmp_path: Path, ollama: FakeOllama, where: str
+) -> None:
+    ollama.one_at_a_time = False
+    async with (
+        running_server(data_dir=tmp_path, ollama=ollama) as one,
+        running_server(data_dir=tmp_path, ollama=ollama) as other,
+    ):
+        server = one if where == "the same process" else other
+        async with many(ollama, one, other) as streams:
+            answers = await asyncio.gather(*(stream.stop(server) for stream in streams))
+        for stream, answer in zip(streams, answers, strict=True):
+            stream.check(answer, await stored(other, stream))
+            assert stream.seconds < TOGETHER_SECONDS

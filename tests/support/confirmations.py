@@ -1,0 +1,71 @@
+"""Confirmations as tests make them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from mochi_server.chat.confirmations.asking import Confirmations
+from mochi_server.chat.confirmations.confirmation import (
+    Confirmation,
+    ConfirmationDecision,
+    timestamp,
+)
+from mochi_server.chat.confirmations.memory import MemoryConfirmationStore
+from mochi_server.chat.policies.places import MemoryPolicies, PolicyPlaces
+from mochi_server.core.ids import new_confirmation_id
+from mochi_server.sessions import SessionManager
+from mochi_server.sessions.storage.memory import MemoryStorage
+
+START = datetime(2026, 1, 15, 10, 30, tzinfo=timezone.utc)
+YES = ConfirmationDecision(approved=True, decided_by="loopback")
+NO = ConfirmationDecision(approved=False, reason="not today", decided_by="loopback")
+
+
+class Clock:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, **fields: float) -> None:
+        self.now += timedelta(**fields)
+
+
+def make_confirmation(
+    session_id: str = "one", *, minutes: float = 0, **fields: Any
+) -> Confirmation:
+    """Return a confirmation that was asked so many minutes after the start."""
+    values = {
+        "confirmation_id": new_confirmation_id(),
+        "run_id": "run_1",
+        "session_id": session_id,
+        "tool_name": "add",
+        "tool_source": "directory",
+        "arguments": {"a": 1, "text": "é\u2028"},
+        "call_index": 0,
+        "tool_call_id": "call_1",
+        "queue_position": 1,
+        "queue_total": 1,
+        "asked_at": timestamp(START + timedelta(minutes=minutes)),
+        "expires_at": None,
+        **fields,
+    }
+    return Confirmation(**values)
+
+
+class NoRules(PolicyPlaces):
+    """Rules of a session that is nowhere stored: none."""
+
+    async def load(self, session_id: str | None = None) -> list[Any]:
+        return []
+
+
+def asking_in_memory(session_id: str = "a1b2c3d4e5") -> Confirmations:
+    """Confirmations of one conversation, without any rules."""
+    places = NoRules(MemoryPolicies(), SessionManager(MemoryStorage()))
+    store = MemoryConfirmationStore()
+    return Confirmations(store=store, policies=places, run_id="run_1", session_id=session_id)

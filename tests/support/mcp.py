@@ -1,0 +1,139 @@
+"""MCP servers for tests: their configuration, and calls of their tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from mochi_server.protocol.events import Event
+from mochi_server.tools.base import ToolBegun, ToolContext, ToolOutput
+from mochi_server.tools.mcp.config import McpConfigFile
+from mochi_server.tools.mcp.servers import McpServers
+from mochi_server.tools.mcp.source import McpSource, McpTool
+
+WIRE = Path(__file__).with_name("mcp_wire.py")
+SECONDS = 60
+"""Longest wait; the machine may be busy."""
+
+
+class Wire:
+    """A server of ``mcp_wire``: its plan, which may be changed while it runs, and what it noted."""
+
+    def __init__(self, file: Path, **plan: Any) -> None:
+        self.file = file
+        self.plan(**plan)
+
+    def plan(self, **plan: Any) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps(plan))
+        new.replace(self.file)
+
+    def entry(self, **options: Any) -> dict[str, Any]:
+        """Its entry in ``mcp.json``; with ``options`` as those of ours."""
+        found = {"command": sys.executable, "args": [str(WIRE), str(self.file)]}
+        return {**found, "mochi": options} if options else found
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        log = Path(f"{self.file}.log")
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    @property
+    def pids(self) -> list[int]:
+        """Of its starts."""
+        return [note["pid"] for note in self.notes if note.get("event") == "start"]
+
+    def sent(self, method: str) -> list[dict[str, Any]]:
+        return [note for note in self.notes if note.get("method") == method]
+
+
+def tool(name: str, description: str = "Does it.", /, **fields: Any) -> dict[str, Any]:
+    """A tool as a server lists it, which takes ``text`` unless the fields say otherwise."""
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    return {"name": name, "description": description, "inputSchema": schema, **fields}
+
+
+def write_config(folder: Path, **servers: Any) -> Path:
+    path = folder / "mcp.json"
+    folder.mkdir(exist_ok=True)
+    new = folder / "mcp.json.new"
+    new.write_text(json.dumps({"mcpServers": servers}))
+    new.replace(path)
+    return path
+
+
+class Source(McpSource):
+    """A source with what tests want to know."""
+
+    async def tool(self, name: str) -> McpTool:
+        """Wait for a tool that is known, or will soon be; a busy machine starts slowly."""
+        for _ in range(3):
+            if name in await self.names():
+                break
+            await self.wait_for([name], None)
+        return {tool.name: tool for tool in await self.tools()}[name]
+
+    async def names(self) -> list[str]:
+        return [tool.name for tool in await self.tools()]
+
+    async def listed(self, *names: str) -> None:
+        """Wait until these are the names of all tools."""
+        with anyio.fail_after(SECONDS):
+            while await self.names() != [*names]:  # noqa: ASYNC110 - nothing announces it
+                await anyio.sleep(0.01)
+
+    async def call(self, name: str, session_id: str = "s1", /, **arguments: Any) -> str:
+        """Call a tool and return its result; ToolFailed as it is."""
+        with anyio.fail_after(SECONDS):
+            return await call(await self.tool(name), session_id, **arguments)
+
+
+async def steps(
+    tool: McpTool, session_id: str = "s1", /, **arguments: Any
+) -> list[Event | ToolBegun | ToolOutput]:
+    """Everything that a call yields."""
+    context = ToolContext(session_id=session_id, tool_call_id="call_1")
+    running = tool.run(await tool.validate(arguments), context)
+    return [step async for step in running]
+
+
+async def call(tool: McpTool, session_id: str = "s1", /, **arguments: Any) -> str:
+    last = (await steps(tool, session_id, **arguments))[-1]
+    assert isinstance(last, ToolOutput)
+    return last.content
+
+
+@asynccontextmanager
+async def mcp_source(folder: Path, **options: Any) -> AsyncIterator[Source]:
+    """The tools of the servers in the folder's ``mcp.json``; all are ended at the end."""
+    options.setdefault("cache_folder", folder / "cache")
+    source = Source(McpServers(McpConfigFile(folder / "mcp.json"), **options), default_timeout=60)
+    try:
+        yield source
+    finally:
+        with anyio.fail_after(SECONDS):
+            await source.aclose()
+
+
+async def until(condition: Any, seconds: float = SECONDS) -> None:
+    """Wait until a condition holds that nothing announces."""
+    with anyio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 - see above
+            await anyio.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process that is no zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
