@@ -17,7 +17,7 @@ from .host import NETWORK_FILES, SYSTEM_FILES, SYSTEM_FOLDERS, interpreter_folde
 from .launch import launch
 from .seccomp import seccomp_filter
 
-TRIAL_SECONDS = 10.0
+TRIAL_SECONDS = 30.0
 USER = 1000
 """Inside, where the server is root."""
 DEVICES_MB = 64

@@ -44,6 +44,8 @@ MIN_FREE: Final = 0.03
 """Part of a disk that is left free, whoever has filled it."""
 COPY_SECONDS: Final = 5.0
 """How long a reader may take for the last output."""
+END_SECONDS: Final = 10.0
+"""How long killed processes may take to end."""
 MANY: Final = 1000
 NO_LIMIT: Final = float("inf")
 
@@ -426,7 +428,7 @@ class Launched:
         self._top_file = os.pidfd_open(top)
 
     def end(self) -> None:
-        """Kill the command and all its processes."""
+        """Kill the command and all its processes, and wait until they have ended."""
         if self.top == os.getpid():
             end_children()
             return
@@ -434,6 +436,7 @@ class Launched:
             signal.pidfd_send_signal(self._top_file, signal.SIGKILL)
         except ProcessLookupError:
             pass
+        select.select([self._top_file], [], [], END_SECONDS)
         kill(self.pid)
 
     def wait(self) -> int:

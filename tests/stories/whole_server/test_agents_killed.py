@@ -127,10 +127,13 @@ async def before_its_first_word(folder: Path, ollama: FakeOllama, stream: Any) -
 
 
 async def while_it_speaks(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
-    """In the middle of a reply of its execution."""
+    """In the middle of a reply of its execution, of which the journal has the beginning."""
     ollama.reply(["I dig."])
     ollama.reply(["Now ", "dig."], gate=asyncio.Event(), pause_after=1)
-    return await told(stream, "agent_execution")
+    found = await told(stream, "agent_execution")
+    journal = folder / ".mochi" / "runs"
+    await until(lambda: any(b"Now " in path.read_bytes() for path in journal.glob("*.jsonl")))
+    return found
 
 
 async def while_its_tool_runs(folder: Path, ollama: FakeOllama, stream: Any) -> list[ServerEvent]:
@@ -217,8 +220,11 @@ async def test_a_killed_server_leaves_an_agent_that_can_be_continued(
     outer, plan = ollama.chats[before : before + 2]
     assert roles(outer["messages"]) == ["user", "assistant", "tool", "user"]
     assert "interrupted" in outer["messages"][2]["content"]
-    results = ["tool" for _ in open_calls]
-    assert roles(plan["messages"]) == [*agent_roles, *results, "user", "user"]
+    kept = ["tool" for _ in open_calls]
+    if moment is while_it_speaks:  # its partial reply, from the journal
+        kept = ["assistant"]
+        assert (messages[3]["content"], messages[3]["interrupted"]) == ("Now ", True)
+    assert roles(plan["messages"]) == [*agent_roles, *kept, "user", "user"]
     assert [m["content"] for m in messages if m["role"] == "user"] == ["Dig a hole.", "Go on."]
 
 
