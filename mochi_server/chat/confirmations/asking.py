@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import anyio
 
@@ -346,18 +347,25 @@ class Confirmations:
             await self.settle(call_id)
 
 
+def _call(confirmation: Confirmation) -> dict[str, Any]:
+    """Return the fields that all events of a confirmation have."""
+    return {
+        "confirmation_id": confirmation.confirmation_id,
+        "tool_name": confirmation.tool_name,
+        "call_index": confirmation.call_index,
+        "tool_call_id": confirmation.tool_call_id,
+        "agent_name": confirmation.agent_name,
+        "agent_call_id": confirmation.agent_call_id,
+    }
+
+
 def _required(confirmation: Confirmation, timeout: float) -> ConfirmationRequired:
     return ConfirmationRequired(
-        tool_name=confirmation.tool_name,
+        **_call(confirmation),
         arguments=confirmation.arguments,
-        call_index=confirmation.call_index,
-        tool_call_id=confirmation.tool_call_id,
-        confirmation_id=confirmation.confirmation_id,
         queue_position=confirmation.queue_position,
         queue_total=confirmation.queue_total,
         timeout_seconds=timeout,
-        agent_name=confirmation.agent_name,
-        agent_call_id=confirmation.agent_call_id,
         shown=confirmation.shown,
         notice=confirmation.notice,
     )
@@ -365,14 +373,9 @@ def _required(confirmation: Confirmation, timeout: float) -> ConfirmationRequire
 
 def _input_required(confirmation: Confirmation, timeout: float) -> ToolInputRequired:
     return ToolInputRequired(
-        tool_name=confirmation.tool_name,
+        **_call(confirmation),
         elicitation=confirmation.elicitation or {},
-        call_index=confirmation.call_index,
-        tool_call_id=confirmation.tool_call_id,
-        confirmation_id=confirmation.confirmation_id,
         timeout_seconds=timeout,
-        agent_name=confirmation.agent_name,
-        agent_call_id=confirmation.agent_call_id,
         shown=confirmation.shown,
     )
 
@@ -381,29 +384,16 @@ def _decided(
     confirmation: Confirmation, decision: ConfirmationDecision
 ) -> ConfirmationDecided | ToolInputReceived:
     arguments = decision.arguments if decision.approved else None
+    fields = {
+        **_call(confirmation),
+        "approved": decision.approved,
+        "reason": decision.reason,
+        "code": decision.code,
+    }
     if confirmation.elicitation is not None:
-        return ToolInputReceived(
-            confirmation_id=confirmation.confirmation_id,
-            tool_name=confirmation.tool_name,
-            call_index=confirmation.call_index,
-            tool_call_id=confirmation.tool_call_id,
-            approved=decision.approved,
-            content=arguments,
-            reason=decision.reason,
-            code=decision.code,
-            agent_name=confirmation.agent_name,
-            agent_call_id=confirmation.agent_call_id,
-        )
+        return ToolInputReceived(**fields, content=arguments)
     return ConfirmationDecided(
-        confirmation_id=confirmation.confirmation_id,
-        tool_name=confirmation.tool_name,
-        call_index=confirmation.call_index,
-        tool_call_id=confirmation.tool_call_id,
-        approved=decision.approved,
+        **fields,
         arguments=confirmation.arguments if arguments is None else arguments,
         edited=arguments is not None,
-        reason=decision.reason,
-        code=decision.code,
-        agent_name=confirmation.agent_name,
-        agent_call_id=confirmation.agent_call_id,
     )
