@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
@@ -14,11 +16,21 @@ _PLACEHOLDER = re.compile(
     r"((Basic|Bearer|Token) )?(\$\{(env:|input:)?[A-Za-z0-9_. -]+\})?", re.IGNORECASE
 )
 """A value that names a variable only."""
-_SECRET_OPTION = re.compile(
-    r"(?P<option>-{1,2}[\w-]*(auth|cookie|credential|header|key|passw|pwd|secret|token)[\w-]*)"
-    r"(?P<value>=.*)?",
-    re.IGNORECASE | re.DOTALL,
+_SECRET_NAME = re.compile(
+    "auth|cookie|credential|header|key|passw|pwd|secret|token|[_-]pat$", re.IGNORECASE
 )
+_OPTION = re.compile(r"(?P<option>-{1,2}[A-Za-z][\w.-]*)((?P<sign>=)(?P<value>.*))?", re.DOTALL)
+_VARIABLE_OPTIONS = frozenset({"-e", "--env", "--environment"})
+"""Options of which the value is ``NAME=value``, as those of ``docker run``."""
+_SHORT_OPTION = re.compile(
+    r"(?P<option>-e(?=[A-Za-z_]\w*=)|-H(?=[\w-]+:)|-u(?=[^-=]+:))(?P<sign>)(?P<value>.+)", re.DOTALL
+)
+"""An option of one letter with its value, as ``-eNAME=value``."""
+_LOGIN_OPTIONS = frozenset({"-H", "-u", "--user", "--userpwd", "--bearer", "--login"})
+"""Options as those of ``curl`` whose values are secret, though their names do not say so."""
+_HEADER = re.compile(r"(?P<name>[A-Za-z][\w-]*):\s*(?P<value>.*)", re.DOTALL)
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
+_SCHEME = re.compile(r"(Basic|Bearer|Token|ApiKey)\s+", re.IGNORECASE)
 _RANDOM = re.compile(r"(?=.*[A-Za-z])(?=(?:[^0-9]*[0-9]){3})[A-Za-z0-9_=-]{20,}")
 _PREFIXED = re.compile(r"(sk|pk|gh[opsu]|github_pat|xox[abp]|glpat|AKIA)[-_]?\w[\w-]{10,}")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -31,17 +43,17 @@ def redacted_server(entry: JSONObject) -> JSONObject:
     arguments and addresses what follows ``--token`` and its like, logins, values of parameters, and
     what looks like a key.
     """
-    shown = dict(entry)
-    for name in ("env", "headers"):
-        values = entry.get(name)
-        if isinstance(values, dict):
-            shown[name] = {key: _redacted_value(value) for key, value in values.items()}
-    if isinstance(arguments := entry.get("args"), list):
-        shown["args"] = _redacted_arguments(arguments)
-    for name in ("url", "command"):
-        if isinstance(text := entry.get(name), str):
-            shown[name] = _redacted_text(text)
-    return shown
+    return _Redactor().server(entry)
+
+
+def secrets_of(entry: JSONObject) -> set[str]:
+    """Return what ``redacted_server`` hides because it is secret, not only because it may be.
+
+    Values of variables may be anything: they count by their names, and by what they look like.
+    """
+    redactor = _Redactor()
+    redactor.server(entry)
+    return redactor.secrets
 
 
 def restored_secrets(changes: JSONObject, old: JSONObject) -> JSONObject:
@@ -62,43 +74,34 @@ def _restored(new: JsonValue, shown: JsonValue, old: JsonValue) -> JsonValue:
     if isinstance(new, dict) and isinstance(shown, dict) and isinstance(old, dict):
         return {key: _restored(new[key], shown.get(key), old.get(key)) for key in new}
     if isinstance(new, list) and isinstance(shown, list) and isinstance(old, list):
-        known = [*zip(shown, old, strict=True)][: len(new)]
-        rest = new[len(known) :]
-        return [_restored(each, *pair) for each, pair in zip(new, known, strict=False)] + rest
+        return _restored_list(new, shown, old)
     return new
 
 
-def _redacted_value(value: JsonValue) -> JsonValue:
-    is_name = isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
-    return value if is_name or value is None else REDACTED
+def _restored_list(
+    new: list[JsonValue], shown: list[JsonValue], old: list[JsonValue]
+) -> list[JsonValue]:
+    """Restore secrets, unless it is not clear which: several may be shown alike."""
+    restored = [*new]
+    wanted, places = _places(new), _places(shown)
+    if [context for context, _ in wanted] == [context for context, _ in places]:
+        for (_, at), (_, was) in zip(wanted, places, strict=True):
+            restored[at] = old[was]
+        return restored
+    for context, at in wanted:
+        values = [old[was] for other, was in places if other == context]
+        if values and all(value == values[0] for value in values):
+            restored[at] = values[0]
+    return restored
 
 
-def _redacted_arguments(arguments: list[JsonValue]) -> list[JsonValue]:
-    shown: list[JsonValue] = []
-    is_secret = False
-    for argument in arguments:
-        text = str(argument)
-        option = _SECRET_OPTION.fullmatch(text)
-        if option is not None:
-            value = option["value"]
-            shown.append(option["option"] + ("" if value is None else f"={_shown(value[1:])}"))
-        else:
-            shown.append(_redacted_value(text) if is_secret else _redacted_text(text))
-        is_secret = option is not None and option["value"] is None
-    return shown
-
-
-def _shown(value: str) -> str:
-    return value if _PLACEHOLDER.fullmatch(value) else REDACTED
-
-
-def _redacted_text(text: str) -> str:
-    if _ADDRESS.match(text):
-        return _redacted_address(text)
-    name, separator, value = text.partition("=")
-    if separator and (is_key(value) or _ADDRESS.match(value)):
-        return f"{name}={_redacted_text(value)}"
-    return REDACTED if is_key(text) else text
+def _places(shown: list[JsonValue]) -> list[tuple[tuple[JsonValue, JsonValue], int]]:
+    """Return the elements with ``…``, each with the one before it if it has nothing else."""
+    return [
+        ((shown[at - 1] if at and each == REDACTED else None, each), at)
+        for at, each in enumerate(shown)
+        if REDACTED in str(each)
+    ]
 
 
 def is_key(text: str) -> bool:
@@ -106,19 +109,131 @@ def is_key(text: str) -> bool:
     return _RANDOM.fullmatch(text) is not None or _PREFIXED.fullmatch(text) is not None
 
 
-def _redacted_address(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-    except ValueError:
+class _Redactor:
+    """Replaces the secrets of an entry, and collects them."""
+
+    def __init__(self) -> None:
+        self.secrets: set[str] = set()
+
+    def server(self, entry: JSONObject) -> JSONObject:
+        shown = dict(entry)
+        if isinstance(variables := entry.get("env"), dict):
+            shown["env"] = {name: self._variable(name, each) for name, each in variables.items()}
+        if isinstance(headers := entry.get("headers"), dict):
+            shown["headers"] = {name: self._value(each) for name, each in headers.items()}
+        if isinstance(arguments := entry.get("args"), list):
+            shown["args"] = [*self._arguments(map(str, arguments))]
+        for name in ("url", "command"):
+            if isinstance(text := entry.get(name), str):
+                shown[name] = self._text(text)
+        return shown
+
+    def _hidden(self, value: str) -> str:
+        """Return what is shown in the place of a secret."""
+        self.secrets.add(value)
+        if (scheme := _SCHEME.match(value)) is not None:
+            credentials = value[scheme.end() :]
+            self.secrets.add(credentials)
+            if scheme[1].lower() == "basic":
+                self._login(_decoded(credentials))
         return REDACTED
-    _, separator, host = parts.netloc.rpartition("@")
-    path = "/".join(REDACTED if is_key(part) else part for part in parts.path.split("/"))
-    query = "&".join(_redacted_parameter(each) for each in parts.query.split("&"))
-    fragment = REDACTED if parts.fragment else ""
-    netloc = f"{REDACTED}@{host}" if separator else host
-    return parts._replace(netloc=netloc, path=path, query=query, fragment=fragment).geturl()
+
+    def _login(self, login: str) -> None:
+        _, separator, password = login.partition(":")
+        self.secrets.update({login, password} if separator else {login})
+
+    def _value(self, value: JsonValue) -> JsonValue:
+        if value is None or (isinstance(value, str) and _PLACEHOLDER.fullmatch(value)):
+            return value
+        return self._hidden(str(value))
+
+    def _variable(self, name: str, value: JsonValue) -> JsonValue:
+        """Return what is shown of a variable's value, of which nobody knows what it is."""
+        shown = self._value(value) if _SECRET_NAME.search(name) else self._text(str(value))
+        is_name = value is None or _PLACEHOLDER.fullmatch(str(value)) is not None
+        return shown if is_name else REDACTED
+
+    def _arguments(self, arguments: Iterable[str]) -> Iterable[str]:
+        option = ""  # of which the next argument is the value
+        for text in arguments:
+            match = _SHORT_OPTION.fullmatch(text) or _OPTION.fullmatch(text)
+            if match is None or not _takes_secret(match["option"]):
+                yield self._option_value(option, text) if option else self._argument(text)
+                option = ""
+            elif match["value"] is None:
+                yield text
+                option = match["option"]
+            else:
+                value = self._option_value(match["option"], match["value"])
+                yield f"{match['option']}{match['sign']}{value}"
+                option = ""
+
+    def _argument(self, text: str) -> str:
+        match = _OPTION.fullmatch(text)
+        if match is None or match["value"] is None:
+            return self._words(text)
+        return f"{match['option']}={self._words(match['value'])}"
+
+    def _option_value(self, option: str, value: str) -> str:
+        if option not in _VARIABLE_OPTIONS:
+            return str(self._value(value))
+        variable = _VARIABLE.fullmatch(value)
+        if variable is None:
+            return value if value.isidentifier() else REDACTED
+        return f"{variable['name']}={self._variable(variable['name'], variable['value'])}"
+
+    def _words(self, text: str) -> str:
+        """Return a text, which may be a command with arguments of its own, as is shown."""
+        if text.lstrip().startswith(("{", "[")):  # options as JSON
+            return self._hidden(text)
+        header = _HEADER.fullmatch(text)
+        if header is not None and _SECRET_NAME.search(header["name"]):
+            return f"{header['name']}: {self._value(header['value'])}"
+        pieces = re.split(r"(\s+)", text)
+        if len(pieces) == 1:
+            return self._text(text)
+        pieces[::2] = self._arguments(pieces[::2])
+        return "".join(pieces)
+
+    def _text(self, text: str) -> str:
+        if _ADDRESS.match(text):
+            return self._address(text)
+        if (variable := _VARIABLE.fullmatch(text)) is not None:
+            name, value = variable["name"], variable["value"]
+            is_secret = bool(value) and _SECRET_NAME.search(name) is not None
+            return f"{name}={self._value(value) if is_secret else self._text(value)}"
+        return self._hidden(text) if is_key(text) else text
+
+    def _address(self, text: str) -> str:
+        try:
+            parts = urlsplit(text)
+        except ValueError:
+            return self._hidden(text)
+        login, separator, host = parts.netloc.rpartition("@")
+        if separator:
+            self._login(login)
+        path = "/".join(
+            self._hidden(part) if is_key(part) else part for part in parts.path.split("/")
+        )
+        query = "&".join(map(self._parameter, parts.query.split("&")))
+        fragment = self._hidden(parts.fragment) if parts.fragment else ""
+        netloc = f"{REDACTED}@{host}" if separator else host
+        return parts._replace(netloc=netloc, path=path, query=query, fragment=fragment).geturl()
+
+    def _parameter(self, parameter: str) -> str:
+        name, _, value = parameter.partition("=")
+        if value:
+            return f"{name}={self._value(value)}"
+        return self._hidden(name) if is_key(name) else name
 
 
-def _redacted_parameter(parameter: str) -> str:
-    name, _, value = parameter.partition("=")
-    return f"{name}={_shown(value)}" if value else (REDACTED if is_key(name) else name)
+def _takes_secret(option: str) -> bool:
+    is_known = option in _LOGIN_OPTIONS or option in _VARIABLE_OPTIONS
+    return is_known or _SECRET_NAME.search(option) is not None
+
+
+def _decoded(credentials: str) -> str:
+    try:
+        return base64.b64decode(credentials, validate=True).decode()
+    except ValueError:
+        return credentials

@@ -501,3 +501,58 @@ async def test_what_is_shown_can_be_sent_back_as_a_change(tmp_path: Path) -> Non
         await file.change("a", {"env": {"NEW": "…"}})
     with pytest.raises(McpServerInvalid, match="not known what '…' stands for"):
         await file.change("a", {"args": ["…"]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (
+            ["-e", "NAME=hunter2", "-eB=hunter2", "-e", "HOME"],
+            ["-e", "NAME=…", "-eB=…", "-e", "HOME"],
+        ),
+        (["--env", "A=hunter2", "--env=B=hunter2"], ["--env", "A=…", "--env=B=…"]),
+        (["-H", "X-Key: hunter2", "-HX-Key: hunter2"], ["-H", "…", "-H…"]),
+        (
+            ["--header=X: hunter2", "Authorization: Bearer hunter2"],
+            ["--header=…", "Authorization: …"],
+        ),
+        (["--token", "hunter2", "--api-key=hunter2"], ["--token", "…", "--api-key=…"]),
+        (["--auth", "--token", "-hunter2", "-v"], ["--auth", "--token", "…", "-v"]),
+        (["-u", "me:hunter2", "--user=me:hunter2"], ["-u", "…", "--user=…"]),
+        (["API_KEY=hunter2", "MODE=fast"], ["API_KEY=…", "MODE=fast"]),
+        (["-c", "TOKEN=hunter2 npx x --key hunter2"], ["-c", "TOKEN=… npx x --key …"]),
+        (["--config", '{"apiKey": "hunter2"}'], ["--config", "…"]),
+        (["https://me:hunter2@a/b?api_key=hunter2"], ["https://…@a/b?api_key=…"]),
+        (["--url=https://a/b?api_key=hunter2"], ["--url=https://a/b?api_key=…"]),
+        (["--endpoint", "x", "-y", "--port=80"], ["--endpoint", "x", "-y", "--port=80"]),
+    ],
+)
+def test_secrets_among_arguments_are_not_shown(arguments: list[str], shown: list[str]) -> None:
+    assert server(command="x", args=arguments).shown()["args"] == shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sent", "stored"),
+    [
+        (["--a", "--key", "one", "--token", "two"], ["--token", "…"], ["--token", "two"]),
+        (
+            ["--key", "one", "-y", "--key", "two"],
+            ["--key", "…", "-z", "--key", "…"],
+            ["--key", "one", "-z", "--key", "two"],
+        ),
+        (["--key", "one", "--key", "one"], ["--key", "…"], ["--key", "one"]),
+        (["--key", "one", "--key", "two"], ["--key", "…"], None),
+        (["--key", "one"], ["--token", "…"], None),
+    ],
+)
+async def test_no_argument_gets_the_secret_of_another(
+    arguments: list[str], sent: list[str], stored: list[str] | None, tmp_path: Path
+) -> None:
+    file = write(tmp_path, {"mcpServers": {"a": {"command": "x", "args": arguments}}})
+    if stored is None:
+        with pytest.raises(McpServerInvalid, match="not known what '…' stands for"):
+            await file.change("a", {"args": [*sent]})
+        stored = arguments
+    else:
+        await file.change("a", {"args": [*sent]})
+    assert json.loads((tmp_path / "mcp.json").read_text())["mcpServers"]["a"]["args"] == stored
