@@ -1,5 +1,8 @@
 """Starts a confined command, watches its limits, and ends with its exit code.
 
+The process that the server starts, and may kill at any moment, only waits for a second one, the
+watcher, which does the rest and ends the command when the first one is gone.
+
 It uses the standard library alone: it runs outside of the sandbox, as ``python -I -S``, with a plan
 (see :func:`mochi_server.sandbox.launch.launch`) in the variable ``MOCHI_SANDBOX_PLAN``.
 """
@@ -177,8 +180,9 @@ def prefer_for_oom() -> None:
 def children(pid: int) -> Iterator[int]:
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children") as file:
-                yield from map(int, file.read().split())
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", 0) as file:
+                # One page: the whole of a fork bomb grows while it is read.
+                yield from map(int, file.read(4096).rpartition(b" ")[0].split())
     except OSError:  # it has ended
         pass
 
@@ -611,19 +615,26 @@ DRIVERS = {"bubblewrap": start_bubblewrap, "process": start_process, "docker": s
 # ---- the whole -------------------------------------------------------------------------------
 
 
-def run(plan: Any) -> int:
-    """Start the command, and return its exit code when it has ended or was ended."""
+def run(plan: Any, life: int, server: int) -> int:
+    """Start the command, and return its exit code when it has ended or was ended.
+
+    Args:
+        plan: What to start.
+        life: A pipe whose other end the first process holds.
+        server: The process that waits for the command, as a file.
+    """
+    come_first()
     limits = plan["limits"]
     most = limits["output_bytes"]
-    parent = os.getppid()
     streams = Streams(NO_LIMIT if most is None else most)
     ends = time.monotonic() + (limits["seconds"] or NO_LIMIT)
     launched = DRIVERS[plan["driver"]](plan, streams)
     try:
-        watch = Watch(launched.top, plan["watched"], launched.tmp, limits)
         ended = os.pidfd_open(launched.pid)
-        while not select.select([ended], [], [], LOOK_SECONDS)[0]:
-            check_time(parent, ends, limits["seconds"])
+        watch = Watch(launched.top, plan["watched"], launched.tmp, limits)
+        files = [ended, life, server]
+        while ended not in (ready := select.select(files, [], [], LOOK_SECONDS)[0]):
+            check_end(ready, ends, limits["seconds"])
             streams.check()
             watch.look()
         streams.finish(COPY_SECONDS)
@@ -634,12 +645,20 @@ def run(plan: Any) -> int:
     return launched.wait()
 
 
-def check_time(parent: int, ends: float, seconds: float) -> None:
-    """Raise OverLimit when the time is over, or nobody waits for the command."""
-    if os.getppid() != parent:
+def check_end(gone: list[int], ends: float, seconds: float) -> None:
+    """Raise OverLimit when nobody waits for the command any more, or its time is over."""
+    if gone:
         raise OverLimit("the server has ended")
     if time.monotonic() > ends:
         raise OverLimit(f"more than {seconds:g} seconds")
+
+
+def come_first() -> None:
+    """Take precedence over all commands: a fork bomb of root's would else delay the watch."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except OSError:  # an ordinary user, whose number of processes the kernel limits
+        pass
 
 
 def main() -> NoReturn:
@@ -647,5 +666,14 @@ def main() -> NoReturn:
     text = os.environ.pop(PLAN)  # noqa: TID251 - the server has put it there
     plan = marshal.loads(binascii.a2b_base64(text))  # noqa: S302 - made by the server
     close_all_but({0, 1, 2, *plan["keep_fds"]})
-    code = run(plan)
-    os._exit(code)
+    server = os.pidfd_open(os.getppid())
+    life, held = os.pipe()
+    watcher = os.fork()
+    if watcher:
+        for number in plan["keep_fds"]:
+            os.close(number)
+        code = os.waitstatus_to_exitcode(os.waitpid(watcher, 0)[1])
+        os._exit(code if code >= 0 else SIGNALLED - code)
+    os.setsid()  # the process group of the first may be killed as well
+    os.close(held)
+    os._exit(run(plan, life, server))
