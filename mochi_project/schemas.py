@@ -17,6 +17,7 @@ from mochi_server.protocol.messages import (
     UnknownMessage,
     UserMessage,
 )
+from mochi_server.tools.mcp.prompts import MAX_ARGUMENTS
 
 
 class ResponseModel(BaseModel):
@@ -56,6 +57,14 @@ Timestamp = Annotated[str, Field(examples=["2026-01-15T10:35:00.000000Z"])]
 RunId = Annotated[str, Field(examples=["run_0123456789abcdef"])]
 ToolName = Annotated[str, Field(examples=["add_numbers"])]
 ToolText = Annotated[str, Field(examples=["Add two numbers together."])]
+PromptArguments = Annotated[
+    dict[str, str],
+    Field(
+        max_length=MAX_ARGUMENTS,
+        description="Arguments of a prompt of an MCP server, by name.",
+        examples=[{"city": "Paris"}],
+    ),
+]
 JSONSchema = Annotated[
     dict[str, Any],
     Field(

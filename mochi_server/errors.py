@@ -209,6 +209,12 @@ class McpServerExists(MochiError, code="MCP_SERVER_EXISTS", status=409):
     template = "There is an MCP server {server!r} already."
 
 
+class McpServerFailed(MochiError, code="MCP_SERVER_FAILED", status=502):
+    """The MCP server does not run, did not answer in time, or answered with an error."""
+
+    template = "The MCP server {server!r} failed: {reason}"
+
+
 class McpServerInvalid(MochiError, code="MCP_SERVER_INVALID", status=400):
     """What is to be configured is no MCP server, or one that is not allowed."""
 
@@ -249,7 +255,7 @@ class AgentInvalid(MochiError, code="AGENT_INVALID", status=422):
 
 
 class PromptNotFound(MochiError, code="PROMPT_NOT_FOUND", status=404):
-    """No system prompt file has this name."""
+    """No system prompt has this name."""
 
     template = "System prompt {filename!r} not found."
 
@@ -258,6 +264,12 @@ class PromptExists(MochiError, code="PROMPT_EXISTS", status=409):
     """A system prompt file of this name is there already."""
 
     template = "System prompt {filename!r} exists already."
+
+
+class PromptArgumentsInvalid(MochiError, code="PROMPT_ARGUMENTS_INVALID", status=400):
+    """The arguments are not those that the prompt of an MCP server takes."""
+
+    template = "System prompt {filename!r} cannot be used with these arguments: {reason}."
 
 
 class WorkspaceDisabled(MochiError, code="WORKSPACE_DISABLED", status=424):

@@ -54,6 +54,7 @@ from .tools.catalogue import ToolCatalogue
 from .tools.execution import ToolExecutionService
 from .tools.folder.snapshot import RELOAD_STAMP as TOOLS_STAMP
 from .tools.folder.source import DirectorySource
+from .tools.mcp.prompts import McpPrompts
 from .tools.mcp.sandboxed import WORKSPACE
 from .tools.mcp.source import McpSource
 from .workspace.session_folders import SessionFolders
@@ -136,7 +137,6 @@ class Runtime:
         )
         self.agent_sessions = SessionManager(self._storages["agent_chats"])
         self.search = SessionSearch(self.sessions.catalogue)
-        self.prompts = SystemPromptService(settings.system_prompts_path)
         self.context_window = DynamicContextWindowService(
             enabled=settings.dynamic_context_window_enabled,
             beyond_modelfile=settings.context_window_beyond_modelfile,
@@ -164,6 +164,8 @@ class Runtime:
         self.tool_loader = build_tool_loader(settings)
         self.sandbox_launcher = build_sandbox_launcher(settings, self.session_folders)
         self.mcp = build_mcp_servers(settings, self.sandbox_launcher)
+        self.mcp_prompts = McpPrompts(self.mcp, default_timeout=settings.tool_timeout_seconds)
+        self.prompts = SystemPromptService(settings.system_prompts_path, self.mcp_prompts)
         self.attachments = (
             None
             if settings.session_storage == "memory"

@@ -11,6 +11,9 @@ from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.services.system_prompts import FILENAME
 
 FileName = Annotated[str, Field(examples=["helpful.md"])]
+McpPromptName = Annotated[
+    str, Field(description="`{server}__{prompt}`.", examples=["travel__guide"])
+]
 PromptText = Annotated[str, Field(examples=["You are a helpful assistant. Answer briefly."])]
 
 # In a body, both are described here and checked by the service, for every caller.
@@ -51,6 +54,41 @@ class Prompt(ResponseModel):
 
     filename: FileName
     content: PromptText
+
+
+class PromptArgument(ResponseModel):
+    """An argument of a prompt."""
+
+    name: str = Field(examples=["city"])
+    description: str = Field(examples=["Where the user is"])
+    required: bool = Field(examples=[True])
+
+
+class McpPromptLine(ResponseModel):
+    """A prompt of an MCP server; what the server says is shown without hidden characters."""
+
+    name: McpPromptName
+    server: str = Field(examples=["travel"])
+    title: str | None = Field(examples=["Guide"])
+    description: str = Field(examples=["Speaks as a guide to a city."])
+    arguments: list[PromptArgument]
+
+
+class McpPromptList(ResponseModel):
+    """The prompts of all MCP servers, as far as they are known."""
+
+    prompts: list[McpPromptLine]
+
+
+class McpPromptDetail(McpPromptLine):
+    """A prompt of an MCP server, filled in."""
+
+    content: PromptText
+    shown_content: str = Field(
+        description="The text for people: hidden characters, and those that look like others, are "
+        "escapes.",
+        examples=["You are a helpful assistant. Answer briefly."],
+    )
 
 
 class PromptCreate(BaseModel):

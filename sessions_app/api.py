@@ -16,7 +16,9 @@ from mochi_server.errors import (
     InvalidMessageIndex,
     InvalidRequest,
     JSONObject,
+    McpServerFailed,
     ModelNotFound,
+    PromptArgumentsInvalid,
     PromptNotFound,
     SessionBusy,
     SessionNotFound,
@@ -52,6 +54,7 @@ router = Router()
 
 READ_ERRORS = (SessionNotFound, SessionUnreadable, StorageError)
 WRITE_ERRORS = (*READ_ERRORS, SessionBusy)
+PROMPT_ERRORS = (PromptNotFound, PromptArgumentsInvalid, McpServerFailed)
 
 _HEAD = SessionHead.model_fields.keys() - {"warnings"}
 
@@ -131,7 +134,7 @@ async def list_sessions(
     response={201: SessionHead},
     exclude_unset=True,
     summary="Create a session",
-    openapi_extra=documented(ModelNotFound, *PROVIDER_ERRORS, PromptNotFound, StorageError),
+    openapi_extra=documented(ModelNotFound, *PROVIDER_ERRORS, *PROMPT_ERRORS, StorageError),
 )
 async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[str, Any]:
     """The model must exist. Tools and agents need not: they may appear later."""
@@ -141,7 +144,9 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
     source = payload.system_prompt_source_file
     session = await runtime.sessions.create(
         payload.model,
-        system_prompt=await prompt_text(runtime.prompts, payload.system_prompt, source),
+        system_prompt=await prompt_text(
+            runtime.prompts, payload.system_prompt, source, payload.system_prompt_arguments
+        ),
         source_file=source,
         tool_settings=tools,
         agent_settings=agents,
@@ -234,14 +239,16 @@ async def edit_message(
     "/{session_id}/system-prompt",
     response=SessionDetail,
     summary="Set the system prompt of a session",
-    openapi_extra=documented(PromptNotFound, *WRITE_ERRORS),
+    openapi_extra=documented(*PROMPT_ERRORS, *WRITE_ERRORS),
 )
 async def set_system_prompt(
     request: HttpRequest, session_id: SessionId, payload: SystemPromptSet
 ) -> SessionDetail:
-    """`source_file` alone loads that prompt file."""
+    """`source_file` alone loads that prompt file, or that prompt of an MCP server."""
     runtime = get_runtime()
-    text = await prompt_text(runtime.prompts, payload.content, payload.source_file)
+    text = await prompt_text(
+        runtime.prompts, payload.content, payload.source_file, payload.arguments
+    )
     async with runtime.sessions.edit(session_id, exclusive=True) as session:
         session.set_system_prompt(text or "", payload.source_file)
     return detail_of(session)

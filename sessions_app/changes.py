@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ninja.errors import ValidationError
 from pydantic import BaseModel
 
+from mochi_project.schemas import PromptArguments
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import now
 from mochi_server.services.context_window import HISTORY_LENGTH
@@ -34,11 +35,14 @@ NOT_A_POLICY = f"Must be one of {', '.join(KNOWN)}."
 
 
 async def prompt_text(
-    prompts: SystemPromptService, content: str | None, source_file: str | None
+    prompts: SystemPromptService,
+    content: str | None,
+    source_file: str | None,
+    arguments: PromptArguments | None,
 ) -> str | None:
-    """Return the text of a system prompt; without ``content``, the text of the named file."""
+    """Return the text of a system prompt; without ``content``, the text of the named prompt."""
     if content is None and source_file is not None:
-        return await prompts.text_for_session(source_file)
+        return await prompts.text_for_session(source_file, arguments)
     return content
 
 

@@ -22,6 +22,7 @@ from mochi_project.schemas import (
     EncodedAs,
     Messages,
     NextCursor,
+    PromptArguments,
     ResponseModel,
     SessionId,
     SessionKeys,
@@ -60,7 +61,10 @@ SystemPrompt = Annotated[
 ]
 SourceFile = Annotated[
     str | None,
-    Field(description="Where the text came from; alone, this file is loaded."),
+    Field(
+        description="Where the text came from; alone, this file is loaded, or this prompt of an "
+        "MCP server (`{server}__{prompt}`)."
+    ),
 ]
 
 TOOLS_EXAMPLE: JSONObject = {
@@ -167,6 +171,7 @@ class SessionCreate(LabelsBody):
     model: ModelName
     system_prompt: SystemPrompt | None = None
     system_prompt_source_file: SourceFile = None
+    system_prompt_arguments: PromptArguments | None = None
     tool_settings: ToolSettingsBody | None = None
     agent_settings: AgentSettingsBody | None = None
 
@@ -262,6 +267,7 @@ class SystemPromptSet(BaseModel):
 
     content: SystemPrompt | None = None
     source_file: SourceFile = None
+    arguments: PromptArguments | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> SystemPromptSet:

@@ -1,18 +1,25 @@
-"""System prompts: ``.md`` and ``.txt`` files in one folder, which their owner may edit as well."""
+"""System prompts: ``.md`` and ``.txt`` files in one folder, and the prompts of MCP servers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..constants import PREVIEW_CHARACTERS, SYSTEM_PROMPT_CHARACTERS
 from ..core.aio import in_thread
 from ..core.files import NOT_PLAIN, check_plain, read_plain, replace_file
-from ..errors import InvalidRequest, PromptExists, PromptNotFound, StorageError
+from ..errors import (
+    InvalidRequest,
+    PromptArgumentsInvalid,
+    PromptExists,
+    PromptNotFound,
+    StorageError,
+)
+from ..tools.mcp.prompts import McpPrompts, is_mcp_prompt
 
 FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,123}\.(?:md|txt)")
 """Names of prompt files; any other name never reaches the file system."""
@@ -36,6 +43,10 @@ class SystemPromptService:
 
     A file is replaced whole: whoever reads meanwhile sees the old or the new one.
 
+    Args:
+        folder: Where the files are.
+        of_servers: The prompts of MCP servers, which sessions may have as well.
+
     Raises:
         InvalidRequest: the name of a new file, or the text, is not allowed.
         PromptExists: there is a new file's name already; that file is left alone.
@@ -43,16 +54,32 @@ class SystemPromptService:
         StorageError: it cannot be read or written, or is larger than ``MAX_FILE``.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, of_servers: McpPrompts | None = None) -> None:
         self.folder = folder
+        self._of_servers = of_servers
 
     async def read(self, filename: str) -> str:
         return await in_thread(read_prompt, self._path(filename))
 
-    async def text_for_session(self, filename: str) -> str:
-        """Return the text of a file if it may be the prompt of a session."""
-        content = await self.read(filename)
-        check_content(content, f"System prompt {filename!r}")
+    async def text_for_session(self, name: str, arguments: Mapping[str, str] | None = None) -> str:
+        """Return the text of a file or of a server's prompt, if it may be a session's prompt.
+
+        Args:
+            name: Of the file, or ``{prefix}__{prompt}`` of an MCP server.
+            arguments: Those of the prompt of a server.
+
+        Raises:
+            PromptArgumentsInvalid: they are not the ones that the prompt takes; a file takes none.
+            McpServerFailed: the server does not answer, or its answer is an error.
+        """
+        if self._of_servers is not None and is_mcp_prompt(name):
+            prompt = await self._of_servers.get(name)
+            content = await self._of_servers.text(prompt, arguments or {})
+        else:
+            content = await self.read(name)
+            if arguments:
+                raise PromptArgumentsInvalid(filename=name, reason="a file takes none")
+        check_content(content, f"System prompt {name!r}")
         return content
 
     async def create(self, filename: str, content: str) -> None:

@@ -3,6 +3,9 @@
 Its behaviour is a JSON object in a file, its only argument, which is read anew for each message::
 
     {"tools": [{"name", "description", "inputSchema", "annotations"}],   # tools/list
+     "prompts": [{"name", "description", "arguments"}] | "hang",         # prompts/list
+     "resources": [{"uri", "name"}], "templates": [{"uriTemplate", "name"}],
+     "texts": {"prompt or uri": "…"}, "results": {"prompt or uri": {…}},  # get, read
      "calls": {"name": {"text": "…"} | {"error": "…"} | {"result": {…}} | {"do": "…"}},
      "start": "hang" | "rubbish" | "exit", "pages": 2, "version": "2025-06-18"}
 
@@ -73,7 +76,11 @@ class WireServer:
         if message["method"] == "initialize":
             result = {
                 "protocolVersion": self.plan.get("version", "2025-06-18"),
-                "capabilities": {"tools": {"listChanged": True}},
+                "capabilities": {
+                    "tools": {"listChanged": True},
+                    **({"prompts": {"listChanged": True}} if "prompts" in self.plan else {}),
+                    **({"resources": {}} if "resources" in self.plan else {}),
+                },
                 "serverInfo": {"name": "wire", "version": "1"},
             }
         elif message["method"] == "tools/list":
@@ -81,11 +88,48 @@ class WireServer:
         elif message["method"] == "tools/call":
             self.call(message["id"], params)
             return
+        elif (found := self.offered(message["method"], params)) is not None:
+            result = found
+        elif message["method"] in ("prompts/get", "resources/read"):
+            error = {"code": -32602, "message": "there is no such thing"}
+            self.send({"id": message["id"], "error": error})
+            return
         else:
             error = {"code": -32601, "message": "Method not found"}
             self.send({"id": message["id"], "error": error})
             return
         self.send({"id": message["id"], "result": result})
+
+    def offered(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        """What it says of its prompts and resources; None: nothing."""
+        found: dict[str, Any] | None = None
+        match method:
+            case "prompts/list":
+                found = {"prompts": self.plan.get("prompts", [])}
+            case "resources/list":
+                found = self.resources(int(params.get("cursor") or 0))
+            case "resources/templates/list":
+                found = {"resourceTemplates": self.plan.get("templates", [])}
+            case "prompts/get" if (text := self.text(params["name"])) is not None:
+                content = {"type": "text", "text": text.format(**params.get("arguments") or {})}
+                found = {"messages": [{"role": "user", "content": content}]}
+            case "resources/read" if (text := self.text(params["uri"])) is not None:
+                found = {"contents": [{"uri": params["uri"], "text": text}]}
+        if found is not None and "hang" in found.values():
+            time.sleep(FOREVER)
+        results: dict[str, Any] = self.plan.get("results", {})
+        return results.get(params.get("name") or params.get("uri") or "", found)
+
+    def text(self, name: str) -> str | None:
+        text: str | None = self.plan.get("texts", {}).get(name)
+        return text
+
+    def resources(self, at: int) -> dict[str, Any]:
+        resources = self.plan.get("resources", [])
+        if self.plan.get("pages", 1) == 1:
+            return {"resources": resources}
+        more = {"nextCursor": str(at + 1)} if at + 1 < len(resources) else {}
+        return {"resources": resources[at : at + 1], **more}
 
     def page(self, cursor: str | None) -> dict[str, Any]:
         tools, count = self.plan.get("tools", []), self.plan.get("pages", 1)

@@ -1,4 +1,4 @@
-"""The tools of MCP servers on disk: they are listed after a start without starting any server."""
+"""What MCP servers offer, on disk: it is listed after a start without starting any server."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ...errors import JSONObject
 from .config import McpServerConfig
 from .connection import ServerFacts
 from .descriptions import MAX_TOOLS, read_stored
+from .prompts import MAX_PROMPTS, read_stored_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class FactsCache:
             "config": _digest(config),
             "tools": [tool.as_json() for tool in facts.tools],
             "unusable": facts.unusable,
+            "prompts": [prompt.as_json() for prompt in facts.prompts],
             "protocol_version": facts.protocol_version,
             "server_info": facts.server_info,
         }
@@ -77,6 +79,7 @@ def _facts(stored: Any) -> ServerFacts:  # noqa: ANN401 - JSON of a file
     return ServerFacts(
         tools=[read_stored(each) for each in stored["tools"][:MAX_TOOLS]],
         unusable={str(name): str(reason) for name, reason in stored["unusable"].items()},
+        prompts=[read_stored_prompt(each) for each in stored["prompts"][:MAX_PROMPTS]],
         protocol_version=stored["protocol_version"],
         server_info=stored["server_info"],
     )

@@ -21,6 +21,7 @@ from ...core.aio import BackgroundTasks
 from ...core.logs import one_line
 from ..base import ToolFailed
 from .descriptions import MAX_TOOLS, McpToolDescription, Unusable, read_tool
+from .prompts import MAX_PROMPTS, McpPromptDescription, describe_prompt
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
@@ -36,8 +37,11 @@ T = TypeVar("T")
 START_SECONDS = 60.0
 """Longest start, in which ``npx`` and ``uvx`` may download the server."""
 LIST_SECONDS = 30.0
+PROMPTS_SECONDS = 5.0
+"""Longest wait for the prompts of a server, whose tools are listed already."""
 RELIST_SECONDS = 1.0
-"""Shortest time between two lists of tools, however often they change."""
+"""Shortest time between two lists, however often they change."""
+LIST_CHANGES = frozenset({"notifications/tools/list_changed", "notifications/prompts/list_changed"})
 LISTEN_AGAIN_SECONDS = 10.0
 MAX_PAGES = 100
 SETTLE_SECONDS = 0.5
@@ -58,13 +62,14 @@ class SessionLost(ServerFailed):
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself, and its tools."""
+    """What a server says of itself, its tools and its prompts."""
 
     tools: Sequence[McpToolDescription] = ()
     unusable: Mapping[str, str] = field(default_factory=dict)
     """Why a tool cannot be used, by the server's name for it."""
     by_name: Mapping[str, McpToolDescription] = field(init=False, compare=False, repr=False)
     """The first of each name."""
+    prompts: Sequence[McpPromptDescription] = ()
     protocol_version: str | None = None
     server_info: Mapping[str, str] | None = None
     """``{"name", "version"}``, if it says them."""
@@ -271,6 +276,7 @@ class McpConnection:
         return ServerFacts(
             tools=tools,
             unusable=unusable,
+            prompts=await self._prompts(client),
             protocol_version=client.protocol_version,
             server_info=None
             if info is None
@@ -295,8 +301,26 @@ class McpConnection:
             if not (cursor := page.next_cursor):
                 return
 
+    async def _prompts(self, client: Client) -> list[McpPromptDescription]:
+        """Return the prompts; none if they cannot be listed, which its tools must not feel."""
+        prompts: list[McpPromptDescription] = []
+        if client.server_capabilities.prompts is None:
+            return prompts
+        try:
+            with anyio.fail_after(PROMPTS_SECONDS):
+                cursor: str | None = None
+                for _ in range(MAX_PAGES):
+                    page = await client.list_prompts(cursor=cursor)
+                    prompts += filter(None, map(describe_prompt, page.prompts))
+                    cursor = page.next_cursor
+                    if not cursor or len(prompts) >= MAX_PROMPTS:
+                        break
+        except Exception as error:  # noqa: BLE001 - whatever the SDK makes of it
+            logger.info("The prompts of MCP server %s: %s", self.name, _reason(error))
+        return prompts[:MAX_PROMPTS]
+
     async def _on_message(self, message: Any) -> None:  # noqa: ANN401 - the SDK's union
-        if getattr(message, "method", None) == "notifications/tools/list_changed":
+        if getattr(message, "method", None) in LIST_CHANGES:
             self.refresh()
 
     async def _listen(self, client: Client) -> None:
@@ -304,10 +328,14 @@ class McpConnection:
         from mcp.client.subscriptions import ListenNotSupportedError  # noqa: PLC0415
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415
 
-        tools = client.server_capabilities.tools
-        while tools is not None and tools.list_changed and self.end_reason is None:
+        offered = client.server_capabilities
+        tools = offered.tools is not None and bool(offered.tools.list_changed)
+        prompts = offered.prompts is not None and bool(offered.prompts.list_changed)
+        while (tools or prompts) and self.end_reason is None:
             try:
-                async with client.listen(tools_list_changed=True) as changes:
+                async with client.listen(
+                    tools_list_changed=tools, prompts_list_changed=prompts
+                ) as changes:
                     async for _ in changes:
                         self.refresh()
             except (ListenNotSupportedError, MCPError):

@@ -25,7 +25,7 @@ def output_of(result: CallToolResult) -> ToolOutput:
     Raises:
         ToolFailed: the result is that the call failed.
     """
-    text = "\n".join(_shown(block) for block in result.content)
+    text = "\n".join(shown_block(block) for block in result.content)
     if not text.strip() and result.structured_content is not None:
         text = orjson.dumps(result.structured_content).decode()
     text = clean(text)
@@ -57,7 +57,7 @@ def _file(block: ContentBlock) -> ToolFile | None:
     )
 
 
-def _shown(block: ContentBlock) -> str:
+def shown_block(block: ContentBlock) -> str:
     """Return the text of a block, or a line that says what it is."""
     match block.type:
         case "text":
