@@ -110,7 +110,7 @@ _OPEN = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
 """Calls that set a mode, if they make a file, and the position of their flags."""
 _MAKES_FILE = 0o100 | 0o20000000
 """O_CREAT and O_TMPFILE."""
-_IOCTL, _SOCKET, _FCNTL = (16, 29), (41, 198), (72, 25)
+_IOCTL, _SOCKET, _FCNTL, _PRLIMIT = (16, 29), (41, 198), (72, 25), (302, 261)
 _LEASE = 1024
 """F_SETLEASE has whoever opens the file, outside, wait."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
@@ -151,6 +151,9 @@ def _program(arch: int, column: int) -> Iterator[_Instruction]:
         rules = [*_argument(0), *_refuse(_ANY_BIT, flags, errno.EPERM)]
         yield from _only_for(numbers[column], rules)
     yield from _modes(column)
+    # Of others: a limit of its processor time would end the server that has started a command.
+    rules = [*_argument(0), (_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
+    yield from _only_for(_PRLIMIT[column], rules)
     rules = [*_argument(1), *_refuse(_EQUAL, _LEASE, errno.EPERM)]
     yield from _only_for(_FCNTL[column], rules)
     rules = _argument(1)

@@ -33,10 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"{folder} is no folder")
     if find_spec("mcp") is None:
         parser.error("the package mcp is missing: pip install 'mochi-server[mcp]'")
+    from .command import CommandRunner  # noqa: PLC0415
     from .server import serve  # noqa: PLC0415 - takes time, and is not needed for --help
     from .tools import WorkspaceTools  # noqa: PLC0415
 
-    asyncio.run(serve(WorkspaceTools(folder)))
+    asyncio.run(serve(WorkspaceTools(folder, CommandRunner(adopts=True))))
     return 0
 
 

@@ -1,17 +1,22 @@
-"""Run a program with limits on its time and output, and end all processes of its group."""
+"""Run programs with limits on their time and output, and end what they leave behind."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
+from ..sandbox.launcher import end_children
+
+_SET_CHILD_SUBREAPER = 36
 _LAST_OUTPUT_SECONDS = 0.5
 """Longest wait for output after the end; a process that left the group may hold the pipe."""
 
@@ -26,40 +31,66 @@ class CommandResult:
     stderr: str
 
 
-async def run_command(
-    command: Sequence[str], *, folder: Path, seconds: float, most_bytes: int
-) -> CommandResult:
-    """Run a program without input, and return its result.
-
-    At the end, also after a cancellation, its process group is killed, so that nothing of it goes
-    on in the background.
+class CommandRunner:
+    """Runs programs; at the end of the last one that runs, none of their processes is left.
 
     Args:
-        command: The program and its arguments.
-        folder: Its working directory.
-        seconds: Longest time.
-        most_bytes: Most bytes that are kept of each output: half from its beginning, half from its
-            end.
-
-    Raises:
-        OSError: It cannot be started.
+        adopts: Whether what programs leave behind becomes a child of this process, and all children
+            of this process end with the last program: only for a process that starts no others.
+            Else the process group of each program ends with it, and what has left it goes on.
     """
-    output, errors = _Output(most_bytes), _Output(most_bytes)
-    async with contextlib.AsyncExitStack() as stack:
-        process = await _start(command, folder, output, errors, stack)
-        exit_code = None
+
+    def __init__(self, *, adopts: bool = False) -> None:
+        self._adopts = adopts and sys.platform == "linux"
+        self._running = 0
+        if self._adopts:
+            ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    async def run(
+        self, command: Sequence[str], *, folder: Path, seconds: float, most_bytes: int
+    ) -> CommandResult:
+        """Run a program without input, and return its result.
+
+        Its process group is killed at the end, also after a cancellation.
+
+        Args:
+            command: The program and its arguments.
+            folder: Its working directory.
+            seconds: Longest time.
+            most_bytes: Most bytes that are kept of each output: half from its beginning, half from
+                its end.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        output, errors = _Output(most_bytes), _Output(most_bytes)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(self._counted())
+            process = await _start(command, folder, output, errors, stack)
+            exit_code = None
+            try:
+                with anyio.move_on_after(seconds):
+                    exit_code = await process.wait()
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                with anyio.CancelScope(shield=True):
+                    await process.wait()
+            with anyio.move_on_after(_LAST_OUTPUT_SECONDS):
+                await output.ended.wait()
+                await errors.ended.wait()
+        return CommandResult(exit_code=exit_code, stdout=output.text(), stderr=errors.text())
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._running += 1
         try:
-            with anyio.move_on_after(seconds):
-                exit_code = await process.wait()
+            yield
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with anyio.CancelScope(shield=True):
-                await process.wait()
-        with anyio.move_on_after(_LAST_OUTPUT_SECONDS):
-            await output.ended.wait()
-            await errors.ended.wait()
-    return CommandResult(exit_code=exit_code, stdout=output.text(), stderr=errors.text())
+            self._running -= 1
+            if self._adopts and not self._running:
+                with contextlib.suppress(PermissionError):  # a process of another user
+                    end_children()
 
 
 async def _start(

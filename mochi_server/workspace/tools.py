@@ -20,8 +20,8 @@ import anyio.to_thread
 from mcp_types import CallToolResult, ImageContent, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from . import search
-from .command import CommandResult, run_command
+from . import isolated, search
+from .command import CommandResult, CommandRunner
 from .content import (
     MOST_BYTES,
     MOST_LINES,
@@ -144,14 +144,19 @@ class WorkspaceTool(Generic[A]):
 class WorkspaceTools:
     """The tools of one folder, called by name."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, runner: CommandRunner | None = None) -> None:
         """Open the folder.
+
+        Args:
+            path: The folder.
+            runner: Runs its commands; None for one that adopts no processes.
 
         Raises:
             OSError: There is no such folder.
         """
         self.path = path
         self._folder = WorkspaceFolder(path)
+        self._runner = runner or CommandRunner()
         self._changing = Lock()
         reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         self._tools: dict[str, WorkspaceTool[Any]] = {
@@ -311,7 +316,7 @@ class WorkspaceTools:
 
     async def _search_files(self, arguments: SearchFiles) -> Content:
         query = {**arguments.model_dump(), "path": self._relative(arguments.path)}
-        result = await run_command(
+        result = await self._runner.run(
             # Not in the folder: Python would import what lies there.
             [sys.executable, "-m", search.__name__, str(self.path), json.dumps(query)],
             folder=Path("/"),
@@ -327,8 +332,8 @@ class WorkspaceTools:
 
     async def _execute_command(self, arguments: ExecuteCommand) -> Content:
         shell = "bash" if shutil.which("bash") is not None else "sh"
-        result = await run_command(
-            [shell, "-c", arguments.command],
+        result = await self._runner.run(
+            [sys.executable, "-I", "-S", isolated.__file__, shell, "-c", arguments.command],
             folder=self.path,
             seconds=COMMAND_SECONDS,
             most_bytes=MOST_OUTPUT,

@@ -483,6 +483,13 @@ def raise_its_own_limits(facts):
     return None
 
 
+@attempt(unconfined=True)
+def lower_the_limits_of_another_process(facts):
+    kind = resource.RLIMIT_CORE
+    resource.prlimit(os.getppid(), kind, (0, resource.getrlimit(kind)[1]))
+    return "lowered"
+
+
 @attempt()
 def take_more_of_the_processor(facts):
     os.nice(-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,56 @@ async def test_a_command_in_a_sandbox_cannot_speak_as_the_server(tmp_path):
             said = result.content[0].text
             assert "opened" not in said
             assert "end" in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+async def test_what_commands_leave_behind_ends_with_the_last_of_them(tmp_path):
+    """Also what has left the process group of its command."""
+    leave = "(setsid sleep 1000 & echo $! > pid); setsid -f sh -c 'echo $$ > pid2; sleep 1001; :'"
+    leave += "; until [ -s pid2 ]; do sleep 0.05; done"
+    with anyio.fail_after(60):
+        async with client_of(tmp_path) as client, anyio.create_task_group() as group:
+            said, ended = [], anyio.Event()
+
+            async def run_beside():
+                wait = "touch waiting; until [ -e go ]; do sleep 0.05; done; echo undisturbed"
+                result = await client.call_tool("execute_command", {"command": wait})
+                said.append(result.content[0].text)
+                ended.set()
+
+            group.start_soon(run_beside)
+            while not (tmp_path / "waiting").exists():
+                await anyio.lowlevel.checkpoint()
+            await client.call_tool("execute_command", {"command": leave})
+            await client.call_tool("list_files", {})
+            (tmp_path / "go").touch()
+            await ended.wait()
+            assert said == ["Exit code: 0\nOutput:\nundisturbed"]
+            for name in ("pid", "pid2"):
+                assert not Path("/proc", (tmp_path / name).read_text().strip()).exists()
+
+
+def landlock_version():
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) if sys.platform == "linux" else -1
+
+
+@pytest.mark.skipif(landlock_version() < 6, reason="needs Landlock of Linux 6.12")
+async def test_a_command_in_a_sandbox_cannot_stop_the_server(tmp_path):
+    made = bubblewrap_or_skip().command(
+        [str(PROGRAM), "/workspace"], SandboxSpec.of_workspace(tmp_path)
+    )
+    parameters = StdioServerParameters(command=made.argv[0], args=made.argv[1:], env=made.env)
+    attempts = [
+        "kill -STOP $PPID",
+        "for id in /proc/$PPID/task/*; do kill -KILL ${id##*/}; done",
+        "kill -KILL -1",
+    ]
+    with anyio.fail_after(60):
+        async with Client(stdio_client(parameters)) as client:
+            for attempt in attempts:
+                await client.call_tool("execute_command", {"command": attempt})
+            result = await client.call_tool("execute_command", {"command": "echo here"})
+            assert result.content[0].text == "Exit code: 0\nOutput:\nhere"
 
 
 async def test_files_in_the_folder_do_not_disturb_the_program(tmp_path):
