@@ -94,6 +94,10 @@ _SAMPLES: dict[str, Any] = {
     "host": "http://localhost:11434",
     "provider": "openai",
     "reason": "No space left on device",
+    "name": "intro.md",
+    "media_type": "image/png",
+    "limit_bytes": 1_000_000,
+    "uri": "docs://intro",
     "limit_mb": 10,
     "seconds": 120,
     "origin": "https://example.com",
@@ -104,6 +108,9 @@ _SAMPLES: dict[str, Any] = {
 
 _OTHER_SAMPLES: dict[type[MochiError], dict[str, Any]] = {
     errors.AgentInvalid: {"reason": "coder/SKILL.md:2: description is missing"},
+    errors.McpServerFailed: {"reason": "it took longer than 60 s"},
+    errors.McpResourceNotFound: {"reason": "unknown resource"},
+    errors.PromptArgumentsInvalid: {"filename": "travel__guide", "reason": "it needs 'city'"},
     errors.McpServerInvalid: {"reason": "a server of the type 'stdio' needs 'command'"},
     errors.McpConfigUnavailable: {"reason": "mcp.json: Permission denied"},
     errors.HostNotAllowed: {"host": "evil.example"},

@@ -68,6 +68,18 @@ class AttachmentNotFound(MochiError, code="ATTACHMENT_NOT_FOUND", status=404):
     template = "Session {session_id!r} has no attachment {attachment_id!r}."
 
 
+class AttachmentTooLarge(MochiError, code="ATTACHMENT_TOO_LARGE", status=413):
+    """What is to be attached to a message is longer than an attachment may be."""
+
+    template = "The attachment {name!r} is larger than {limit_bytes:,} bytes."
+
+
+class AttachmentUnsupported(MochiError, code="ATTACHMENT_UNSUPPORTED", status=415):
+    """What is to be attached to a message cannot be given to a model: it is no text."""
+
+    template = "The attachment {name!r} ({media_type}) cannot be used: it is no text."
+
+
 class SessionBusy(MochiError, code="SESSION_BUSY", status=409):
     """Another turn of this session is running."""
 
@@ -213,6 +225,12 @@ class McpServerFailed(MochiError, code="MCP_SERVER_FAILED", status=502):
     """The MCP server does not run, did not answer in time, or answered with an error."""
 
     template = "The MCP server {server!r} failed: {reason}"
+
+
+class McpResourceNotFound(MochiError, code="MCP_RESOURCE_NOT_FOUND", status=404):
+    """The MCP server has no such resource, or does not give it."""
+
+    template = "The MCP server {server!r} has no resource {uri!r}: {reason}"
 
 
 class McpServerInvalid(MochiError, code="MCP_SERVER_INVALID", status=400):

@@ -55,6 +55,7 @@ from .tools.execution import ToolExecutionService
 from .tools.folder.snapshot import RELOAD_STAMP as TOOLS_STAMP
 from .tools.folder.source import DirectorySource
 from .tools.mcp.prompts import McpPrompts
+from .tools.mcp.resources import McpResources
 from .tools.mcp.sandboxed import WORKSPACE
 from .tools.mcp.source import McpSource
 from .workspace.session_folders import SessionFolders
@@ -143,6 +144,11 @@ class Runtime:
             look_seconds=0.0 if settings.workers > 1 else LOOK_SECONDS,
         )
         self.summaries = self._summarization()
+        self.attachments = (
+            None
+            if settings.session_storage == "memory"
+            else AttachmentStore(settings.attachments_path)
+        )
         conversations = Conversations(
             providers=self.providers,
             windows=self.context_window,
@@ -152,6 +158,7 @@ class Runtime:
                 max_history_messages=settings.max_history_messages,
                 max_reply_mb=settings.max_reply_mb,
             ),
+            attachments=self.attachments,
             preempt=self.summaries.preempt,
         )
         self.background = BackgroundTasks()
@@ -165,12 +172,8 @@ class Runtime:
         self.sandbox_launcher = build_sandbox_launcher(settings, self.session_folders)
         self.mcp = build_mcp_servers(settings, self.sandbox_launcher)
         self.mcp_prompts = McpPrompts(self.mcp, default_timeout=settings.tool_timeout_seconds)
+        self.mcp_resources = McpResources(self.mcp, default_timeout=settings.tool_timeout_seconds)
         self.prompts = SystemPromptService(settings.system_prompts_path, self.mcp_prompts)
-        self.attachments = (
-            None
-            if settings.session_storage == "memory"
-            else AttachmentStore(settings.attachments_path)
-        )
         self.sessions.on_deleted += [self.mcp.end_session, self.session_folders.remove]
         if self.attachments is not None:
             self.sessions.on_deleted.append(self.attachments.remove)
@@ -216,6 +219,7 @@ class Runtime:
             inbox=self.inbox,
             agents=agents,
             summaries=self.summaries,
+            attachments=self.attachments,
             max_tool_rounds=settings.max_tool_rounds,
             confirmation_timeout=(
                 settings.tool_confirmation_timeout_seconds

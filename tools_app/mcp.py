@@ -11,17 +11,23 @@ from ninja import Query, Router
 from mochi_project.http.local import check_may_start_programs
 from mochi_project.openapi import NOT_FRAMED, documented
 from mochi_project.runtime import get_runtime
+from mochi_project.schemas import Cursor
+from mochi_server.chat.confirmations.display import shown_text
 from mochi_server.errors import (
+    InvalidRequest,
     McpChangeNotAllowed,
     McpConfigUnavailable,
     McpServerExists,
+    McpServerFailed,
     McpServerInvalid,
     McpServerNotFound,
 )
+from mochi_server.tools.mcp.resources import McpResource
 from mochi_server.tools.mcp.servers import McpServers, McpServerStatus, State
 
 from .mcp_schemas import (
     McpHealth,
+    McpResourceList,
     McpServerAdd,
     McpServerChange,
     McpServerLine,
@@ -162,6 +168,35 @@ async def read_mcp_log(request: HttpRequest, name: ServerName) -> dict[str, Any]
     line = await _line_of(name)
     lines = [] if line["state"] == "disabled" else get_runtime().mcp.log_of(name)
     return {"name": name, "lines": lines}
+
+
+@router.get(
+    "/{name}/resources",
+    response=McpResourceList,
+    summary="List the resources of an MCP server",
+    openapi_extra=documented(McpServerNotFound, McpServerFailed, InvalidRequest),
+)
+async def list_mcp_resources(
+    request: HttpRequest, name: ServerName, cursor: Cursor = None
+) -> dict[str, Any]:
+    """A page, as the server divides them; the server is started if it does not run."""
+    page = await get_runtime().mcp_resources.list(name, cursor)
+    return {
+        "resources": [_resource(each) for each in page.resources],
+        "templates": [_resource(each) for each in page.templates],
+        "next_cursor": page.next_cursor,
+    }
+
+
+def _resource(resource: McpResource) -> dict[str, Any]:
+    """Return a resource as ``McpResourceLine`` has it."""
+    title = None if resource.title is None else shown_text(resource.title)
+    return {
+        **{name: getattr(resource, name) for name in resource.__slots__},
+        "name": shown_text(resource.name),
+        "title": title,
+        "description": shown_text(resource.description),
+    }
 
 
 @router.get("/oauth/callback", include_in_schema=False)

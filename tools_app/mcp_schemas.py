@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from ninja import Schema
 from pydantic import ConfigDict, Field, JsonValue
 
-from mochi_project.schemas import FolderProblem, ResponseModel
+from mochi_project.schemas import FolderProblem, NextCursor, ResponseModel
 
 ServerName = Annotated[str, Field(examples=["time"])]
 State = Annotated[
@@ -114,6 +114,27 @@ class McpServerLog(ResponseModel):
         description="At most 200 for each connection; notes of ours are in brackets.",
         examples=[["[started]", "listening"]],
     )
+
+
+class McpResourceLine(ResponseModel):
+    """A resource of an MCP server, or a template; what the server says is for people."""
+
+    uri: str = Field(
+        description="Of a template: with variables as in RFC 6570.", examples=["docs://intro"]
+    )
+    name: str = Field(examples=["intro"])
+    title: str | None = Field(examples=["Introduction"])
+    description: str = Field(examples=["How to begin."])
+    media_type: str | None = Field(examples=["text/markdown"])
+    size: int | None = Field(description="Bytes, if the server says it.", examples=[1204])
+
+
+class McpResourceList(ResponseModel):
+    """A page of the resources of an MCP server."""
+
+    resources: list[McpResourceLine]
+    templates: list[McpResourceLine] = Field(description="All of them, on the first page.")
+    next_cursor: NextCursor
 
 
 class _Body(Schema):

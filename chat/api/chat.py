@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from mochi_project.openapi import MODEL_ERRORS, ErrorTypes, documented
 from mochi_project.runtime import get_runtime
@@ -17,6 +18,7 @@ from mochi_server.chat.runs.control import StartedRun, WhenBusy
 from mochi_server.chat.service import events_of, whole_reply
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import AssistantMessage
+from mochi_server.sessions.attachments import MAX_ATTACHMENTS, NewAttachment
 
 from ..streaming import RUN_ID, EventStreamResponse
 from .confirmations import DECISION_ERRORS, Confirmed, DecisionBody, OpenConfirmation
@@ -24,6 +26,9 @@ from .events import stream
 from .runs import AcceptedRun, After, StoppedRun, position_of
 
 router = Router()
+
+MAX_NAME, MAX_URI = 128, 4_096
+"""Characters of the name of an MCP server, and of the URI of a resource."""
 
 OnDisconnect = Annotated[
     Literal["cancel", "continue"] | None,
@@ -46,6 +51,35 @@ def continues(on_disconnect: str | None) -> bool:
     return (on_disconnect or get_runtime().settings.on_disconnect) == "continue"
 
 
+class ResourceBody(BaseModel):
+    """A resource of an MCP server, which is read when the message is sent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    server: str = Field(
+        min_length=1, max_length=MAX_NAME, description="Name of the server.", examples=["docs"]
+    )
+    uri: str = Field(
+        min_length=1, max_length=MAX_URI, description="Of the resource.", examples=["docs://intro"]
+    )
+
+
+Attachments = Annotated[
+    list[ResourceBody],
+    Field(
+        max_length=MAX_ATTACHMENTS,
+        description="What the model reads with the message: texts of at most 1,000,000 bytes. "
+        "They are kept with the message.",
+    ),
+]
+
+
+async def read_attachments(session_id: str, bodies: Sequence[ResourceBody]) -> list[NewAttachment]:
+    """Read what is attached to a message, for which the session is there."""
+    resources = get_runtime().mcp_resources
+    return [await resources.read(each.server, each.uri, session_id=session_id) for each in bodies]
+
+
 class ChatRequest(BaseModel):
     """One user message, or none to answer the last one anew."""
 
@@ -62,6 +96,7 @@ class ChatRequest(BaseModel):
         description="Not only white space. Absent: what follows the last user message is dropped, "
         "and that one is answered again.",
     )
+    attachments: Attachments = []
     think: StrictBool | Literal["low", "medium", "high", "max"] = Field(
         default=False, description="Let the model think first; false by default."
     )
@@ -72,6 +107,12 @@ class ChatRequest(BaseModel):
     )
     on_disconnect: OnDisconnect = None
     when_busy: WhenBusyField = "refuse"
+
+    @model_validator(mode="after")
+    def _attached_to_a_message(self) -> ChatRequest:
+        if self.attachments and self.message is None:
+            raise ValueError("attachments need a message: the last one keeps its own")
+        return self
 
 
 class UsedWindow(ResponseModel):
@@ -165,10 +206,18 @@ class ConfirmationList(ResponseModel):
     confirmations: list[OpenConfirmation]
 
 
+ATTACHMENT_ERRORS: ErrorTypes = (
+    errors.McpServerNotFound,
+    errors.McpResourceNotFound,
+    errors.McpServerFailed,
+    errors.AttachmentTooLarge,
+    errors.AttachmentUnsupported,
+)
 ERRORS: ErrorTypes = (
     errors.EmptyHistory,
     errors.ThinkingNotSupported,
     errors.ToolsNotSupported,
+    *ATTACHMENT_ERRORS,
     *MODEL_ERRORS,
 )
 
@@ -197,10 +246,16 @@ async def chat(
 async def _start(
     session_id: str, payload: ChatRequest, *, wait: bool, goes_on: bool = False
 ) -> StartedRun:
-    return await get_runtime().run_control.start(
+    runtime = get_runtime()
+    attachments: list[NewAttachment] = []
+    if payload.attachments:
+        await runtime.sessions.check_exists(session_id)
+        attachments = await read_attachments(session_id, payload.attachments)
+    return await runtime.run_control.start(
         session_id,
         when_busy=payload.when_busy,
         message=payload.message,
+        attachments=attachments,
         think=payload.think,
         wait=wait,
         continues=goes_on or continues(payload.on_disconnect),

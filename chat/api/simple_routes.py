@@ -31,7 +31,14 @@ from sessions_app.schemas import ModelName, Names
 
 from ..streaming import RUN_ID, Encode, EventStreamResponse
 from ..wires.chunks import BATCH, BatchMetadata, Chunks, Iterations
-from .chat import OnDisconnect, WhenBusyField, continues
+from .chat import (
+    ATTACHMENT_ERRORS,
+    Attachments,
+    OnDisconnect,
+    WhenBusyField,
+    continues,
+    read_attachments,
+)
 from .events import MODEL, SESSION, simple_stream
 
 router = Router()
@@ -66,6 +73,7 @@ class SimpleChatRequest(BaseModel):
         description="Names of the tools of this message, in the place of the session's. Absent, "
         "null or empty: none. In one piece there are none.",
     )
+    attachments: Attachments = []
     on_disconnect: OnDisconnect = None
     when_busy: WhenBusyField = "refuse"
 
@@ -155,7 +163,7 @@ async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleCh
     "",
     response=SimpleChatReply,
     summary="Send a message to a session by its id in the body, without tools",
-    openapi_extra=documented(*MODEL_ERRORS, errors.RunStopped),
+    openapi_extra=documented(*ATTACHMENT_ERRORS, *MODEL_ERRORS, errors.RunStopped),
 )
 async def simple_chat(
     request: HttpRequest, response: HttpResponse, payload: SimpleChatRequest
@@ -167,6 +175,7 @@ async def simple_chat(
             session_id,
             when_busy=payload.when_busy,
             message=payload.message,
+            attachments=await read_attachments(session_id, payload.attachments),
             model=payload.model,
             selected=(),
             wait=False,
@@ -190,7 +199,11 @@ async def simple_chat(
     response={200: None},
     summary="The same as server-sent events, with tools as well",
     openapi_extra=documented(
-        *MODEL_ERRORS, errors.ToolNotFound, errors.ToolsNotSupported, stream=simple_stream
+        *ATTACHMENT_ERRORS,
+        *MODEL_ERRORS,
+        errors.ToolNotFound,
+        errors.ToolsNotSupported,
+        stream=simple_stream,
     ),
 )
 async def stream_simple_chat(
@@ -209,6 +222,7 @@ async def stream_simple_chat(
             session_id,
             when_busy=payload.when_busy,
             message=payload.message,
+            attachments=await read_attachments(session_id, payload.attachments),
             model=payload.model,
             selected=tools,
             stored_messages=stored_messages,

@@ -25,7 +25,7 @@ from ..protocol.events import (
     ContentDelta,
     Event,
 )
-from ..protocol.messages import AssistantMessage, Message, ToolCall
+from ..protocol.messages import AssistantMessage, Message, ToolCall, UserMessage
 from ..services.history import objects, system_of
 from ..services.requests import ChatModel, RequestExtras
 from ..sessions import ChatSession, SessionManager
@@ -87,7 +87,7 @@ class AgentExecutionService:
                 system = system_of(session)
                 if system is None or system.get("content") != definition.system_prompt:
                     session.set_system_prompt(definition.system_prompt)
-                add_question(session, instruction)
+                add_question(session, UserMessage(content=instruction))
 
             before = context.before
             is_new = session_id is None and before is None

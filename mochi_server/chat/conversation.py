@@ -29,6 +29,7 @@ from ..services.requests import (
     RequestLimits,
 )
 from ..sessions import ChatSession, SessionManager
+from ..sessions.attachments import AttachmentStore
 from ..sessions.session import encode_messages
 from ..tools.base import SamplingAnswer, SamplingRequest
 from .reply import Reply
@@ -180,6 +181,8 @@ class Conversations:
     providers: ProviderRegistry
     windows: DynamicContextWindowService
     limits: RequestLimits
+    attachments: AttachmentStore | None
+    """The files of messages; None: none are kept."""
     preempt: Callable[[str, str], None]
     """Called with model and session before each request, to stop background work on the server."""
 
@@ -255,7 +258,11 @@ class Conversations:
             model=model,
             run=run,
             requests=RequestBuilder(
-                model=model, think=think, limits=self.limits, windows=self.windows
+                model=model,
+                think=think,
+                limits=self.limits,
+                windows=self.windows,
+                attachments=self.attachments,
             ),
             sessions=sessions,
             preempt=self.preempt,
@@ -263,9 +270,9 @@ class Conversations:
         )
 
 
-def add_question(session: ChatSession, message: str) -> None:
+def add_question(session: ChatSession, message: UserMessage) -> None:
     """Add a user's message, and results for calls that a crash has left without any."""
-    session.append(*unanswered(objects(session.tail())), UserMessage(content=message))
+    session.append(*unanswered(objects(session.tail())), message)
 
 
 def open_calls(session: ChatSession) -> list[ToolCall]:

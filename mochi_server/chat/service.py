@@ -11,6 +11,7 @@ from typing_extensions import TypedDict, Unpack
 
 from ..core.ids import new_run_id
 from ..errors import (
+    AttachmentUnsupported,
     ConfirmationUnavailable,
     JSONObject,
     MochiError,
@@ -23,11 +24,12 @@ from ..errors import (
     ToolNotFound,
 )
 from ..protocol.events import ErrorEvent, Event, RunStart
-from ..protocol.messages import now
+from ..protocol.messages import UserMessage, now
 from ..providers.base import Think
 from ..services.requests import ChatModel
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
+from ..sessions.attachments import AttachmentStore, NewAttachment
 from ..sessions.types import SessionMetadata, ToolSettings
 from ..tools.base import Tool
 from ..tools.catalogue import ToolCatalogue
@@ -51,6 +53,7 @@ class TurnOptions(TypedDict, total=False):
     """Keyword arguments of ``ChatService.open_turn``, which says what they mean."""
 
     message: str | None
+    attachments: Sequence[NewAttachment]
     think: Think
     wait: bool
     model: str | None
@@ -71,6 +74,8 @@ class ChatService:
     inbox: ConfirmationInbox
     agents: SessionAgents
     summaries: SummarizationService
+    attachments: AttachmentStore | None
+    """The files of messages; None: none are kept."""
     max_tool_rounds: int
     confirmation_timeout: float
     """Seconds after which a confirmation expires where a session does not say it; 0: never."""
@@ -80,6 +85,7 @@ class ChatService:
         session_id: str,
         *,
         message: str | None = None,
+        attachments: Sequence[NewAttachment] = (),
         think: Think = False,
         wait: bool = True,
         model: str | None = None,
@@ -95,6 +101,7 @@ class ChatService:
         Args:
             session_id: The session.
             message: The user's message; None answers the last one again and drops what follows it.
+            attachments: Files that belong to the message.
             think: Whether the model thinks first.
             wait: Whether to wait for confirmations; else calls that need one are denied.
             model: Full name of a model for this turn only; the session's if None.
@@ -126,16 +133,20 @@ class ChatService:
             if tools:
                 chosen.check_tools()
 
+            question = None
+            if message is not None:
+                question = _question(message, attachments)
+                chosen.check_length(session, question)
+                await self._keep(session_id, attachments)
             number = 0
 
             def change(session: ChatSession) -> None:
                 nonlocal number
-                chosen.check_length(session, message)
                 number = session.metadata.begin_run(run_id)
-                if message is None:
+                if question is None:
                     session.truncate_after_last_user()
                 else:
-                    add_question(session, message)
+                    add_question(session, question)
 
             session = await self.sessions.update(session_id, change)
             head = RunHead(
@@ -155,6 +166,14 @@ class ChatService:
             return self._turn(
                 run, session, chosen, tools, claim=stack.pop_all(), stored_messages=stored_messages
             )
+
+    async def _keep(self, session_id: str, attachments: Sequence[NewAttachment]) -> None:
+        """Keep the files of a message with its session."""
+        for each in attachments:
+            if self.attachments is None:
+                text = "Sessions that are kept in memory have no attachments."
+                raise AttachmentUnsupported(text, details={"name": each.name})
+            await self.attachments.put(session_id, each.content, each.media_type)
 
     async def reopen_turn(self, run_id: str) -> Turn | None:
         """Open the turn of a run that waits and that no process executes, where it stands.
@@ -327,6 +346,13 @@ class ChatService:
         """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
         pending = await self.inbox.store.pending(session_id=session_id)
         return [confirmation.payload() for confirmation in pending]
+
+
+def _question(message: str, attachments: Sequence[NewAttachment]) -> UserMessage:
+    question = UserMessage(content=message)
+    if attachments:
+        question.attachments = [each.described().payload() for each in attachments]
+    return question
 
 
 async def events_of(reader: LogReader) -> AsyncGenerator[Event, None]:

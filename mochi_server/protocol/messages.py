@@ -73,6 +73,29 @@ _TOOL_CALLS_SCHEMA: JSONObject = {
 }
 
 
+_ATTACHMENTS_SCHEMA: JSONObject = {
+    "anyOf": [
+        {
+            "type": "array",
+            "items": {
+                "title": "StoredAttachment",
+                "type": "object",
+                "required": ["attachment_id", "media_type", "size", "name"],
+                "properties": {
+                    "attachment_id": {"type": "string"},
+                    "media_type": {"type": "string"},
+                    "size": {"type": "integer"},
+                    "name": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                    "server": {"type": "string"},
+                    "uri": {"type": "string"},
+                },
+            },
+        },
+        {"type": "null"},
+    ]
+}
+
+
 class _Stored(BaseModel):
     """A message in a session file: optional keys only where they say something."""
 
@@ -102,10 +125,15 @@ class _Stored(BaseModel):
 class UserMessage(_Stored):
     """A message of the user."""
 
+    optional = frozenset({"attachments"})
+
     role: Literal["user"] = "user"
     content: str | None = ""
     message_id: str | None = Field(default_factory=new_message_id)
     timestamp: str | None = Field(default_factory=now)
+    attachments: Annotated[JsonValue, WithJsonSchema(_ATTACHMENTS_SCHEMA)] = None
+    """``[{"attachment_id", "media_type", "size", "name"}]``, of resources of MCP servers also
+    ``server`` and ``uri``."""
 
 
 class SystemMessage(_Stored):

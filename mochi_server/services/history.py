@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from ..constants import CHARACTERS_PER_TOKEN
 from ..errors import JSONObject
 from ..sessions import ChatSession
+from .attachments import attached_characters
 
 MESSAGE_TOKENS = 4
 """Tokens that a chat template adds around each message."""
@@ -35,6 +36,7 @@ class FittedHistory:
 def estimate(message: JSONObject, ratio: float = CHARACTERS_PER_TOKEN) -> int:
     """Estimate the tokens of a stored message, at so many characters a token."""
     size = len(_text(message.get("content"))) + len(_text(message.get("thinking")))
+    size += attached_characters(message)
     if calls := message.get("tool_calls"):
         size += len(orjson.dumps(calls))
     return int(size / ratio) + MESSAGE_TOKENS

@@ -11,9 +11,11 @@ import orjson
 
 from ..core.aio import in_thread_if
 from ..errors import ContextOverflow, JSONObject, ThinkingNotSupported, ToolsNotSupported
-from ..protocol.messages import AssistantMessage
+from ..protocol.messages import AssistantMessage, UserMessage
 from ..providers.base import ModelInfo, ModelRequest, Provider, Think
 from ..sessions import ChatSession
+from ..sessions.attachments import AttachmentStore
+from .attachments import write_out
 from .context_window import DynamicContextWindowService, Window, record
 from .history import FittedHistory, estimate, fit, objects, system_of, usage_of
 
@@ -50,12 +52,12 @@ class ChatModel:
         if think and (unable or not self.provider.capabilities.thinking):
             raise ThinkingNotSupported(model=self.full_name)
 
-    def check_length(self, session: ChatSession, message: str | None) -> None:
+    def check_length(self, session: ChatSession, message: UserMessage) -> None:
         """Refuse a message that cannot fit the model by any count."""
         longest = self.info.context_length
-        if message is None or not longest:
+        if not longest:
             return
-        tokens = estimate({"content": message}, DENSEST_TEXT)
+        tokens = estimate(message.as_stored(), DENSEST_TEXT)
         if (system := system_of(session)) is not None:
             tokens += estimate(system, DENSEST_TEXT)
         if tokens > longest:
@@ -104,6 +106,8 @@ class RequestBuilder:
     think: Think
     limits: RequestLimits
     windows: DynamicContextWindowService
+    attachments: AttachmentStore | None = None
+    """The files of messages; None: none are kept."""
     window: Window | None = field(default=None, init=False)
     dropped: int = field(default=0, init=False)
     """Messages that the last request left out."""
@@ -119,7 +123,9 @@ class RequestBuilder:
 
     async def build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
         is_long = len(session.messages) >= LONG_SESSION
-        return await in_thread_if(is_long, self._build, session, extras)
+        request = await in_thread_if(is_long, self._build, session, extras)
+        messages = await write_out(request.messages, self.attachments, session.session_id)
+        return replace(request, messages=messages)
 
     def _build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
         usage, last_model = usage_of(session, self.model.info.context_length)

@@ -1,4 +1,4 @@
-"""Files that belong to messages of a session, such as images that a tool returned.
+"""Files that belong to messages of a session: those that a tool returned, or a user attached.
 
 Each is kept once for each session, under the SHA-256 hash of its content.
 """
@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..core.aio import in_thread_to_completion
+from ..core.aio import in_thread, in_thread_to_completion
 from ..core.files import make_folder, replace_file
 from ..errors import AttachmentNotFound, JSONObject, StorageError
 
 _ID = re.compile("[0-9a-f]{64}")
+
+MAX_ATTACHMENTS = 20
+"""Attachments of one message of the user."""
+MAX_ATTACHMENT_BYTES = 1_000_000
+"""Size of an attachment of the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +36,63 @@ class Attachment:
     size: int
     """Bytes."""
     name: str | None = None
+    server: str | None = None
+    """The MCP server that it is a resource of."""
+    uri: str | None = None
+    """Of the resource."""
 
     def payload(self) -> JSONObject:
-        """Return ``{"attachment_id", "media_type", "size", "name"}``."""
-        return {
+        """Return ``{"attachment_id", "media_type", "size", "name"}``.
+
+        Of a resource of an MCP server also ``server`` and ``uri``.
+        """
+        payload: JSONObject = {
             "attachment_id": self.attachment_id,
             "media_type": self.media_type,
             "size": self.size,
             "name": self.name,
         }
+        if self.server is not None:
+            payload |= {"server": self.server, "uri": self.uri}
+        return payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAttachment:
+    """A file that is to be attached to a message of the user."""
+
+    content: bytes
+    media_type: str
+    name: str
+    server: str | None = None
+    """The MCP server that it is a resource of."""
+    uri: str | None = None
+    """Of the resource."""
+
+    def described(self) -> Attachment:
+        """Return what the message will say of it."""
+        return Attachment(
+            attachment_id=_id_of(self.content),
+            media_type=self.media_type,
+            size=len(self.content),
+            name=self.name,
+            server=self.server,
+            uri=self.uri,
+        )
+
+
+def as_text(content: bytes) -> str | None:
+    """Return the text of a file; None if it is no text."""
+    if b"\0" in content:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _id_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 class AttachmentStore:
@@ -68,6 +121,15 @@ class AttachmentStore:
         """
         return await in_thread_to_completion(self._open, session_id, attachment_id)
 
+    async def read(self, session_id: str, attachment_id: str) -> bytes:
+        """Return the content of an attachment of the user. Raises as ``open``."""
+        return await in_thread(self._read, session_id, attachment_id)
+
+    def _read(self, session_id: str, attachment_id: str) -> bytes:
+        handle, _ = self._open(session_id, attachment_id)
+        with os.fdopen(handle, "rb") as file:
+            return file.read(MAX_ATTACHMENT_BYTES)
+
     async def remove(self, session_id: str) -> None:
         """Delete the attachments of a session."""
         await in_thread_to_completion(
@@ -88,7 +150,7 @@ class AttachmentStore:
         return handle, os.fstat(handle)
 
     def _put(self, session_id: str, content: bytes) -> str:
-        digest = hashlib.sha256(content).hexdigest()
+        digest = _id_of(content)
         folder = self._folder / session_id
         try:
             make_folder(folder, private=True)

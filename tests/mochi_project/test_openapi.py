@@ -63,6 +63,7 @@ ROUTES = {
     "DELETE /api/v1/mcp/{name}": "deleteMcpServer",
     "POST /api/v1/mcp/{name}/restart": "restartMcpServer",
     "GET /api/v1/mcp/{name}/log": "readMcpLog",
+    "GET /api/v1/mcp/{name}/resources": "listMcpResources",
     "GET /api/v1/tools/{tool_name}": "readTool",
     "GET /api/v1/agents": "listAgents",
     "POST /api/v1/agents/reload": "reloadAgents",

@@ -1,0 +1,180 @@
+"""The resources of MCP servers, which people attach to their messages."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...core.logs import one_line
+from ...errors import (
+    AttachmentTooLarge,
+    AttachmentUnsupported,
+    InvalidRequest,
+    McpResourceNotFound,
+    McpServerNotFound,
+)
+from ...sessions.attachments import MAX_ATTACHMENT_BYTES, NewAttachment, as_text
+from ..functions.results import clean
+from .requests import refusals, request_server
+
+if TYPE_CHECKING:
+    from mcp.client.client import Client
+    from mcp_types import ReadResourceResult, Resource, ResourceTemplate
+
+    from .servers import McpServer, McpServers
+
+MAX_RESOURCES = 1_000
+"""Of one page; and templates of a server."""
+MAX_PAGES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpResource:
+    """A resource, or a template for the URIs of many, as its server describes it."""
+
+    uri: str
+    """Of a template: with variables as in RFC 6570."""
+    name: str
+    title: str | None
+    description: str
+    media_type: str | None
+    size: int | None = None
+    """Bytes, if the server says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpResourcePage:
+    """A page of a server's resources."""
+
+    resources: Sequence[McpResource]
+    templates: Sequence[McpResource]
+    """All of the server, with the first page."""
+    next_cursor: str | None
+
+
+class McpResources:
+    """Lists and reads the resources of servers, which are started if they do not run.
+
+    Args:
+        servers: The servers.
+        default_timeout: Seconds for a request of a server whose configuration names none.
+    """
+
+    def __init__(self, servers: McpServers, *, default_timeout: float | None) -> None:
+        self._servers = servers
+        self._default_timeout = default_timeout
+
+    async def list(self, name: str, cursor: str | None = None) -> McpResourcePage:
+        """Return a page of a server's resources, as the server divides them.
+
+        Raises:
+            McpServerNotFound: there is no server of this name, or it is disabled.
+            InvalidRequest: the server does not know the cursor.
+            McpServerFailed: it does not answer, or its answer is an error.
+        """
+
+        async def get(client: Client) -> McpResourcePage:
+            if client.server_capabilities.resources is None:
+                return McpResourcePage(resources=(), templates=(), next_cursor=None)
+            with refusals(lambda text: InvalidRequest(text, details={"field": "cursor"})):
+                page = await client.list_resources(cursor=cursor)
+            return McpResourcePage(
+                resources=[_resource(each) for each in page.resources[:MAX_RESOURCES]],
+                templates=await _templates(client) if cursor is None else (),
+                next_cursor=page.next_cursor,
+            )
+
+        server = await self._server(name)
+        return await request_server(server, get, default_timeout=self._default_timeout)
+
+    async def read(self, name: str, uri: str, *, session_id: str) -> NewAttachment:
+        """Read a resource that can be attached to a message of a session.
+
+        Raises:
+            McpServerNotFound: there is no server of this name, or it is disabled.
+            McpResourceNotFound: the server has no such resource.
+            AttachmentTooLarge, AttachmentUnsupported: it cannot be given to a model.
+            McpServerFailed: the server does not answer, or its answer is an error.
+        """
+
+        def not_found(reason: str) -> McpResourceNotFound:
+            return McpResourceNotFound(server=name, uri=uri, reason=reason)
+
+        async def get(client: Client) -> ReadResourceResult:
+            if client.server_capabilities.resources is None:
+                raise not_found("it has no resources")
+            with refusals(not_found):
+                return await client.read_resource(uri)
+
+        server = self._servers.of_session(await self._server(name), session_id)
+        result = await request_server(server, get, default_timeout=self._default_timeout)
+        if not result.contents:
+            raise not_found("it has no content")
+        label = one_line(uri.rstrip("/").rpartition("/")[2] or uri)
+        media_type = one_line(result.contents[0].mime_type or "text/plain")
+        texts: list[str] = []
+        for part in result.contents:
+            blob: str | None = getattr(part, "blob", None)
+            text = as_text(_decoded(blob)) if blob is not None else getattr(part, "text", "")
+            if text is None:
+                raise AttachmentUnsupported(name=label, media_type=part.mime_type or "no type")
+            texts.append(text)
+        content = clean("\n\n".join(texts)).encode()
+        if len(content) > MAX_ATTACHMENT_BYTES:
+            raise AttachmentTooLarge(name=label, limit_bytes=MAX_ATTACHMENT_BYTES)
+        return NewAttachment(
+            content=content, media_type=media_type, name=label, server=name, uri=uri
+        )
+
+    async def _server(self, name: str) -> McpServer:
+        servers: Mapping[str, McpServer] = await self._servers.refresh()
+        if name not in servers:
+            raise McpServerNotFound(server=name)
+        return servers[name]
+
+
+async def _templates(client: Client) -> list[McpResource]:
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - an extra
+
+    templates: list[McpResource] = []
+    cursor: str | None = None
+    try:
+        for _ in range(MAX_PAGES):
+            page = await client.list_resource_templates(cursor=cursor)
+            templates += map(_template, page.resource_templates)
+            cursor = page.next_cursor
+            if not cursor or len(templates) >= MAX_RESOURCES:
+                break
+    except MCPError:  # many servers have resources and know no templates
+        return templates
+    return templates[:MAX_RESOURCES]
+
+
+def _resource(resource: Resource) -> McpResource:
+    return McpResource(
+        uri=clean(resource.uri),
+        name=one_line(clean(resource.name)),
+        title=None if resource.title is None else one_line(clean(resource.title)),
+        description=clean(resource.description or ""),
+        media_type=resource.mime_type,
+        size=resource.size,
+    )
+
+
+def _template(template: ResourceTemplate) -> McpResource:
+    return McpResource(
+        uri=clean(template.uri_template),
+        name=one_line(clean(template.name)),
+        title=None if template.title is None else one_line(clean(template.title)),
+        description=clean(template.description or ""),
+        media_type=template.mime_type,
+    )
+
+
+def _decoded(blob: str) -> bytes:
+    try:
+        return base64.b64decode(blob, validate=True)
+    except ValueError:
+        return b"\0"
