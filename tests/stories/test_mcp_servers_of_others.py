@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
+from mochi_server.errors import McpResourceNotFound
 from mochi_server.protocol.events import Event
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.base import ToolFailed
@@ -176,6 +177,35 @@ async def test_the_servers_of_npm_work_in_a_turn(
     progress = [dict(event.payload()) for event in events if event.type == "tool_progress"]
     assert [each["total"] for each in progress] == [4] * len(progress)
     assert progress[-1]["progress"] >= 3
+
+
+@node
+async def test_prompts_and_resources_of_a_server_are_used(
+    tmp_path: Path, engine: Bench, ollama: FakeOllama, programs: Path
+) -> None:
+    write_config(tmp_path / "data", all={"command": str(programs / "mcp-server-everything")})
+    await known(engine, "all__echo")
+    runtime = engine.runtime
+    prompts = {each.name: each for each in await runtime.mcp_prompts.list()}
+    city = prompts["all__args-prompt"].described.arguments[0]
+    assert (city.name, city.required) == ("city", True)
+    assert "Lyon" in await runtime.prompts.text_for_session("all__args-prompt", {"city": "Lyon"})
+    page = await runtime.mcp_resources.list("all")
+    assert page.templates
+    uri = next(each.uri for each in page.resources if each.uri.endswith("architecture.md"))
+    chosen = await session(engine)
+    attached = [
+        await runtime.mcp_resources.read("all", each, session_id=chosen)
+        for each in (uri, "demo://resource/dynamic/text/1", "demo://resource/dynamic/blob/1")
+    ]
+    ollama.reply(["I see."])
+    await engine.turn(chosen, attachments=attached)
+    sent = ollama.chats[-1]["messages"][-1]["content"]
+    assert "# Everything Server" in sent
+    assert "plaintext" in sent
+    assert "base64 blob" in sent
+    with pytest.raises(McpResourceNotFound):
+        await runtime.mcp_resources.read("all", "demo://nothing", session_id=chosen)
 
 
 @node
