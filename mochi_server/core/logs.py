@@ -18,7 +18,7 @@ T = TypeVar("T")
 FOREIGN_CHARACTERS = 500
 """Characters of foreign text in one line, at most."""
 
-_CLIENTS = ("httpx", "httpx2", "openai", "anthropic", "google_genai")
+_CLIENTS = ("httpx", "httpx2", "openai", "anthropic", "google_genai", "mcp.client", "client")
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 

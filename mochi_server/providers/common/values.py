@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import SplitResult, quote, unquote
 
@@ -72,11 +72,16 @@ def redaction(key: str | None, address: SplitResult | None) -> Callable[[str], s
     together as they are sent, and the values of its parameters, but for short ones, such as
     versions. The longest is replaced first: one may be a part of another.
     """
-    secrets = {key or "", *(() if address is None else _secrets_of(address))} - {""}
+    pattern = secrets_pattern({key or "", *(() if address is None else _secrets_of(address))})
+    return lambda text: pattern.sub(REDACTED, plain_text(text))
+
+
+def secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern that finds secrets in texts, the longest first; a short one as a word."""
+    secrets = {*secrets} - {""}
     short = [rf"(?<!\w){re.escape(one)}(?!\w)" for one in secrets if len(one) < SHORT_SECRET]
     long = sorted((one for one in secrets if len(one) >= SHORT_SECRET), key=len, reverse=True)
-    pattern = re.compile("|".join([*map(re.escape, long), *short]) or r"(?!)")
-    return lambda text: pattern.sub(REDACTED, plain_text(text))
+    return re.compile("|".join([*map(re.escape, long), *short]) or r"(?!)")
 
 
 def _secrets_of(address: SplitResult) -> Iterator[str]:

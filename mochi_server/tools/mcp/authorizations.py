@@ -23,6 +23,7 @@ from ...core.files import is_steady, locked, make_folder, read_plain, replace_fi
 from ...core.logs import one_line
 from ...errors import JSONObject, McpAuthorizationInvalid
 from .config import McpServerConfig, McpServerUnusable
+from .redaction import SecretValues
 
 if TYPE_CHECKING:
     import httpx2
@@ -135,23 +136,24 @@ class McpAuthorizations:
         """Return why the last authorization of a server has failed."""
         return self._failures.get(name)
 
-    async def auth(self, config: McpServerConfig) -> httpx2.Auth | None:
+    async def auth(self, config: McpServerConfig, secrets: SecretValues) -> httpx2.Auth | None:
         """Return what signs the requests to a server; None: its headers do.
 
         A request raises ``AuthorizationNeeded`` where there is no token; what a person has to do
-        is ``pending`` soon afterwards.
+        is ``pending`` soon afterwards. Tokens are added to the secrets.
         """
         if config.url is None or any(name.lower() == "authorization" for name in config.headers):
             return None
         from .oauth import sign  # noqa: PLC0415 - an extra, and slow
 
-        return await sign(config, self)
+        return await sign(config, self, secrets)
 
-    def begin(self, config: McpServerConfig, scope: str | None) -> None:
+    def begin(self, config: McpServerConfig, secrets: SecretValues, scope: str | None) -> None:
         """Let a person authorize, unless that is under way.
 
         Args:
             config: Of the server, expanded.
+            secrets: Those of the server, which no error shows.
             scope: What is needed, if it is known.
         """
         from .oauth import authorize  # noqa: PLC0415 - see above
@@ -165,12 +167,13 @@ class McpAuthorizations:
             is_authorized = False
             try:
                 with anyio.fail_after(WAIT_SECONDS):
-                    await authorize(config, self, scope)
+                    await authorize(config, self, secrets, scope)
                 is_authorized = True
             except TimeoutError:
                 self._failures[config.name] = "nobody has authorized it in time"
             except Exception as error:  # noqa: BLE001 - of the SDK and of the server
-                self._failures[config.name] = f"it was not authorized: {one_line(_text(error))}"
+                reason = one_line(secrets.redacted(_text(error)))
+                self._failures[config.name] = f"it was not authorized: {reason}"
             finally:
                 self._pending.pop(config.name, None)
                 self._running.discard(config.name)

@@ -87,5 +87,5 @@ def _facts(stored: Any) -> ServerFacts:  # noqa: ANN401 - JSON of a file
 
 def _digest(config: McpServerConfig) -> str:
     """Return a hash of what decides which tools a server has."""
-    fields: JSONObject = config.model_dump(mode="json", exclude={"options", "disabled"})
+    fields: JSONObject = config.model_dump(mode="json", exclude={"options", "disabled", "secrets"})
     return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -32,7 +32,7 @@ from pydantic import (
     model_validator,
 )
 
-from ...config import environment_variables, variables_of_file
+from ...config import environment_variables, tool_environment, variables_of_file
 from ...core.aio import in_thread, in_thread_to_completion
 from ...core.files import is_steady, locked, make_folder, read_plain, replace_file
 from ...errors import (
@@ -45,7 +45,7 @@ from ...errors import (
 from ..base import Problem
 from .descriptions import offered_part
 from .jsonc import CommentedJson, Member
-from .redaction import redacted_server, restored_secrets
+from .redaction import SecretValues, redacted_server, restored_secrets, secrets_of
 
 FILE_NAME = "mcp.json"
 OTHER_FILE_NAME = "mcp-config.json"
@@ -178,6 +178,8 @@ class McpServerConfig(_Model):
     """Where relative paths begin: the folder of the file."""
     inputs: Mapping[str, str | None] = Field(default={}, repr=False)
     """Default of each of the file's ``inputs``, by its id."""
+    secrets: frozenset[str] = Field(default=frozenset(), repr=False)
+    """Once it is expanded: what nobody is to see of it."""
 
     @model_validator(mode="after")
     def _check(self) -> McpServerConfig:
@@ -205,7 +207,7 @@ class McpServerConfig(_Model):
     def shown(self) -> JSONObject:
         """Return the entry without its secrets, in the shape of the file."""
         fields: JSONObject = self.model_dump(
-            mode="json", exclude={"name", "folder", "inputs"}, exclude_defaults=True
+            mode="json", exclude={"name", "folder", "inputs", "secrets"}, exclude_defaults=True
         )
         for name, key in (("env_file", "envFile"), ("options", "mochi")):
             if name in fields:
@@ -230,7 +232,10 @@ class McpServerConfig(_Model):
         cwd = None if self.cwd is None else self.folder / values.path(self.cwd)
         command = None if self.command is None else values.fill(self.command)
         if command is not None and allowed_commands:
-            command = _allowed_program(command, cwd or self.folder, allowed_commands)
+            try:
+                command = _allowed_program(command, cwd or self.folder, allowed_commands)
+            except McpServerUnusable as error:
+                raise McpServerUnusable(values.secrets.redacted(str(error))) from None
         changes = {
             "command": command,
             "args": [values.fill(text) for text in self.args],
@@ -241,8 +246,11 @@ class McpServerConfig(_Model):
             "headers": {name: values.fill(text) for name, text in self.headers.items()},
         }
         if values.missing:
-            raise McpServerUnusable(f"needs {' and '.join(values.missing)}")
+            text = f"needs {' and '.join(values.missing)}"
+            raise McpServerUnusable(values.secrets.redacted(text))
         config = self.model_copy(update=changes)
+        entry = config.model_dump(include={"command", "args", "env", "url", "headers"})
+        config = config.model_copy(update={"secrets": frozenset(values.used | secrets_of(entry))})
         try:
             _check_texts(config)
         except ValueError as error:
@@ -256,11 +264,20 @@ class _Values:
     def __init__(self, config: McpServerConfig) -> None:
         self._config = config
         self._variables = environment_variables()
+        self._harmless = tool_environment().keys()
+        self.used: set[str] = set()
+        """Values of variables, but for those that every program gets."""
         self.missing: dict[str, None] = {}
         """What has no value, as parts of a sentence."""
 
     def fill(self, text: str) -> str:
         return _PLACEHOLDER.sub(self._value, text)
+
+    @property
+    def secrets(self) -> SecretValues:
+        secrets = SecretValues()
+        secrets.add(self.used)
+        return secrets
 
     def path(self, path: Path) -> Path:
         return Path(self.fill(str(path))).expanduser()
@@ -269,26 +286,32 @@ class _Values:
         """Return the variables of a file as ``envFile`` names it."""
         path = self._config.folder / self.path(path)
         try:
-            return variables_of_file(path)
+            variables = variables_of_file(path)
         except (OSError, ValueError) as error:
             self.missing[f"the file {str(path)!r}, which cannot be read ({_reason(error)})"] = None
             return {}
+        self.used.update(variables.values())
+        return variables
 
     def _value(self, match: re.Match[str]) -> str:
         kind, name, default = match["kind"], match["name"], match["default"]
         if kind == "input:":
             variable = f"MCP_INPUT_{re.sub('[^A-Z0-9]+', '_', name.upper())}"
             value = self._variables.get(variable) or self._config.inputs.get(name)
+            is_secret = True
             missing = f"the input {name!r}: set the variable {variable}"
         else:
             known = {"userHome": str(Path.home()), "workspaceFolder": str(self._config.folder)}
             value = self._variables.get(name, None if kind else known.get(name))
+            is_secret = name in self._variables and name not in self._harmless
             missing = f"the variable {name}, which is not set"
         if not value and default is not None:
             return default
         if value is None:
             self.missing[missing] = None
             return ""
+        if is_secret:
+            self.used.add(value)
         return value
 
 
@@ -608,7 +631,7 @@ def _read_entry(
         raise ValueError(f"{place}: {text}" if place else text) from error
 
 
-_OWN_FIELDS = frozenset({"name", "folder", "inputs", "options", "env_file"})
+_OWN_FIELDS = frozenset({"name", "folder", "inputs", "secrets", "options", "env_file"})
 """Fields that are not read from an entry by these names."""
 
 

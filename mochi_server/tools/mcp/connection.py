@@ -22,6 +22,7 @@ from ...core.logs import one_line
 from ..base import ToolFailed
 from .descriptions import MAX_TOOLS, McpToolDescription, Unusable, read_tool
 from .prompts import MAX_PROMPTS, McpPromptDescription, describe_prompt
+from .redaction import SecretValues, redact_logs
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
@@ -88,6 +89,7 @@ class McpConnection:
         load_sdk: Returns the SDK's client, which takes a second to import.
         transport: Opens the streams; gets a function to call with the reason when they end.
         tasks: Where it runs.
+        secrets: What no error shows.
         options: Further arguments of the SDK's ``Client``, such as callbacks.
         on_facts: Is called with what the server says, at the start and whenever its tools change.
         on_end: Is called once, when the connection ends; its process may still be there.
@@ -100,6 +102,7 @@ class McpConnection:
         load_sdk: Callable[[], Awaitable[type[Client]]],
         *,
         tasks: BackgroundTasks,
+        secrets: SecretValues,
         options: Mapping[str, Any],
         on_facts: Callable[[ServerFacts], None],
         on_end: Callable[[McpConnection], None],
@@ -107,6 +110,7 @@ class McpConnection:
         self.name = name
         self._transport = transport
         self._load_sdk = load_sdk
+        self._secrets = secrets
         self._options = options
         self.tasks = tasks
         self._on_facts = on_facts
@@ -158,7 +162,7 @@ class McpConnection:
             except MCPError as error:
                 raise await self._failure_of(error) from error
             except (ValidationError, RuntimeError) as error:
-                text = f"its answer cannot be used: {one_line(str(error))}"
+                text = f"its answer cannot be used: {self._shown(str(error))}"
                 raise ServerFailed(f"The MCP server {self.name!r} failed: {text}") from error
             self.has_served = True
             return result
@@ -177,12 +181,15 @@ class McpConnection:
                 await self._ending.wait()
         if self.end_reason is not None:
             return ServerFailed(self._failure("ended during the call"))
-        text = one_line(error.message) or "it does not say why"
+        text = self._shown(error.message) or "it does not say why"
         return ServerFailed(f"The MCP server {self.name!r} failed: {text}")
 
     def _failure(self, what: str) -> str:
         reason = self.end_reason or "it is not connected"
         return f"The MCP server {self.name!r} {what}: {reason}."
+
+    def _shown(self, text: str) -> str:
+        return one_line(self._secrets.redacted(text))
 
     def refresh(self) -> None:
         """Read the list of tools again, soon."""
@@ -193,7 +200,7 @@ class McpConnection:
         """End it; requests that are under way fail with the reason."""
         if self.end_reason is not None:
             return
-        self.end_reason = reason
+        self.end_reason = self._shown(reason)
         self._ending.set()
         self._wake.set()
         if self._starting is not None:
@@ -260,7 +267,8 @@ class McpConnection:
                 with anyio.fail_after(LIST_SECONDS):
                     self._on_facts(await self._facts(client))
             except Exception as error:  # noqa: BLE001 - the earlier list is still there
-                logger.info("The tools of MCP server %s: %s", self.name, _reason(error))
+                reason = self._shown(_reason(error))
+                logger.info("The tools of MCP server %s: %s", self.name, reason)
             with anyio.move_on_after(RELIST_SECONDS):
                 await self._ending.wait()
 
@@ -316,7 +324,7 @@ class McpConnection:
                     if not cursor or len(prompts) >= MAX_PROMPTS:
                         break
         except Exception as error:  # noqa: BLE001 - whatever the SDK makes of it
-            logger.info("The prompts of MCP server %s: %s", self.name, _reason(error))
+            logger.info("The prompts of MCP server %s: %s", self.name, self._shown(_reason(error)))
         return prompts[:MAX_PROMPTS]
 
     async def _on_message(self, message: Any) -> None:  # noqa: ANN401 - the SDK's union
@@ -365,6 +373,7 @@ def import_client() -> type[Client]:
 
     from . import http, stdio  # noqa: F401, PLC0415 - the same
 
+    redact_logs()
     return Client
 
 
@@ -375,7 +384,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return "the extra is not installed: pip install 'mochi-server[mcp]'"
     if isinstance(error, FileNotFoundError):
-        return f"there is no program {one_line(str(error.filename))!r}"
+        return f"there is no program {str(error.filename)!r}"
     if isinstance(error, OSError) and error.strerror:
-        return f"it cannot be reached or started: {one_line(error.strerror)}"
-    return one_line(str(error)) or type(error).__name__
+        return f"it cannot be reached or started: {error.strerror}"
+    return str(error) or type(error).__name__

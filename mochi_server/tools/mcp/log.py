@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..process.output import printable
+from .redaction import SecretValues
 
 LOG_LINES = 200
 LOG_LINE = 2_000
@@ -28,13 +29,16 @@ class StdioCommand:
 class ServerLog:
     """The last lines that a server has written to stderr, and notes of ours between them."""
 
+    secrets: SecretValues = field(default_factory=SecretValues)
+    """What no line has."""
+
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     _rest: bytes = b""
     _is_cut: bool = False
 
     def note(self, text: str) -> None:
         """Add a line of ours, in brackets; the same one is not added twice in a row."""
-        line = f"[{printable(text)[:LOG_LINE]}]"
+        line = f"[{printable(self.secrets.redacted(text, LOG_LINE))[:LOG_LINE]}]"
         if not self.lines or self.lines[-1] != line:
             self.lines.append(line)
 
@@ -47,7 +51,7 @@ class ServerLog:
             self._add(lines[0])
         for line in lines[1:][-LOG_LINES:]:
             self._add(line)
-        if len(self._rest) > LOG_LINE:
+        if len(self._rest) > 2 * LOG_LINE:  # so a secret at the end of what is kept is whole
             self._add(self._rest)
             self._rest, self._is_cut = b"", True
 
@@ -60,4 +64,4 @@ class ServerLog:
         is_rest, self._is_cut = self._is_cut, False
         if line.strip() and not is_rest:
             text = line[: 4 * LOG_LINE].decode("utf-8", "replace").rstrip()
-            self.lines.append(printable(text[:LOG_LINE]))
+            self.lines.append(printable(self.secrets.redacted(text, LOG_LINE)[:LOG_LINE]))

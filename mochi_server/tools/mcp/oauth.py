@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth import OAuthClientProvider, OAuthRegistrationError, OAuthTokenError
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -19,15 +20,20 @@ from pydantic import AnyUrl, ValidationError
 
 from ...core.aio import in_thread
 from ...errors import JSONObject
+from .addresses import AddressGuard
 from .authorizations import AuthorizationNeeded, McpAuthorizations
 from .config import McpServerConfig
 from .http import limited_client
+from .redaction import SecretValues
 
 # It logs tracebacks, which may quote an answer with tokens in it; failures are shown without.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 PING: JSONObject = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_ERROR_CODE = re.compile(
+    r'"error":\s*"((?:invalid|unauthorized|unsupported|unapproved|access|temporarily|server)_[a-z_]+)"'
+)
 
 
 class NotAuthorized(Exception):
@@ -37,8 +43,11 @@ class NotAuthorized(Exception):
 class _Storage:
     """What the SDK keeps of one server."""
 
-    def __init__(self, url: str, authorizations: McpAuthorizations, *, is_new: bool) -> None:
+    def __init__(
+        self, url: str, authorizations: McpAuthorizations, secrets: SecretValues, *, is_new: bool
+    ) -> None:
         self._url = url
+        self._secrets = secrets
         self._tokens = authorizations.tokens
         self._redirect_url = authorizations.redirect_url
         self._is_new = is_new
@@ -48,17 +57,25 @@ class _Storage:
         return await in_thread(self._tokens.read, self._url)
 
     async def get_tokens(self) -> OAuthToken | None:
-        return None if self._is_new else _tokens(await self.read())
+        tokens = None if self._is_new else _tokens(await self.read())
+        if tokens is not None:
+            self._secrets.add([tokens.access_token, tokens.refresh_token or ""])
+        return tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._secrets.add([tokens.access_token, tokens.refresh_token or ""])
         expires_at = None if tokens.expires_in is None else time.time() + tokens.expires_in
         values = tokens.model_dump(mode="json", exclude_none=True)
         await in_thread(self._tokens.update, self._url, tokens=values, expires_at=expires_at)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return _client(await self.read(), self._redirect_url)
+        client = _client(await self.read(), self._redirect_url)
+        if client is not None:
+            self._secrets.add([client.client_secret or ""])
+        return client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._secrets.add([client_info.client_secret or ""])
         values = client_info.model_dump(mode="json", exclude_none=True)
         await in_thread(self._tokens.update, self._url, client=values)
 
@@ -80,10 +97,53 @@ def _client(stored: JSONObject, redirect_url: str) -> OAuthClientInformationFull
     return client if not addresses or redirect_url in addresses else None
 
 
-class _Signer(OAuthClientProvider):
-    """Signs requests, also with tokens that another process has got since."""
+class _Provider(OAuthClientProvider):
+    """The SDK's, which sends requests wherever a server says, and shows what it is answered."""
 
-    storage: _Storage
+    def __init__(
+        self,
+        url: str,
+        authorizations: McpAuthorizations,
+        storage: _Storage,
+        show: Callable[[str], Awaitable[None]],
+        wait: Callable[[], Awaitable[AuthorizationCodeResult]],
+    ) -> None:
+        super().__init__(url, _metadata(authorizations), storage, show, wait)
+        self.guard = AddressGuard(url)
+        self.storage = storage
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        flow = super().async_auth_flow(request)
+        status = 0
+        try:
+            outgoing = await flow.__anext__()
+            while True:
+                await self.guard.check_request(outgoing)
+                response = yield outgoing
+                status = response.status_code
+                outgoing = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        except (OAuthTokenError, OAuthRegistrationError) as error:
+            what = "token" if isinstance(error, OAuthTokenError) else "registration"
+            raise NotAuthorized(
+                f"the answer to its {what} request is none that can be used"
+                f" ({_error_code(str(error))}HTTP {status})"
+            ) from None
+        finally:
+            await flow.aclose()
+
+
+def _error_code(text: str) -> str:
+    """Return the code of RFC 6749 or RFC 7591 in a text with the body of an answer."""
+    match = _ERROR_CODE.search(text)
+    return "" if match is None else f"{match[1]}, "
+
+
+class _Signer(_Provider):
+    """Signs requests, also with tokens that another process has got since."""
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -103,31 +163,34 @@ class _Signer(OAuthClientProvider):
             await flow.aclose()
 
 
-async def sign(config: McpServerConfig, authorizations: McpAuthorizations) -> httpx2.Auth:
+async def sign(
+    config: McpServerConfig, authorizations: McpAuthorizations, secrets: SecretValues
+) -> httpx2.Auth:
     """Return what signs the requests of a connection; see ``McpAuthorizations.auth``."""
 
     async def need(url: str) -> None:
         scope = parse_qs(urlsplit(url).query).get("scope", [None])[0]
-        authorizations.begin(config, scope)
+        authorizations.begin(config, secrets, scope)
         raise AuthorizationNeeded("it needs an authorization")
 
     async def never() -> AuthorizationCodeResult:
         raise AuthorizationNeeded("it needs an authorization")
 
-    storage = _Storage(str(config.url), authorizations, is_new=False)
-    metadata = _metadata(authorizations)
-    signer = _Signer(str(config.url), metadata, storage, need, never)
-    signer.storage = storage
-    return signer
+    storage = _Storage(str(config.url), authorizations, secrets, is_new=False)
+    return _Signer(str(config.url), authorizations, storage, need, never)
 
 
 async def authorize(
-    config: McpServerConfig, authorizations: McpAuthorizations, scope: str | None
+    config: McpServerConfig,
+    authorizations: McpAuthorizations,
+    secrets: SecretValues,
+    scope: str | None,
 ) -> None:
     """Get new tokens of a server with the help of a person, and keep them.
 
     Raises:
         NotAuthorized: There are none.
+        AddressRefused: The server names an address that it may not name.
         OAuthFlowError: The servers do not follow the protocol.
         httpx2.HTTPError: One of them cannot be reached.
     """
@@ -139,17 +202,19 @@ async def authorize(
         parts = urlsplit(url)
         if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in _LOOPBACK):
             raise NotAuthorized("its page for that has no https address")
+        await provider.guard.check(httpx2.URL(url))
         state = parse_qs(parts.query)["state"][0]
         await authorizations.show(config.name, url, state)
 
     async def wait() -> AuthorizationCodeResult:
         answer = await authorizations.answer(state)
+        secrets.add([str(answer.get("code", ""))])
         if "error" in answer:
             raise NotAuthorized(str(answer["error"]))
         return AuthorizationCodeResult.model_validate({**answer, "state": state})
 
-    storage = _Storage(str(config.url), authorizations, is_new=True)
-    provider = OAuthClientProvider(str(config.url), _metadata(authorizations), storage, show, wait)
+    storage = _Storage(str(config.url), authorizations, secrets, is_new=True)
+    provider = _Provider(str(config.url), authorizations, storage, show, wait)
     headers = {
         **config.headers,
         "Accept": "application/json, text/event-stream",

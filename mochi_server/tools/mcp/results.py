@@ -10,6 +10,7 @@ import orjson
 from ...core.logs import one_line
 from ..base import ToolFailed, ToolFile, ToolOutput
 from ..functions.results import clean
+from .redaction import SecretValues
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
@@ -19,8 +20,12 @@ MAX_FILES = 20
 BINARY = "application/octet-stream"
 
 
-def output_of(result: CallToolResult) -> ToolOutput:
+def output_of(result: CallToolResult, secrets: SecretValues) -> ToolOutput:
     """Return the result as text, with the files that are in it.
+
+    Args:
+        result: What the server sent.
+        secrets: What no error shows.
 
     Raises:
         ToolFailed: the result is that the call failed.
@@ -30,7 +35,7 @@ def output_of(result: CallToolResult) -> ToolOutput:
         text = orjson.dumps(result.structured_content).decode()
     text = clean(text)
     if result.is_error:
-        raise ToolFailed(text or "it failed without saying why.")
+        raise ToolFailed(secrets.redacted(text) or "it failed without saying why.")
     files = [file for block in result.content if (file := _file(block)) is not None]
     return ToolOutput(text, files[:MAX_FILES])
 

@@ -32,6 +32,7 @@ from .connection import (
 from .descriptions import McpToolDescription, approval_key
 from .input import ServerInput
 from .log import LOG_LINES, ServerLog, StdioCommand
+from .redaction import secrets_of
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
@@ -547,6 +548,7 @@ class McpServers:
             partial(self._transport, server),
             self._load_sdk,
             tasks=self._tasks,
+            secrets=server.log.secrets,
             options=server.input.options(),
             on_facts=server.note_facts,
             on_end=server.note_end,
@@ -580,10 +582,12 @@ class McpServers:
         is_builtin = server.config is self._builtin.get(server.config.name)
         allowed = () if is_builtin else self._allowed_commands
         config = await in_thread(server.config.expanded, allowed)
+        secrets = server.log.secrets
+        secrets.add(config.secrets)
         if config.url is not None:
             auth = None
             if self._authorizations is not None:
-                auth = await self._authorizations.auth(config)
+                auth = await self._authorizations.auth(config, secrets)
             transport = http_transport(
                 config.url,
                 headers=config.headers,
@@ -593,9 +597,11 @@ class McpServers:
                 is_sse=config.transport == "sse",
             )
         else:
+            environment = tool_environment(self._variables)
+            secrets.add(secrets_of({"env": {**environment}}))
             command = StdioCommand(
                 argv=[str(config.command), *config.args],
-                env={**tool_environment(self._variables), **config.env},
+                env={**environment, **config.env},
                 cwd=config.cwd or self._working_dir,
             )
             if self._launcher is not None:

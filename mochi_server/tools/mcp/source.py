@@ -163,7 +163,7 @@ class McpTool(Tool):
                 )
 
         try:
-            output = output_of(await server.request(call))
+            output = output_of(await server.request(call), server.log.secrets)
         finally:
             running.close()
             reports.close()

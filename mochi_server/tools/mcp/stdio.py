@@ -22,7 +22,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from ..process.worker_process import kill_group
 from .limits import MAX_MESSAGE, LimitedReadStream, Streams, failed_response, is_too_large
-from .log import ServerLog, StdioCommand
+from .log import LOG_LINE, ServerLog, StdioCommand
 
 READ_BYTES = 65_536
 END_SECONDS = 1.0
@@ -182,7 +182,8 @@ class _ServerProcess:
         except ValueError:
             self._rubbish += 1
             if self._rubbish <= NOTED_RUBBISH:
-                shown = line[:SHOWN_RUBBISH].decode("utf-8", "replace")
+                text = line[: 4 * LOG_LINE].decode("utf-8", "replace")
+                shown = self._log.secrets.redacted(text, SHOWN_RUBBISH)
                 self._log.note(f"stdout: no message: {shown}")
             return failed_response(line[:EDGE], line[-EDGE:], NO_MESSAGE)
 

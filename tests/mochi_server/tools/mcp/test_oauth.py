@@ -223,40 +223,102 @@ async def test_headers_and_tokens_do_not_follow_a_redirect_to_another_host(
     assert thief.requests == []
 
 
-@pytest.mark.parametrize("page", ["http://elsewhere.example/authorize"])
-async def test_a_page_for_people_must_be_https(page: str, tmp_path: Path) -> None:
+@asynccontextmanager
+async def naming(registration: str = "", hint: str = "", **addresses: str) -> AsyncIterator[str]:
+    """An MCP server that names these addresses for its OAuth.
+
+    Args:
+        registration: What it answers when a client registers, as an error; empty: it accepts.
+        hint: Where it says that its metadata is.
+        addresses: In its metadata.
+    """
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        body = b""
+        body: Any = None
         status = "401 Unauthorized"
+        if hint:
+            status += f'\r\nWWW-Authenticate: Bearer resource_metadata="{hint}"'
         if "/.well-known/oauth-authorization-server" in head:
             status = "200 OK"
-            body = json.dumps(
-                {
-                    "issuer": base,
-                    "authorization_endpoint": page,
-                    "token_endpoint": f"{base}/token",
-                    "registration_endpoint": f"{base}/register",
-                    "response_types_supported": ["code"],
-                    "code_challenge_methods_supported": ["S256"],
-                }
-            ).encode()
+            body = {
+                "issuer": base,
+                "authorization_endpoint": f"{base}/authorize",
+                "token_endpoint": f"{base}/token",
+                "registration_endpoint": f"{base}/register",
+                "response_types_supported": ["code"],
+                "code_challenge_methods_supported": ["S256"],
+                **addresses,
+            }
         elif "/register" in head:
-            status = "201 Created"
-            body = json.dumps({"client_id": "c", "redirect_uris": [CALLBACK]}).encode()
+            status = "400 Bad Request" if registration else "201 Created"
+            body = {"client_id": "c", "redirect_uris": [CALLBACK]}
         elif "/.well-known/" in head:
             status = "404 Not Found"
-        lines = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
-        writer.write(f"{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        content = b"" if body is None else json.dumps(body).encode()
+        if registration and "/register" in head:
+            content = registration.encode()
+        lines = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        writer.write(f"{lines}Content-Length: {len(content)}\r\n\r\n".encode() + content)
         await writer.drain()
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        write_config(tmp_path, bad={"url": f"{base}/mcp"})
-        async with mcp_source(tmp_path, authorizations=authorizations(tmp_path)) as source:
-            await source.tools()
-            with anyio.fail_after(SECONDS):
-                while "not authorized" not in ((await status(source)).last_error or ""):
-                    assert (await status(source)).authorization_url is None
-                    await anyio.sleep(0.02)
+        yield f"{base}/mcp"
+
+
+async def refusal(folder: Path, url: str) -> str:
+    """Why a server cannot be used; a person agrees to whatever is shown."""
+    write_config(folder, bad={"url": url})
+    persons = authorizations(folder)
+    async with mcp_source(folder, authorizations=persons) as source:
+        await source.tools()
+        await until_state(source, "needs_authorization", "failed")
+        shown = None
+        with anyio.fail_after(SECONDS):
+            while source.servers.is_authorizing("bad"):
+                await anyio.sleep(0.02)
+                url = (await status(source)).authorization_url
+                if url not in (None, shown):
+                    shown = url
+                    state = parse_qs(urlsplit(str(url)).query)["state"][0]
+                    await persons.complete(state, {"code": "x"})
+        return str((await status(source)).last_error)
+
+
+async def test_a_page_for_people_must_be_https(tmp_path: Path) -> None:
+    async with naming(authorization_endpoint="http://elsewhere.example/authorize") as url:
+        assert "its page for that has no https address" in await refusal(tmp_path, url)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"hint": "http://169.254.169.254/latest/meta-data"},
+        {"registration_endpoint": "http://2852039166/register"},
+        {"token_endpoint": "http://[::ffff:169.254.169.254]/token"},
+        {"authorization_endpoint": "https://10.255.255.1/authorize"},
+    ],
+)
+async def test_addresses_of_other_networks_are_refused(
+    named: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Elsewhere("502 Bad Gateway")  # so that no request of a failing test leaves the machine
+    async with proxy.running() as port, naming(**named) as url:
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+            monkeypatch.delenv(name.lower(), raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert "of a network that the server itself is not in" in await refusal(tmp_path, url)
+    assert proxy.requests == []
+
+
+async def test_what_an_authorization_server_answers_is_not_shown(tmp_path: Path) -> None:
+    answer = json.dumps({"error": "invalid_redirect_uri", "error_description": "a-secret"})
+    async with naming(registration=answer) as url:
+        reason = await refusal(tmp_path, url)
+    assert "registration request" in reason
+    assert "(invalid_redirect_uri, HTTP 400)" in reason
+    assert "a-secret" not in reason
