@@ -194,6 +194,7 @@ class Runtime:
             settings.agents_path,
             loader=self.tool_loader,
             default_timeout=settings.tool_timeout_seconds,
+            catalogue=self.tools,
             agent_chats_path=settings.agent_chats_path,
             stamp=settings.state_path / AGENTS_STAMP,
         )

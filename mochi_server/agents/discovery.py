@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -13,6 +14,7 @@ from ..core.aio import in_thread
 from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, Tool, ToolLoader
+from ..tools.catalogue import Inventory, ToolCatalogue, suggestion
 from ..tools.folder.source import FolderKeeper, function_tools
 from .file_tools import find_scripts, make_file_tools
 from .folder import RESERVED_NAMES, AgentFolder, AgentsSnapshot, take_snapshot
@@ -41,7 +43,11 @@ class AgentDefinition:
     model: str | None = None
     """None for the model of the calling conversation."""
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    """Its own tools by name; they stay as they are after a reload, for calls that run."""
+    """By name, its own first; they stay as they are after a reload, for calls that run."""
+    selected_tools: Sequence[str] = ()
+    """Names and patterns in ``SKILL.md`` of tools of the server, which are among ``tools``."""
+    missing_tools: Sequence[str] = ()
+    """Those of them that no tool fits."""
     agents: Sequence[str] = ()
     license: str | None = None
     compatibility: str | None = None
@@ -86,6 +92,7 @@ class AgentDiscoveryService:
         *,
         loader: ToolLoader,
         default_timeout: float | None,
+        catalogue: ToolCatalogue | None = None,
         agent_chats_path: Path | None = None,
         stamp: Path | None = None,
         quiet: bool = False,
@@ -96,12 +103,15 @@ class AgentDiscoveryService:
             agents_path: Folder of the agents; it need not exist.
             loader: Loads their tools.
             default_timeout: Seconds for a tool that names no time of its own.
+            catalogue: The server's tools, of which agents can select some; None: agents have only
+                their own.
             agent_chats_path: A folder that is no agent, even among them.
             stamp: A file whose change means: load everything again.
             quiet: Whether to log neither agents nor problems, for callers who show them.
         """
         self.path = agents_path
         self._loader = loader
+        self._catalogue = catalogue
         self._default_timeout = default_timeout
         self._chats = agent_chats_path
         self._stamp = stamp
@@ -116,6 +126,8 @@ class AgentDiscoveryService:
         self._snapshot: AgentsSnapshot | None = None
         self._files: Mapping[str, _AgentFiles] = {}
         self._definitions: Mapping[str, AgentDefinition] = {}
+        """With their own tools only: who holds a tool keeps its folder open."""
+        self._missing: Sequence[Problem] = ()
 
     async def agents(self) -> Mapping[str, AgentDefinition]:
         """Return all agents by name, invalid ones too.
@@ -123,16 +135,48 @@ class AgentDiscoveryService:
         While a change takes long to load, these are the agents before it, and a problem says so.
         """
         await self._loads.refresh()
-        return self._definitions
+        if self._catalogue is None:
+            return self._definitions
+        return await self._with_selected_tools(self._catalogue)
 
-    async def get(self, name: str) -> AgentDefinition:
+    async def _with_selected_tools(self, catalogue: ToolCatalogue) -> Mapping[str, AgentDefinition]:
+        """Return all agents, with the tools of the server that they select."""
+        files, definitions = self._files, dict(self._definitions)
+        selecting = [each for each in definitions.values() if each.valid and each.selected_tools]
+        missing: list[Problem] = []
+        found = await catalogue.inventory() if selecting else Inventory()
+        for agent in selecting:
+            names = [name for name in agent.selected_tools if name not in agent.tools]
+            selection = found.matching(names)
+            problems = [
+                _missing_tool(files[agent.name], name, catalogue.missing(name, found), found.tools)
+                for name in selection.unknown
+            ]
+            missing += problems
+            definitions[agent.name] = replace(
+                agent,
+                tools={**agent.tools, **selection.tools, **agent.tools},
+                missing_tools=selection.unknown,
+                problems=[*agent.problems, *problems],
+            )
+        self._missing = missing
+        return definitions
+
+    async def get(self, name: str, *, wait: bool = False) -> AgentDefinition:
         """Return an agent that can be used.
+
+        Args:
+            name: Its name.
+            wait: Whether to wait a while for tools of servers that are started for the first time.
 
         Raises:
             AgentNotFound: there is no agent of this name.
             AgentInvalid: it cannot be used.
         """
         definition = (await self.agents()).get(name)
+        if wait and definition is not None and definition.missing_tools and self._catalogue:
+            await self._catalogue.wait_for(definition.missing_tools)
+            definition = (await self.agents()).get(name)
         if definition is None:
             raise AgentNotFound(agent=name)
         if definition.error_message is not None:
@@ -149,6 +193,7 @@ class AgentDiscoveryService:
         return [
             *(Problem(file=str(self.path), line=None, reason=each) for each in reasons if each),
             *(problem for each in self._definitions.values() for problem in each.problems),
+            *self._missing,
         ]
 
     async def reload(self) -> None:
@@ -250,6 +295,20 @@ def _log_changes(new: Mapping[str, AgentDefinition], old: Mapping[str, AgentDefi
     logger.info("Found %d agents, %d of them usable", len(new), usable)
 
 
+def _missing_tool(
+    files: _AgentFiles, name: str, problem: Problem | None, names: Collection[str]
+) -> Problem:
+    """Return the problem of an agent that selects a tool which is not there."""
+    skill = files.skill
+    reason = f"there is no such tool{suggestion(name, names)}"
+    return Problem(
+        file=str(files.folder.skill_file),
+        line=skill.tools_line if isinstance(skill, SkillFile) else None,
+        reason=f"tools names {name!r}, and {reason if problem is None else problem.reason}",
+        severity="warning" if problem is None else problem.severity,
+    )
+
+
 class _AgentBuilder:
     """Makes the definition of an agent with its problems; ``names`` are those of all agents."""
 
@@ -289,6 +348,7 @@ class _AgentBuilder:
             model=skill.model,
             tools=tools,
             agents=[name for name in skill.agents if name in self.names],
+            selected_tools=skill.tools,
             license=skill.license,
             compatibility=skill.compatibility,
             metadata=skill.metadata,
@@ -346,7 +406,7 @@ class _AgentBuilder:
             reason = "allowed-tools names none of the agent's tools"
             self._fatal_problem(self.folder.skill_file, reason, line)
         for name in allowed:
-            if name not in tools:
+            if name not in tools and not any(fnmatchcase(name, each) for each in skill.tools):
                 self._problem(f"allowed-tools names {name!r}, which is no tool of it", line)
         return kept
 

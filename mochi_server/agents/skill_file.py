@@ -143,6 +143,9 @@ class SkillFile:
     model: str | None = None
     agents: tuple[str, ...] = ()
     agents_line: int | None = None
+    tools: tuple[str, ...] = ()
+    """Names and patterns of tools of the server."""
+    tools_line: int | None = None
     license: str | None = None
     compatibility: str | None = None
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -206,6 +209,8 @@ def _skill(keys: _Keys, body: str, name: str) -> SkillFile:
         model=keys.text("model") or _text_in(metadata, "mochi-model"),
         agents=keys.names("agents") or _split(_text_in(metadata, "mochi-agents")),
         agents_line=keys.line("agents") if "agents" in keys else keys.line("metadata"),
+        tools=keys.names("tools") or _split(_text_in(metadata, "mochi-tools")),
+        tools_line=keys.line("tools") if "tools" in keys else keys.line("metadata"),
         license=keys.text("license"),
         compatibility=keys.text("compatibility", COMPATIBILITY_CHARACTERS),
         metadata=metadata,

@@ -89,7 +89,7 @@ class AgentTool(Tool):
 
     async def _definition(self, name: str) -> AgentDefinition:
         try:
-            return await self._source.discovery.get(name)
+            return await self._source.discovery.get(name, wait=True)
         except MochiError as error:
             raise ToolFailed(error.message) from error
 

@@ -121,6 +121,14 @@ class CallContext(ToolContext):
     def conversation_id(self) -> str:
         return self.confirmations.session_id
 
+    @property
+    def agent_name(self) -> str | None:
+        return self.confirmations.agent_name
+
+    @property
+    def agent_call_id(self) -> str | None:
+        return self.confirmations.agent_call_id
+
     async def elicit(
         self, tool: Tool, elicitation: Elicitation
     ) -> AsyncGenerator[Event | ElicitationAnswer, None]:
@@ -149,8 +157,8 @@ class CallContext(ToolContext):
             model=answer.model,
             prompt_eval_count=finish.prompt_eval_count,
             eval_count=finish.eval_count,
-            agent_name=self.confirmations.agent_name,
-            agent_call_id=self.confirmations.agent_call_id,
+            agent_name=self.agent_name,
+            agent_call_id=self.agent_call_id,
         )
         yield answer
 

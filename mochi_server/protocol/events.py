@@ -181,6 +181,8 @@ class ToolCallWaiting(FieldPayload):
     type: ClassVar[str] = "tool_call_waiting"
     tool_name: str
     tool_call_id: str
+    agent_name: str | None = None
+    agent_call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +195,8 @@ class ToolProgress(FieldPayload):
     total: float | None
     """What ``progress`` will be at the end; null if that is not known."""
     message: str | None
+    agent_name: str | None = None
+    agent_call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

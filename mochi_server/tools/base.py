@@ -194,6 +194,16 @@ class ToolContext:
         """Session of the person, also where an agent calls, which has a session of its own."""
         return self.session_id
 
+    @property
+    def agent_name(self) -> str | None:
+        """Name of the agent that calls; None if the conversation's model does."""
+        return None
+
+    @property
+    def agent_call_id(self) -> str | None:
+        """Id of the call that started the agent."""
+        return None
+
     async def elicit(
         self,
         tool: Tool,  # noqa: ARG002 - here is nobody to ask
@@ -319,12 +329,19 @@ class ToolSource(ABC):
         """Return what could not be used at the last ``tools()``."""
         return ()
 
+    def missing(self, name: str) -> Problem | None:  # noqa: ARG002 - most sources know nothing
+        """Say why there is no tool of this name, or none that fits this pattern.
+
+        None: it is not known that the source should have one.
+        """
+        return None
+
     async def wait_for(self, names: Collection[str], group: str | None) -> bool:  # noqa: ARG002
         """Wait a while for tools that are not there yet but may be soon; return whether some came.
 
         Args:
-            names: What a session has selected and no source has.
-            group: A group that it has selected and no source has.
+            names: Names, or patterns, of tools that are selected and no source has.
+            group: A group that is selected and no source has.
         """
         return False
 

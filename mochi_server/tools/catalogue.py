@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
 from ..sessions.types import ToolSettings
 from .base import Problem, Tool, ToolSource
@@ -32,6 +33,17 @@ class Inventory:
     tools: Mapping[str, Tool] = field(default_factory=dict)
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
+
+    def matching(self, patterns: Iterable[str]) -> Selection:
+        """Return the tools that these names and patterns mean, and those that mean none."""
+        tools: dict[str, Tool] = {}
+        unknown = []
+        for pattern in patterns:
+            fitting = [name for name in self.tools if fnmatchcase(name, pattern)]
+            tools.update((name, self.tools[name]) for name in fitting)
+            if not fitting:
+                unknown.append(pattern)
+        return Selection(tools=tools, unknown=unknown)
 
 
 class ToolCatalogue:
@@ -64,14 +76,23 @@ class ToolCatalogue:
         if settings is None or not (settings.tools or settings.tool_group):
             return Selection()
         selection = await self._select(settings)
-        if selection.unknown or selection.unknown_group is not None:
-            came = [
-                await source.wait_for(selection.unknown, selection.unknown_group)
-                for source in self.sources
-            ]
-            if any(came):
-                return await self._select(settings)
+        unknown, group = selection.unknown, selection.unknown_group
+        if (unknown or group is not None) and await self.wait_for(unknown, group):
+            return await self._select(settings)
         return selection
+
+    async def wait_for(self, names: Collection[str], group: str | None = None) -> bool:
+        """Wait a while for tools that are not there yet; see ``ToolSource.wait_for``."""
+        return any([await source.wait_for(names, group) for source in self.sources])
+
+    def missing(self, name: str, found: Inventory) -> Problem | None:
+        """Say why an inventory has no tool of this name, or none that fits this pattern.
+
+        None: nobody knows it; it is probably misspelt.
+        """
+        reasons = (source.missing(name) for source in self.sources)
+        problems = (problem for problem in found.problems if problem.tool == name)
+        return next(problems, None) or next(filter(None, reasons), None)
 
     async def _select(self, settings: ToolSettings) -> Selection:
         found = await self.inventory()
@@ -95,13 +116,19 @@ class ToolCatalogue:
         policies = [] if agents else settings.tools_with_policies
         names = dict.fromkeys([*settings.tools, *policies])
         unknown = [name for name in names if name not in found.tools]
-        warnings = [_missing(name, found) for name in unknown[:MAX_WARNINGS]]
+        warnings = [self._warning(name, found) for name in unknown[:MAX_WARNINGS]]
         if len(unknown) > MAX_WARNINGS:
             warnings.append(f"There are {len(unknown) - MAX_WARNINGS} more such names.")
         group = settings.tool_group
         if group and group not in found.groups:
-            warnings.append(f"There is no group of tools {group!r}{_meant(group, found.groups)}")
+            meant = suggestion(group, found.groups) or "."
+            warnings.append(f"There is no group of tools {group!r}{meant}")
         return warnings
+
+    def _warning(self, name: str, found: Inventory) -> str:
+        if (problem := self.missing(name, found)) is not None:
+            return f"The tool {name!r} cannot be used: {problem.reason}."
+        return f"There is no tool {name!r}{suggestion(name, found.tools) or '.'}"
 
     async def reload(self) -> None:
         for source in self.sources:
@@ -112,16 +139,10 @@ class ToolCatalogue:
             await source.aclose()
 
 
-def _missing(name: str, found: Inventory) -> str:
-    for problem in found.problems:
-        if problem.tool == name:
-            return f"The tool {name!r} cannot be used: {problem.reason}."
-    return f"There is no tool {name!r}{_meant(name, found.tools)}"
-
-
-def _meant(name: str, names: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """Return ``; did you mean …?`` for a name that is like one of these, else nothing."""
     close = get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else "."
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _clash(tool: Tool, first: Tool) -> Problem:

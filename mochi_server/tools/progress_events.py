@@ -14,6 +14,7 @@ import anyio
 from ..core.aio import merge
 from ..core.logs import one_line
 from ..protocol.events import ToolProgress
+from .base import ToolContext
 from .progress import reporting_to
 
 T = TypeVar("T")
@@ -29,8 +30,8 @@ MAX_EVENTS = 2_000
 class ProgressReports:
     """What one call reports, from any thread; only the latest report is kept."""
 
-    def __init__(self, tool_call_id: str) -> None:
-        self._tool_call_id = tool_call_id
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
         self._latest: tuple[float, float | None, str | None] | None = None
         self._is_scheduled = False
         self._loop = asyncio.get_running_loop()
@@ -71,10 +72,12 @@ class ProgressReports:
             return None
         progress, total, message = latest
         return ToolProgress(
-            tool_call_id=self._tool_call_id,
+            tool_call_id=self._context.tool_call_id,
             progress=progress,
             total=total if total is not None and math.isfinite(total) else None,
             message=None if message is None else one_line(str(message)),
+            agent_name=self._context.agent_name,
+            agent_call_id=self._context.agent_call_id,
         )
 
 

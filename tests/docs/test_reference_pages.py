@@ -215,8 +215,10 @@ SAMPLES: tuple[events.Event, ...] = (
         code="C",
         attachments=[{}],
     ),
-    events.ToolCallWaiting(tool_name="a", tool_call_id="1"),
-    events.ToolProgress(tool_call_id="1", progress=1, total=2, message="a"),
+    events.ToolCallWaiting(tool_name="a", tool_call_id="1", agent_name="b", agent_call_id="2"),
+    events.ToolProgress(
+        tool_call_id="1", progress=1, total=2, message="a", agent_name="b", agent_call_id="2"
+    ),
     events.ToolContinuationStart(),
     events.AgentStart(
         agent_name="a",

@@ -77,14 +77,19 @@ class FunctionTool(Tool):
         self, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
         """Call the function; events say that the call waits for others, and how far it is."""
-        reports = ProgressReports(context.tool_call_id)
+        reports = ProgressReports(context)
         return with_progress(self._run(arguments, context), reports)
 
     async def _run(
         self, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
         if self._folder.must_wait(context.session_id):
-            yield ToolCallWaiting(tool_name=self.name, tool_call_id=context.tool_call_id)
+            yield ToolCallWaiting(
+                tool_name=self.name,
+                tool_call_id=context.tool_call_id,
+                agent_name=context.agent_name,
+                agent_call_id=context.agent_call_id,
+            )
         async with self._folder.slot(self.name, context):
             yield ToolBegun()
             yield ToolOutput(await self._folder.call(self.name, arguments))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -124,7 +126,7 @@ class McpTool(Tool):
             await self._server.wait_started()
         self._check(server)
         yield ToolBegun()
-        running, reports = RunningCall(context), ProgressReports(context.tool_call_id)
+        running, reports = RunningCall(context), ProgressReports(context)
         call = self._call(server, arguments, running, reports)
         async with aclosing(merge([call, running.steps(self), reports.events()])) as steps:
             async for step in steps:
@@ -216,6 +218,28 @@ class McpSource(ToolSource):
             if server.last_error is not None
         ]
         return [*self.servers.problems, *self._problems, *failed]
+
+    def missing(self, name: str) -> Problem | None:
+        """Say why a server whose tools have such names has none of this name or pattern."""
+        named = [
+            each for each in self.servers.configs.values() if name.startswith(f"{each.prefix}__")
+        ]
+        if not named:
+            return None
+        config = max(named, key=lambda each: len(each.prefix))
+        server = self.servers.get(config.name)
+        the_server = f"the MCP server {config.name!r}"
+        if server is None:
+            return self._problem(f"{the_server} is disabled")
+        if server.facts is None and server.last_error is not None:
+            return self._problem(f"{the_server} cannot be used: {server.last_error}")
+        if server.facts is None:
+            reason = f"{the_server} has not listed its tools yet; it is being started"
+            return replace(self._problem(reason), severity="hint")
+        names = {offered_name(config.prefix, each.name) for each in server.facts.tools}
+        if fnmatch.filter(names, name):
+            return self._problem(f"the configuration of {the_server} does not allow it")
+        return self._problem(f"{the_server} has no such tool that can be used")
 
     async def wait_for(self, names: Collection[str], group: str | None) -> bool:
         """Wait a while for servers that begin with these names and have just begun to start."""

@@ -41,8 +41,17 @@ def test_the_shortest_file_of_the_format_is_an_agent():
         description="Writes code.",
         system_prompt="Writes code.",
         agents_line=1,
+        tools_line=1,
         allowed_tools_line=1,
     )
+
+
+def test_tools_of_the_server_are_names_and_patterns():
+    lines = "description: A.", "metadata: {mochi-tools: 'a b*'}", "tools: [time__*, c]"
+    skill = parse(front(*lines[:2]))
+    assert (skill.tools, skill.tools_line) == (("a", "b*"), 3)
+    skill = parse(front(*lines))
+    assert (skill.tools, skill.tools_line) == (("time__*", "c"), 4)
 
 
 @pytest.mark.parametrize(
