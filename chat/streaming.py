@@ -30,7 +30,7 @@ Encode = Callable[[list[tuple[int, Any]]], bytes]
 
 
 class EventReader(Protocol):
-    """What a stream reads: a ``LogReader`` of a run, or a ``ConfirmationReader``."""
+    """What a stream reads: a ``LogReader`` of a run, or a ``FeedReader``."""
 
     async def next(self) -> list[tuple[int, Any]] | None:
         """Wait for events; return none after ``poke()``, and None at the end."""

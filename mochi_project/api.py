@@ -19,6 +19,7 @@ from chat.api.chat import router as chat_router
 from chat.api.confirmations import policies_router
 from chat.api.confirmations import router as confirmations_router
 from chat.api.events import event_schemas
+from chat.api.mcp_events import router as mcp_events_router
 from chat.api.models import router as models_router
 from chat.api.runs import router as runs_router
 from chat.api.simple_routes import router as simple_router
@@ -187,6 +188,7 @@ api.add_router("/runs", runs_router, tags=["runs"])
 api.add_router("/confirmations", confirmations_router, tags=["confirmations"])
 api.add_router("/policies", policies_router, tags=["confirmations"])
 api.add_router("/tools", tools_router, tags=["tools"])
+api.add_router("/mcp", mcp_events_router, tags=["mcp"])  # before /mcp/{name}
 api.add_router("/mcp", mcp_router, tags=["mcp"])
 api.add_router("/agents", agents_router, tags=["agents"])
 api.add_router("/system-prompts", prompts_router, tags=["system prompts"])

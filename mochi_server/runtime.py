@@ -54,6 +54,7 @@ from .tools.catalogue import ToolCatalogue
 from .tools.execution import ToolExecutionService
 from .tools.folder.snapshot import RELOAD_STAMP as TOOLS_STAMP
 from .tools.folder.source import DirectorySource
+from .tools.mcp.feed import McpFeed
 from .tools.mcp.prompts import McpPrompts
 from .tools.mcp.resources import McpResources
 from .tools.mcp.sandboxed import WORKSPACE
@@ -171,6 +172,7 @@ class Runtime:
         self.tool_loader = build_tool_loader(settings)
         self.sandbox_launcher = build_sandbox_launcher(settings, self.session_folders)
         self.mcp = build_mcp_servers(settings, self.sandbox_launcher)
+        self.mcp_feed = McpFeed(self.mcp)
         self.mcp_prompts = McpPrompts(self.mcp, default_timeout=settings.tool_timeout_seconds)
         self.mcp_resources = McpResources(self.mcp, default_timeout=settings.tool_timeout_seconds)
         self.prompts = SystemPromptService(settings.system_prompts_path, self.mcp_prompts)
@@ -344,6 +346,7 @@ class Runtime:
         """End turns and summaries and refuse new ones: the server is stopping."""
         self.run_control.stop_all()
         self.confirmation_feed.close()
+        self.mcp_feed.close()
         self.summaries.stop()
 
     async def aclose(self) -> None:

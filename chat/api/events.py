@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
@@ -16,6 +16,8 @@ from mochi_server.errors import JSONObject
 from mochi_server.protocol import events
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.messages import AssistantMessage, ToolMessage
+from mochi_server.tools.mcp.feed import ChangeKind, McpChange
+from mochi_server.tools.mcp.servers import State
 
 from ..wires.chunks import (
     CONFIRMATIONS,
@@ -28,6 +30,7 @@ from ..wires.chunks import (
 )
 from ..wires.confirmations import encode_changes
 from ..wires.events import encode_all
+from ..wires.mcp import encode_mcp_changes
 from ..wires.sse import RETRY
 
 SESSION = "0b6a8a5e-3f0c-4b1e-9d55-6f1c2a7e8d90"
@@ -221,6 +224,19 @@ def event_schemas() -> dict[str, Any]:
                 },
             },
         },
+        "McpChange": {
+            "description": "What happened to an MCP server.",
+            "type": "object",
+            "required": ["server", "state", "last_error"],
+            "properties": {
+                "server": {"type": "string"},
+                "state": {
+                    "description": "In this process; null: it was removed.",
+                    "anyOf": [{"type": "string", "enum": [*get_args(State)]}, {"type": "null"}],
+                },
+                "last_error": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            },
+        },
         "MessageEvent": {
             "description": "A whole message.",
             "oneOf": [reference(kind.__name__) for kind in whole_messages],
@@ -348,6 +364,22 @@ def confirmation_stream() -> dict[str, Any]:
         "that does not keep up.",
         dict.fromkeys(("asked", "decided", "expired"), reference("ConfirmationChange")),
         {"denied": encode_changes(list(enumerate(changes, start=1)))},
+    )
+
+
+@cache
+def mcp_stream() -> dict[str, Any]:
+    """Describe what ``/mcp/events`` answers."""
+    changes = [
+        McpChange("mcp_added", "time", "stopped"),
+        McpChange("mcp_state", "time", "ready"),
+        McpChange("tools_changed", "time", "ready"),
+    ]
+    return _content_of(
+        "What happens to MCP servers. Without end: it is closed for a reader that does not keep "
+        "up.",
+        dict.fromkeys(get_args(ChangeKind), reference("McpChange")),
+        {"added": encode_mcp_changes(list(enumerate(changes, start=1)))},
     )
 
 

@@ -55,6 +55,10 @@ checks.positive_data_acceptance.expected-statuses = ["404", "422"]
 include-name = "GET /api/v1/confirmations/events"
 enabled = false
 
+[[operations]]
+include-name = "GET /api/v1/mcp/events"
+enabled = false
+
 [checks.not_a_server_error]
 expected-statuses = ["2xx", "3xx", "4xx", "502", "503"]
 """

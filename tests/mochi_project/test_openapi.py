@@ -64,6 +64,7 @@ ROUTES = {
     "POST /api/v1/mcp/{name}/restart": "restartMcpServer",
     "GET /api/v1/mcp/{name}/log": "readMcpLog",
     "GET /api/v1/mcp/{name}/resources": "listMcpResources",
+    "GET /api/v1/mcp/events": "followMcpServers",
     "GET /api/v1/tools/{tool_name}": "readTool",
     "GET /api/v1/agents": "listAgents",
     "POST /api/v1/agents/reload": "reloadAgents",

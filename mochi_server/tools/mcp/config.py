@@ -61,7 +61,7 @@ MAX_SECONDS = 86_400
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_RESERVED = frozenset({"add", "health", "oauth", "servers"})
+_RESERVED = frozenset({"add", "events", "health", "oauth", "servers"})
 """Names that no server may have, as ``/mcp/servers`` is another route."""
 _SECTIONS = ("mcpServers", "servers")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")

@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from mochi_project.runtime import get_runtime
-from mochi_server.chat.confirmations import feed
 from mochi_server.chat.confirmations.confirmation import timestamp, utc_now
 from tests.support.confirmations import NO, YES, make_confirmation
 
@@ -204,7 +203,7 @@ async def test_events_of_one_session_and_the_end_of_the_server(api):
 
 
 async def test_a_reader_that_does_not_keep_up_is_ended(api, monkeypatch):
-    monkeypatch.setattr(feed, "MOST_UNREAD", 3)
+    monkeypatch.setattr("mochi_server.core.feed.MOST_UNREAD", 3)
     runtime = get_runtime()
     reader = await runtime.confirmation_feed.reader()
     other = await runtime.confirmation_feed.reader("nowhere")

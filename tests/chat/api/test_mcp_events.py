@@ -1,0 +1,49 @@
+"""``/mcp/events``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import SecretStr
+
+from mochi_project.runtime import get_runtime
+from tests.support.mcp import SECONDS, Wire, tool, write_config
+from tests.support.sse import events
+
+pytestmark = pytest.mark.usefixtures("stand_in")
+
+
+async def test_servers_that_come_change_and_go_are_told(
+    api: Any, mochi: Any, settings: Any, tmp_path: Path
+) -> None:
+    settings.MOCHI = mochi.model_copy(update={"api_token": SecretStr("token")})
+    old = Wire(tmp_path / "old", tools=[tool("read")])
+    write_config(mochi.data_dir, old=old.entry())
+    response = await api.get("/mcp/events")
+    received = events(response.streaming_content)
+
+    async def until(kind: str, **data: Any) -> None:
+        with anyio.fail_after(SECONDS):
+            async for event in received:
+                if event.event == kind and event.data.items() >= data.items():
+                    return
+
+    new = Wire(tmp_path / "new", tools=[tool("read")])
+    added = await api.post("/mcp/add", {"name": "new", "config": new.entry()})
+    assert added.status_code == 201, added.content
+    await until("mcp_added", server="new")
+    await until("mcp_state", server="new", state="ready", last_error=None)
+    new.plan(start="exit")
+    await api.post("/mcp/new/restart")
+    await until("mcp_state", server="new", state="failed")
+    write_config(mochi.data_dir, old=old.entry())  # as an editor, or another process, does
+    await until("mcp_removed", server="new", state=None)
+    old.plan(tools=[tool("read"), tool("write")])
+    await api.post("/tools/reload")
+    await until("tools_changed", server="old", state="ready")
+    get_runtime().stop()
+    with anyio.fail_after(SECONDS):
+        assert [event async for event in received] == []
