@@ -49,6 +49,8 @@ COPY_SECONDS: Final = 5.0
 """How long a reader may take for the last output."""
 END_SECONDS: Final = 10.0
 """How long killed processes may take to end."""
+DEVICES: Final = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
+"""Those of the machine that bubblewrap shows."""
 MANY: Final = 1000
 NO_LIMIT: Final = float("inf")
 
@@ -516,6 +518,29 @@ def sealed_copy(program: str) -> str:
     return f"/proc/self/fd/{number}"
 
 
+def devices_protection() -> Callable[[], None]:
+    """Return what makes the devices read-only for this process, in mounts of its own.
+
+    They can still be written to. Else a sandbox of root, their owner, could change their modes.
+    """
+    if os.getuid():
+        return lambda: None
+    import ctypes  # noqa: PLC0415 - slow
+
+    new_mounts, slave, bind, again, read_only = 0x20000, 0x84000, 0x1000, 0x1020, 0x3
+    libc = ctypes.CDLL(None)
+    paths = [b"/dev/" + name for name in DEVICES]
+
+    def protect() -> None:
+        if libc.unshare(new_mounts) or libc.mount(b"none", b"/", None, slave, None):
+            return  # root of a container, whose devices are the container's
+        for path in paths:
+            libc.mount(path, path, None, bind, None)
+            libc.mount(b"none", path, None, again | read_only, None)
+
+    return protect
+
+
 def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
     """Start bubblewrap; the command runs when its number of processes is limited."""
     kept = plan["keep_fds"]
@@ -538,9 +563,12 @@ def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
         argv += ["--seccomp", str(handed[-1])]
     argv += ["--", *plan["argv"]]
 
+    protect_devices = devices_protection()
+
     def prepare() -> None:
         for number in (*handed, *kept):
             os.set_inheritable(number, True)
+        protect_devices()
         prefer_for_oom()
         set_limits(plan["limits"])
 

@@ -278,6 +278,26 @@ def make_the_device_of_a_disk(facts):
 
 
 @attempt()
+def change_the_devices_of_the_machine(facts):
+    """Of root's server they are of the same owner; what is set is what they have."""
+    changed = []
+    for name in ("null", "zero", "full", "random", "urandom", "tty"):
+        path = f"/dev/{name}"
+        status = os.stat(path)
+        for change, *values in (
+            (os.chmod, stat.S_IMODE(status.st_mode)),
+            (os.chown, status.st_uid, status.st_gid),
+            (os.utime, (status.st_atime, status.st_mtime)),
+        ):
+            try:
+                change(path, *values)
+            except OSError:
+                continue
+            changed.append(path)
+    return " ".join(changed) if facts["confined"] else None
+
+
+@attempt()
 def mount_a_file_system(facts):
     libc_call("mount", b"none", b"/tmp", b"tmpfs", 0, None)
     return "mounted"
