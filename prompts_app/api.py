@@ -13,6 +13,7 @@ from mochi_project.runtime import get_runtime
 from mochi_project.schemas import PromptArguments
 from mochi_server.chat.confirmations.display import shown_text
 from mochi_server.errors import (
+    InvalidRequest,
     McpServerFailed,
     PromptArgumentsInvalid,
     PromptExists,
@@ -57,7 +58,7 @@ def _described(prompt: McpPrompt) -> dict[str, Any]:
     "",
     response=PromptList | McpPromptList,
     summary="List the prompt files, or the prompts of MCP servers",
-    openapi_extra=documented(StorageError),
+    openapi_extra=documented(InvalidRequest, StorageError),
 )
 async def list_prompts(
     request: HttpRequest,
@@ -80,7 +81,9 @@ async def list_prompts(
     "/{filename}",
     response=Prompt | McpPromptDetail,
     summary="Read a prompt file, or a prompt of an MCP server",
-    openapi_extra=documented(PromptNotFound, PromptArgumentsInvalid, McpServerFailed, StorageError),
+    openapi_extra=documented(
+        PromptNotFound, PromptArgumentsInvalid, InvalidRequest, McpServerFailed, StorageError
+    ),
 )
 async def read_prompt(
     request: HttpRequest,

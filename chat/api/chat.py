@@ -86,7 +86,11 @@ class ChatRequest(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "example": {"message": "What is the capital of France?", "think": False}
+            "example": {"message": "What is the capital of France?", "think": False},
+            "not": {
+                "required": ["attachments"],
+                "properties": {"attachments": {"minItems": 1}, "message": {"type": "null"}},
+            },
         },
     )
 

@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from ..core.logs import one_line
 from ..errors import AttachmentNotFound, JSONObject, StorageError
-from ..sessions.attachments import MAX_ATTACHMENT_BYTES, AttachmentStore, as_text
+from ..sessions.attachments import (
+    MAX_ATTACHMENT_BYTES,
+    MAX_ATTACHMENTS,
+    AttachmentStore,
+    as_text,
+)
 
 FRAME_CHARACTERS = 400
 """About as many are written around an attached text."""
@@ -25,7 +30,7 @@ def attachments_of(message: JSONObject) -> Iterator[JSONObject]:
     """Yield what a stored message of the user says of its attachments."""
     entries = message.get("attachments")
     if message.get("role") == "user" and isinstance(entries, list):
-        for entry in entries:
+        for entry in entries[:MAX_ATTACHMENTS]:
             if isinstance(entry, dict) and isinstance(entry.get("attachment_id"), str):
                 yield entry
 

@@ -40,6 +40,11 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
 include-name = "GET /api/v1/confirmations"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
 
+# What is in the string must be an object of texts.
+[[operations]]
+include-name = "GET /api/v1/system-prompts/{filename}"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "422"]
+
 # A turn makes a session and no question in it: the 404 is about the question.
 [[operations]]
 include-name = "POST /api/v1/chat/{session_id}/confirm-tool"

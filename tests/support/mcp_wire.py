@@ -115,10 +115,11 @@ class WireServer:
                 found = {"messages": [{"role": "user", "content": content}]}
             case "resources/read" if (text := self.text(params["uri"])) is not None:
                 found = {"contents": [{"uri": params["uri"], "text": text}]}
+        results: dict[str, Any] = self.plan.get("results", {})
+        found = results.get(params.get("name") or params.get("uri") or "", found)
         if found is not None and "hang" in found.values():
             time.sleep(FOREVER)
-        results: dict[str, Any] = self.plan.get("results", {})
-        return results.get(params.get("name") or params.get("uri") or "", found)
+        return found
 
     def text(self, name: str) -> str | None:
         text: str | None = self.plan.get("texts", {}).get(name)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from mochi_server.sessions import SessionManager
-from tests.support.mcp import Wire, tool, write_config
+from tests.support.mcp import SECONDS, Wire, tool, write_config
 from tests.support.sse import events
 
 INTRO = "docs://guide/intro.md"
@@ -34,7 +34,7 @@ def wire(mochi: Any, tmp_path: Path) -> Wire:
         ],
         pages=2,
         templates=[{"uriTemplate": "docs://{name}", "name": "any"}],
-        texts={INTRO: TEXT, "docs://long": "x" * 1_000_001, "docs://hangs": "hang"},
+        texts={INTRO: TEXT, "docs://long": "x" * 1_000_001},
         results={
             "docs://png": blob(b"\x89PNG\0", "image/png"),
             "docs://blob": blob("Gr\u00fc\u00dfe".encode(), "text/plain"),
@@ -42,7 +42,13 @@ def wire(mochi: Any, tmp_path: Path) -> Wire:
             "docs://wrong": {"contents": 1},
         },
     )
-    write_config(mochi.data_dir, docs=wire.entry(), plain=Wire(tmp_path / "plain").entry())
+    slow = Wire(tmp_path / "slow", resources=[], results={"docs://slow": {"do": "hang"}})
+    write_config(
+        mochi.data_dir,
+        docs=wire.entry(),
+        plain=Wire(tmp_path / "plain").entry(),
+        slow=slow.entry(timeout_seconds=1.5),
+    )
     return wire
 
 
@@ -149,6 +155,9 @@ async def test_what_cannot_be_attached_is_refused_and_nothing_is_stored(
     api: Any, ollama: Any, mochi: Any, wire: Wire
 ) -> None:
     session_id = await api.new_session()
+    with anyio.fail_after(SECONDS):  # it may start slowly, which its time limit counts
+        while (await api.get("/mcp/slow/resources")).status_code != 200:
+            pass
     for route, attachments, status, code in (
         ("", attached(INTRO, server="nobody"), 404, "MCP_SERVER_NOT_FOUND"),
         ("/stream", attached(INTRO, "docs://nothing"), 404, "MCP_RESOURCE_NOT_FOUND"),
@@ -157,6 +166,7 @@ async def test_what_cannot_be_attached_is_refused_and_nothing_is_stored(
         ("/stream", attached("docs://long"), 413, "ATTACHMENT_TOO_LARGE"),
         ("", attached("docs://png"), 415, "ATTACHMENT_UNSUPPORTED"),
         ("/stream", attached("docs://wrong"), 502, "MCP_SERVER_FAILED"),
+        ("/stream", attached("docs://slow", server="slow"), 502, "MCP_SERVER_FAILED"),
         ("/stream", attached(INTRO) * 21, 422, "VALIDATION_ERROR"),
         ("/stream", [{"server": "docs"}], 422, "VALIDATION_ERROR"),
     ):
