@@ -275,7 +275,11 @@ class McpConnection:
     async def _facts(self, client: Client) -> ServerFacts:
         tools: list[McpToolDescription] = []
         unusable: dict[str, str] = {}
-        async for tool in self._list(client):
+        async for count, tool in self._list(client):
+            if count > MAX_TOOLS:
+                left_out = f"it and those after it are left out, as there are {MAX_TOOLS:,} others"
+                unusable[one_line(tool.name)] = left_out
+                continue
             try:
                 tools.append(read_tool(tool))
             except Unusable as error:
@@ -292,7 +296,7 @@ class McpConnection:
             instructions=client.instructions,
         )
 
-    async def _list(self, client: Client) -> AsyncGenerator[Tool, None]:
+    async def _list(self, client: Client) -> AsyncGenerator[tuple[int, Tool], None]:
         if client.server_capabilities.tools is None:
             return
         cursor: str | None = None
@@ -303,9 +307,9 @@ class McpConnection:
             self.latency = time.monotonic() - began
             for tool in page.tools:
                 count += 1
+                yield count, tool
                 if count > MAX_TOOLS:
                     return
-                yield tool
             if not (cursor := page.next_cursor):
                 return
 

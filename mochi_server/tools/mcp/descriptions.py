@@ -26,6 +26,8 @@ MAX_DESCRIPTION = 10_000
 """Characters; the rest is cut."""
 MAX_SCHEMA = 65_536
 """Characters of a schema as JSON."""
+MAX_OFFERED = 262_144
+"""Characters as JSON of all tools of one server: each request to a model has them."""
 MAX_LEVELS = 32
 """Levels of nesting of a schema."""
 UNUSABLE = "mochi-server/unusable"
@@ -57,10 +59,13 @@ class McpToolDescription:
     """As the protocol names them: ``readOnlyHint``, ``title``, …"""
     digest: str = field(init=False, compare=False, repr=False)
     """The SHA-256 of what a model and a person are told about it."""
+    size: int = field(init=False, compare=False, repr=False)
+    """Characters of that, as JSON."""
 
     def __post_init__(self) -> None:
         told = [self.title, self.description, self.input_schema, dict(self.annotations)]
         text = json.dumps(told, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        object.__setattr__(self, "size", len(text))
         object.__setattr__(self, "digest", hashlib.sha256(text.encode()).hexdigest())
 
     def as_json(self) -> JSONObject:

@@ -155,7 +155,7 @@ class McpPrompts:
         _check_arguments(prompt, arguments)
 
         async def get(client: Client) -> GetPromptResult:
-            with refusals(lambda text: _invalid(prompt, f"its server says: {text}")):
+            with refusals(prompt.server, lambda text: _invalid(prompt, f"its server says: {text}")):
                 return await client.get_prompt(prompt.described.name, {**arguments})
 
         result = await request_server(prompt.server, get, default_timeout=self._default_timeout)

@@ -47,7 +47,7 @@ async def request_server(
 
 
 @contextmanager
-def refusals(translate: Callable[[str], MochiError]) -> Iterator[None]:
+def refusals(server: McpServer, translate: Callable[[str], MochiError]) -> Iterator[None]:
     """Raise an error of ours, made from the server's text, where the server refuses a request."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - an extra
 
@@ -56,4 +56,4 @@ def refusals(translate: Callable[[str], MochiError]) -> Iterator[None]:
     except MCPError as error:
         if error.code not in REFUSED:
             raise
-        raise translate(one_line(error.message)) from error
+        raise translate(one_line(server.log.secrets.redacted(error.message))) from error

@@ -78,7 +78,7 @@ class McpResources:
         async def get(client: Client) -> McpResourcePage:
             if client.server_capabilities.resources is None:
                 return McpResourcePage(resources=(), templates=(), next_cursor=None)
-            with refusals(lambda text: InvalidRequest(text, details={"field": "cursor"})):
+            with refusals(server, lambda text: InvalidRequest(text, details={"field": "cursor"})):
                 page = await client.list_resources(cursor=cursor)
             return McpResourcePage(
                 resources=[_resource(each) for each in page.resources[:MAX_RESOURCES]],
@@ -105,7 +105,7 @@ class McpResources:
         async def get(client: Client) -> ReadResourceResult:
             if client.server_capabilities.resources is None:
                 raise not_found("it has no resources")
-            with refusals(not_found):
+            with refusals(server, not_found):
                 return await client.read_resource(uri)
 
         server = self._servers.of_session(await self._server(name), session_id)

@@ -18,6 +18,7 @@ from ..functions.arguments import SchemaArguments
 from ..progress_events import ProgressReports
 from .approvals import Approval
 from .descriptions import (
+    MAX_OFFERED,
     McpToolDescription,
     approval_key,
     is_read_only,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
 SHOWN_DESCRIPTION = 2_000
+SHOWN_NAMES = 50
+"""Tools that one problem names."""
 CHANGED = "The tool {tool!r} has changed since a person approved it. Now its server says: {text}"
 CHANGED_NOW = (
     "The tool {tool!r} has changed since a person approved it, so it was not called. Call it again:"
@@ -277,9 +280,10 @@ class McpSource(ToolSource):
             if server.facts is None:
                 continue
             names = groups.setdefault(name, [])
-            for described in server.facts.tools:
-                if not server.config.options.tools.allows(described.name):
-                    continue
+            offered, left_out = _fitting(server)
+            if left_out:
+                problems.append(self._problem(_left_out(name, left_out)))
+            for described in offered:
                 tool = McpTool(
                     described, server, self.servers, default_timeout=self._default_timeout
                 )
@@ -305,3 +309,29 @@ class McpSource(ToolSource):
     def _problem(self, reason: str, *, tool: str | None = None) -> Problem:
         path = self.servers.config_file.path
         return Problem(file=str(path), line=None, reason=reason, tool=tool)
+
+
+def _fitting(server: McpServer) -> tuple[list[McpToolDescription], list[str]]:
+    """Return the tools that are offered, and the names of those that are too much in all."""
+    offered: list[McpToolDescription] = []
+    left_out: list[str] = []
+    size = 0
+    for described in [] if server.facts is None else server.facts.tools:
+        if not server.config.options.tools.allows(described.name):
+            continue
+        if size + described.size > MAX_OFFERED:
+            left_out.append(described.name)
+        else:
+            size += described.size
+            offered.append(described)
+    return offered, left_out
+
+
+def _left_out(name: str, tools: Sequence[str]) -> str:
+    named = ", ".join(map(repr, tools[:SHOWN_NAMES]))
+    others = f" and {len(tools) - SHOWN_NAMES} more" if len(tools) > SHOWN_NAMES else ""
+    return (
+        f"Tools of the MCP server {name!r} are left out, as its tools have more than "
+        f"{MAX_OFFERED:,} characters in all: {named}{others}. "
+        "'tools' under 'mochi' in its entry can say which ones are needed."
+    )

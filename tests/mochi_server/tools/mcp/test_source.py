@@ -343,3 +343,35 @@ async def test_whether_a_tool_is_harmless_is_what_its_server_says_now(tmp_path: 
         await source.servers.restart("x")
         await until(lambda: source.servers.servers["x"].state == "ready")
         assert held.destructive is True
+
+
+async def test_tools_that_are_too_much_in_all_are_left_out_by_name(tmp_path: Path):
+    large = {"type": "object", "properties": {"a": {"description": "x" * 60_000}}}
+    tools = [tool(f"large_{at}", inputSchema=large) for at in range(7)] + [tool("small")]
+    wire = Wire(tmp_path / "plan", tools=tools)
+    few = Wire(tmp_path / "few", tools=tools)
+    many = Wire(tmp_path / "many", tools=[tool(f"t{at}") for at in range(1_005)])
+    denied = {"deny": ["large_[0-3]"]}
+    write_config(
+        tmp_path,
+        all=wire.entry(),
+        few=few.entry(tools=denied),
+        many=many.entry(tools={"allow": []}),
+    )
+    async with mcp_source(tmp_path) as source:
+        for name in ("all__small", "few__large_6"):
+            await source.tool(name)
+        await until(lambda: source.servers.servers["many"].facts is not None)
+        offered = await source.names()
+        assert [name for name in offered if name.startswith("all__")] == [
+            *(f"all__large_{at}" for at in range(4)),
+            "all__small",
+        ]
+        assert [name for name in offered if name.startswith("few__")] == [
+            *(f"few__large_{at}" for at in range(4, 7)),
+            "few__small",
+        ]
+        of_all, of_many = [each.reason for each in source.problems()]
+        assert "262,144 characters in all: 'large_4', 'large_5', 'large_6'. " in of_all
+        assert "'t1000' of the MCP server 'many'" in of_many
+        assert "it and those after it are left out, as there are 1,000 others" in of_many
