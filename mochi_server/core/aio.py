@@ -150,7 +150,20 @@ async def _pump(
             await handled.wait()
 
 
-async def _end(tasks: set[asyncio.Task[None]]) -> None:
+def start_task(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run a coroutine beside its caller, which must call ``end_task``."""
+    return asyncio.get_running_loop().create_task(coroutine)
+
+
+async def end_task(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end; its error is not raised."""
+    if not task.done():
+        await run_to_completion(_end({task}))
+    elif not task.cancelled():
+        task.exception()
+
+
+async def _end(tasks: set[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     if tasks:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import JSONObject
 from ..protocol.events import Event, FieldPayload
@@ -85,6 +86,10 @@ class FolderDescription:
     """Whether the problem is not in the folder, so that loading it again may succeed."""
 
 
+SlotCall = Callable[[JSONObject], Coroutine[Any, Any, str]]
+"""Calls the function for which there is room, as ``LoadedFolder.call``."""
+
+
 class LoadedFolder(ABC):
     """One loaded state of a folder of functions; a reload makes another one beside it."""
 
@@ -94,9 +99,9 @@ class LoadedFolder(ABC):
         """Tell whether the session's next call has to wait for a slot."""
         return False
 
-    def slot(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:  # noqa: ARG002
-        """Hold room for one call of a function; entering waits until there is some."""
-        return nullcontext()
+    def slot(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[SlotCall]:  # noqa: ARG002
+        """Hold room for one call of a function, and give that call; entering waits for room."""
+        return nullcontext(partial(self.call, name))
 
     @abstractmethod
     async def call(self, name: str, arguments: JSONObject) -> str:

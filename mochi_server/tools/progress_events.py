@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TypeVar
 
 import anyio
 
-from ..core.aio import merge
+from ..core.aio import end_task, start_task
 from ..core.logs import one_line
 from ..protocol.events import ToolProgress
 from .base import ToolContext
@@ -52,13 +52,17 @@ class ProgressReports:
         self._closed.set()
         self._new.set()
 
+    async def wait(self) -> bool:
+        """Wait for a report; return whether there is one, or else it is closed."""
+        await self._new.wait()
+        return not self._closed.is_set()
+
     async def events(self) -> AsyncGenerator[ToolProgress, None]:
         """Yield what is reported, not too often, until it is closed."""
         for sent in range(MAX_EVENTS):
             event = None
             while event is None:
-                await self._new.wait()
-                if self._closed.is_set():
+                if not await self.wait():
                     return
                 self._new.clear()
                 event = self._event()
@@ -82,19 +86,27 @@ class ProgressReports:
 
 
 async def with_progress(
-    steps: AsyncGenerator[T, None], reports: ProgressReports
+    call: Callable[[], Awaitable[T]], context: ToolContext
 ) -> AsyncGenerator[T | ToolProgress, None]:
-    """Yield the steps of a call, and what it reports meanwhile by ``report_progress``."""
+    """Yield what a call reports by ``report_progress``, as it comes, and its result, last.
 
-    async def run() -> AsyncGenerator[T | ToolProgress, None]:
+    Closing the generator cancels the call, and waits for its end.
+    """
+    reports = ProgressReports(context)
+
+    async def run() -> T:
         try:
-            with reporting_to(reports):  # merge runs this in a task, so in a context, of its own
-                async with aclosing(steps):
-                    async for step in steps:
-                        yield step
+            return await call()
         finally:
             reports.close()
 
-    async with aclosing(merge([run(), reports.events()])) as merged:
-        async for each in merged:
-            yield each
+    with reporting_to(reports):  # the task has a copy of this context
+        task = start_task(run())
+    try:
+        if await reports.wait():  # most calls report nothing
+            async with aclosing(reports.events()) as events:
+                async for event in events:
+                    yield event
+        yield await task
+    finally:
+        await end_task(task)

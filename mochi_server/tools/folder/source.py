@@ -7,8 +7,8 @@ import contextlib
 import logging
 import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from functools import cached_property
+from contextlib import AbstractAsyncContextManager, aclosing
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from ..base import (
     FolderSpec,
     LoadedFolder,
     Problem,
+    SlotCall,
     Tool,
     ToolBegun,
     ToolContext,
@@ -30,7 +31,7 @@ from ..base import (
     ToolSource,
 )
 from ..functions.arguments import SchemaArguments
-from ..progress_events import ProgressReports, with_progress
+from ..progress_events import with_progress
 from .snapshot import FolderSnapshot, check_folder
 
 logger = logging.getLogger(__name__)
@@ -73,16 +74,10 @@ class FunctionTool(Tool):
         """
         return self._arguments.validate(arguments)
 
-    def run(
+    async def run(
         self, arguments: JSONObject, context: ToolContext
     ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
         """Call the function; events say that the call waits for others, and how far it is."""
-        reports = ProgressReports(context)
-        return with_progress(self._run(arguments, context), reports)
-
-    async def _run(
-        self, arguments: JSONObject, context: ToolContext
-    ) -> AsyncGenerator[Event | ToolBegun | ToolOutput, None]:
         if self._folder.must_wait(context.session_id):
             yield ToolCallWaiting(
                 tool_name=self.name,
@@ -90,9 +85,12 @@ class FunctionTool(Tool):
                 agent_name=context.agent_name,
                 agent_call_id=context.agent_call_id,
             )
-        async with self._folder.slot(self.name, context):
+        async with self._folder.slot(self.name, context) as call:
             yield ToolBegun()
-            yield ToolOutput(await self._folder.call(self.name, arguments))
+            steps = with_progress(partial(call, arguments), context)
+            async with aclosing(steps):
+                async for step in steps:
+                    yield ToolOutput(step) if isinstance(step, str) else step
 
 
 def function_tools(
@@ -149,7 +147,7 @@ class _HeldFolder(LoadedFolder):
     def must_wait(self, session_id: str) -> bool:
         return self._folder.must_wait(session_id)
 
-    def slot(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[object]:
+    def slot(self, name: str, context: ToolContext) -> AbstractAsyncContextManager[SlotCall]:
         return self._folder.slot(name, context)
 
     async def call(self, name: str, arguments: JSONObject) -> str:

@@ -10,14 +10,13 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 
 from ...core.aio import BackgroundTasks
 from ...core.logs import one_line
 from ...errors import JSONObject
-from ..base import FolderDescription, FolderSpec, LoadedFolder, ToolContext, ToolFailed
+from ..base import FolderDescription, FolderSpec, LoadedFolder, SlotCall, ToolContext, ToolFailed
 from ..functions.results import log_failure
 from .output import LineAllowance
 from .protocol import NONSENSE, BadFrame
@@ -114,12 +113,7 @@ class ProcessPool(LoadedFolder):
         self._tasks = tasks
         self._lines = LineAllowance()
         self._slots = FairSlots(options.workers)
-        self._calls = anyio.Semaphore(options.workers)
-        self._reserved: dict[asyncio.Task[Any] | None, tuple[WorkerProcess, str]] = {}
-        """By task: the process that ``slot`` took for it, and the process's name in the log.
-
-        The task's next ``call`` takes them out; without a call, the end of ``slot`` does.
-        """
+        self._calls = anyio.Semaphore(options.workers, fast_acquire=True)
         self._idle: list[WorkerProcess] = []
         """In the order in which they were used last."""
         self._busy: set[WorkerProcess] = set()
@@ -130,40 +124,50 @@ class ProcessPool(LoadedFolder):
         return self._slots.must_wait(session_id)
 
     @asynccontextmanager
-    async def slot(self, name: str, context: ToolContext) -> AsyncIterator[None]:
-        """Wait for a process, also for its start; the next ``call`` of this task uses it."""
+    async def slot(self, name: str, context: ToolContext) -> AsyncIterator[SlotCall]:
+        """Wait for a process, also for its start, and hold it for one call."""
         async with self._slots.slot(context.session_id):
-            task = asyncio.current_task()
             call_id = one_line(context.tool_call_id)
             call = f"{name} (session {context.session_id}, call {call_id})"
             speaker = f"{self._spec.path.name}: {call}"
-            self._reserved[task] = await self._take(), speaker
+            taken = [await self._take()]
+
+            async def call_once(arguments: JSONObject) -> str:
+                async with self._calls:
+                    worker = taken.pop()
+                    return await self._call_in(worker, speaker, name, arguments)
+
             try:
-                yield
+                yield call_once
             finally:
-                if (unused := self._reserved.pop(task, None)) is not None:
-                    self.release(unused[0])
+                for unused in taken:
+                    self.release(unused)
 
     async def call(self, name: str, arguments: JSONObject) -> str:
         """Call a function in a process of its own; cancelling kills that process."""
         async with self._calls:
-            unnamed = None, self._spec.path.name
-            worker, speaker = self._reserved.pop(asyncio.current_task(), unnamed)
-            if worker is None or not worker.alive:
-                worker = await self._take()
-            try:
-                with worker.speaking_as(speaker):
-                    result = await worker.request("call", name=name, arguments=arguments)
-            except ToolFailed as error:
-                log_failure(name, error)
-                raise
-            except WorkerGone as error:
-                logger.warning("The tool %s failed: %s", name, error)
-                raise ToolFailed(sentence(str(error))) from error
-            except BadFrame as error:
-                raise ToolFailed(f"The arguments cannot be sent: {error}.") from error
-            finally:
-                self.release(worker)
+            return await self._call_in(await self._take(), self._spec.path.name, name, arguments)
+
+    async def _call_in(
+        self, worker: WorkerProcess, speaker: str, name: str, arguments: JSONObject
+    ) -> str:
+        """Call a function in a process that was taken, and release it."""
+        if not worker.alive:
+            self.release(worker)
+            worker = await self._take()
+        try:
+            with worker.speaking_as(speaker):
+                result = await worker.request("call", name=name, arguments=arguments)
+        except ToolFailed as error:
+            log_failure(name, error)
+            raise
+        except WorkerGone as error:
+            logger.warning("The tool %s failed: %s", name, error)
+            raise ToolFailed(sentence(str(error))) from error
+        except BadFrame as error:
+            raise ToolFailed(f"The arguments cannot be sent: {error}.") from error
+        finally:
+            self.release(worker)
         if not isinstance(result, str):
             raise ToolFailed(sentence(NONSENSE))
         return result

@@ -126,15 +126,18 @@ class WorkerProcess:
             if self._end_reason is not None:
                 raise WorkerGone(self._end_reason)
             answer = self._connection.send({"op": op, **fields}, current_report())
-            while not (await asyncio.wait({answer}, timeout=MEMORY_CHECK_SECONDS))[0]:
-                self._check_memory()
-            if answer.result() is None:  # how it ended is known a moment later
+            self._memory_check = self._check_memory_later()
+            try:
+                value = await answer
+            finally:
+                self._memory_check.cancel()
+            if value is None:  # how it ended is known a moment later
                 await asyncio.wait({self._running}, timeout=GRACE_SECONDS)
                 raise WorkerGone(self._end_reason or "the tool's process ended")
         except asyncio.CancelledError:
             self.kill("the call was given up")
             raise
-        return self._value_of(answer.result())
+        return self._value_of(value)
 
     async def load(self, spec: FolderSpec) -> JSONObject:
         """Load a folder and return its description, or raise ToolFailed and kill the process."""
@@ -167,8 +170,12 @@ class WorkerProcess:
         self.kill(NONSENSE)
         raise WorkerGone(NONSENSE)
 
+    def _check_memory_later(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(MEMORY_CHECK_SECONDS, self._check_memory)
+
     def _check_memory(self) -> None:
         """Kill it when it is too big; it cannot be trusted to say so itself."""
+        self._memory_check = self._check_memory_later()
         if self._process is None or sys.platform != "linux":
             return
         with contextlib.suppress(OSError, IndexError, ValueError):

@@ -130,8 +130,8 @@ async def test_a_slot_that_is_not_used_is_released(tmp_path: Path) -> None:
         async with folder.slot("work", CONTEXT):
             pass
         before = starts.read_text()
-        async with folder.slot("work", CONTEXT):
-            assert await folder.call("work", {}) == "done"
+        async with folder.slot("work", CONTEXT) as call:
+            assert await call({}) == "done"
         assert starts.read_text() == before, "no other process was started"
     finally:
         await loader.aclose()
