@@ -21,7 +21,7 @@ from mochi_server.tools.base import ToolBegun, ToolContext, ToolFile, ToolOutput
 from tests.support.agents import write_agent
 from tests.support.booking import BookingTool
 from tests.support.fake_ollama import FakeOllama
-from tests.support.mcp import Wire, is_running, tool, write_config
+from tests.support.mcp import Wire, is_running, tool, until, write_config
 from tests.support.mcp_clients import ERAS, LEGACY, MODERN, Person, client_of, text_of
 from tests.support.tools import PlainSource, PlainTool
 
@@ -164,6 +164,28 @@ async def test_files_of_a_result_are_its_content(tmp_path, ollama, notes, era):
         assert (image.data, image.mime_type) == ("cGljdHVyZQ==", "image/png")
         assert (table.resource.blob, table.resource.mime_type) == ("dGFibGU=", "text/csv")
         assert not any(runtime.settings.attachments_path.glob("*"))
+
+
+async def test_files_of_an_agent_that_is_cancelled_are_removed(tmp_path, ollama, notes, era):
+    write_agent(tmp_path / "agents" / "worker", "description: Works.", "tools: photograph")
+    ollama.reply(["I plan."])
+    ollama.reply(tool_calls=[{"name": "photograph", "arguments": {}}])
+    ollama.reply(["So", "on"], pause_after=1, gate=anyio.Event())
+    async with library(tmp_path, ollama, notes) as runtime:
+        source, tool = PlainSource("camera"), Camera("photograph", source="camera")
+        tool.destructive = False
+        source.found = [tool]
+        runtime.tools.sources.append(source)
+        await runtime.sessions.create(MODEL)
+        kept = runtime.settings.attachments_path
+        async with client_of(runtime, era) as client, anyio.create_task_group() as group:
+            group.start_soon(client.call_tool, "agent_worker", {"instruction": "Work"})
+            await until(lambda: len([*kept.glob("*/*")]) == 2)
+            group.cancel_scope.cancel()
+        with anyio.fail_after(30):
+            while len(runtime.runs):
+                await runtime.runs.wait_closed(5)
+        assert not any(kept.glob("*"))
 
 
 async def test_a_direct_call_leaves_no_server_and_no_workspace(tmp_path, ollama, notes):
