@@ -56,14 +56,17 @@ READ_ERRORS = (SessionNotFound, SessionUnreadable, StorageError)
 WRITE_ERRORS = (*READ_ERRORS, SessionBusy)
 PROMPT_ERRORS = (PromptNotFound, PromptArgumentsInvalid, McpServerFailed)
 
-_HEAD = SessionHead.model_fields.keys() - {"warnings"}
+_HEAD = SessionHead.model_fields.keys() - {"warnings", "options"}
 
 
 def head_of(session: ChatSession) -> dict[str, Any]:
     """Return the metadata and labels of a session, as ``SessionHead`` has them."""
     # With all keys of the settings: the routes send only keys that are set.
     metadata = session.metadata
-    return {**metadata.model_dump(include=set(_HEAD)), **metadata.labels}
+    head = {**metadata.model_dump(include=set(_HEAD)), **metadata.labels}
+    if options := metadata.options.given:
+        head["options"] = options
+    return head
 
 
 async def head_with_warnings(session: ChatSession) -> dict[str, Any]:
@@ -151,6 +154,7 @@ async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[s
         tool_settings=tools,
         agent_settings=agents,
         labels=payload.labels(),
+        options=payload.options,
     )
     return await head_with_warnings(session)
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from mochi_project.schemas import PromptArguments
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import now
+from mochi_server.protocol.options import NO_OPTIONS
 from mochi_server.services.context_window import HISTORY_LENGTH
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.types import (
@@ -119,6 +120,8 @@ def apply_patch(metadata: SessionMetadata, patch: SessionPatch) -> None:
         metadata.tool_settings = tools_of(patch.tool_settings, metadata.tool_settings)
     if "agent_settings" in named:
         metadata.agent_settings = agents_of(patch.agent_settings, metadata.agent_settings)
+    if "options" in named:
+        metadata.options = patch.options or NO_OPTIONS
     if "summary_model" in named:
         metadata.summary_model = patch.summary_model
     if patch.context_window is not None:

@@ -31,6 +31,7 @@ from mochi_project.schemas import (
 )
 from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
+from mochi_server.protocol.options import NO_OPTIONS, ModelOptions
 from mochi_server.sessions.types import (
     MAX_CONFIRMATION_SECONDS,
     AgentSettings,
@@ -174,6 +175,7 @@ class SessionCreate(LabelsBody):
     system_prompt_arguments: PromptArguments | None = None
     tool_settings: ToolSettingsBody | None = None
     agent_settings: AgentSettingsBody | None = None
+    options: ModelOptions = NO_OPTIONS
 
 
 class ContextWindowPatch(BaseModel):
@@ -228,6 +230,9 @@ class SessionPatch(LabelsBody):
     model: ModelName = ""
     tool_settings: ToolSettingsBody | None = None
     agent_settings: AgentSettingsBody | None = None
+    options: ModelOptions | None = Field(
+        default=None, description="All that are to be set; null or an empty object: none."
+    )
     context_window: ContextWindowPatch | None = None
     summary_model: ModelName | None = Field(
         default=None, description="Writes summaries where the session's model cannot."
@@ -336,6 +341,9 @@ class SessionSettings(SessionKeys):
 class SessionHead(LabelsShown, SessionSettings):
     """A session without its messages."""
 
+    options: ModelOptions = Field(
+        default=NO_OPTIONS, description="Options of the model; only where some are set."
+    )
     warnings: list[str] = Field(
         default=[],
         description="Names in `tool_settings` that nothing has; only where there are such names.",

@@ -18,6 +18,7 @@ from mochi_server.chat.runs.control import StartedRun, WhenBusy
 from mochi_server.chat.service import events_of, whole_reply
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import AssistantMessage
+from mochi_server.protocol.options import ModelOptions
 from mochi_server.sessions.attachments import MAX_ATTACHMENTS, NewAttachment
 
 from ..streaming import RUN_ID, EventStreamResponse
@@ -42,6 +43,19 @@ WhenBusyField = Annotated[
     Field(
         description="While another run of the session goes on: `refuse` answers `SESSION_BUSY`, "
         "`queue` runs after it, `interrupt` stops it, keeps what it has said, and runs."
+    ),
+]
+
+
+TurnOptions = Annotated[
+    ModelOptions | None,
+    Field(description="For this turn; what it does not name is as the session has it."),
+]
+IgnoredOptions = Annotated[
+    list[str],
+    Field(
+        description="Options that the model's provider does not take; only where there are some.",
+        examples=[["min_p"]],
     ),
 ]
 
@@ -104,6 +118,7 @@ class ChatRequest(BaseModel):
     think: StrictBool | Literal["low", "medium", "high", "max"] = Field(
         default=False, description="Let the model think first; false by default."
     )
+    options: TurnOptions = None
     confirmations: Literal["wait", "deny"] | None = Field(
         default=None,
         description="Whether calls that a person must confirm are waited for, or denied at once. "
@@ -187,6 +202,7 @@ class ChatReply(ResponseModel):
     tool_rounds_exhausted: bool = Field(
         default=False, description="Only when true: the limit of tool rounds forced this answer."
     )
+    ignored_options: IgnoredOptions = Field(default=[])
 
 
 class _OfConfirmation(BaseModel):
@@ -261,6 +277,7 @@ async def _start(
         message=payload.message,
         attachments=attachments,
         think=payload.think,
+        options=payload.options,
         wait=wait,
         continues=goes_on or continues(payload.on_disconnect),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
@@ -34,7 +34,9 @@ from ..wires.chunks import BATCH, BatchMetadata, Chunks, Iterations
 from .chat import (
     ATTACHMENT_ERRORS,
     Attachments,
+    IgnoredOptions,
     OnDisconnect,
+    TurnOptions,
     WhenBusyField,
     continues,
     read_attachments,
@@ -74,6 +76,7 @@ class SimpleChatRequest(BaseModel):
         "null or empty: none. In one piece there are none.",
     )
     attachments: Attachments = []
+    options: TurnOptions = None
     on_disconnect: OnDisconnect = None
     when_busy: WhenBusyField = "refuse"
 
@@ -85,6 +88,7 @@ class SimpleChatReply(ResponseModel):
     session_id: str = Field(examples=[SESSION])
     model: str = Field(examples=[MODEL])
     metadata: BatchMetadata = Field(examples=[BATCH])
+    ignored_options: IgnoredOptions = Field(default=[])
 
 
 @asynccontextmanager
@@ -162,6 +166,7 @@ async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleCh
 @router.post(
     "",
     response=SimpleChatReply,
+    exclude_unset=True,
     summary="Send a message to a session by its id in the body, without tools",
     openapi_extra=documented(*ATTACHMENT_ERRORS, *MODEL_ERRORS, errors.RunStopped),
 )
@@ -176,6 +181,7 @@ async def simple_chat(
             when_busy=payload.when_busy,
             message=payload.message,
             attachments=await read_attachments(session_id, payload.attachments),
+            options=payload.options,
             model=payload.model,
             selected=(),
             wait=False,
@@ -184,14 +190,13 @@ async def simple_chat(
         response[RUN_ID] = started.run_id
         async with aclosing(events_of(started.reader)) as events:
             reply = await whole_reply(session_id, events)
-    message = reply["message"]
-    assert isinstance(message, dict)  # noqa: S101 - of our own making
-    return SimpleChatReply(
-        response=str(message["content"]),
-        session_id=session_id,
-        model=str(message["model"]),
-        metadata=BATCH,
+    message: Any = reply["message"]
+    answer = SimpleChatReply(
+        response=message["content"], session_id=session_id, model=message["model"], metadata=BATCH
     )
+    if ignored := reply.get("ignored_options"):
+        answer = answer.model_copy(update={"ignored_options": ignored})
+    return answer
 
 
 @router.post(
@@ -223,6 +228,7 @@ async def stream_simple_chat(
             when_busy=payload.when_busy,
             message=payload.message,
             attachments=await read_attachments(session_id, payload.attachments),
+            options=payload.options,
             model=payload.model,
             selected=tools,
             stored_messages=stored_messages,

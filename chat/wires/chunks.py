@@ -6,7 +6,7 @@ finished event waits for ``done``: only then is the session free for the next me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from typing_extensions import NotRequired, TypedDict
@@ -55,6 +55,7 @@ class ChunkEvent(TypedDict):
     content: str
     session_id: str
     finished: bool
+    ignored_options: NotRequired[Sequence[str]]
 
 
 class MessageSource(TypedDict):
@@ -101,6 +102,7 @@ class FinalMessage(ModelReply, MessageSource):
     response: str
     finished: Literal[True]
     tool_rounds_exhausted: NotRequired[bool]
+    ignored_options: NotRequired[Sequence[str]]
 
 
 def failure(event: ErrorEvent, session_id: str) -> JSONObject:
@@ -120,6 +122,7 @@ class Chunks:
         self._session_id = session_id
         self._run_id = ""
         self._complete = self._failed = False
+        self._ignored_options: Sequence[str] = ()
 
     def __call__(self, batch: list[tuple[int, Event]]) -> bytes:
         """Encode a batch; what is no text is left out."""
@@ -136,6 +139,7 @@ class Chunks:
                 return frame(number, event.type, failure(event, self._session_id))
             case MessageComplete():
                 self._complete = True
+                self._ignored_options = event.ignored_options
             case Done() if self._complete:
                 return self._chunk(number, "", finished=True)
             case Done() if not self._failed:
@@ -150,6 +154,8 @@ class Chunks:
             "session_id": self._session_id,
             "finished": finished,
         }
+        if finished and self._ignored_options:
+            chunk["ignored_options"] = self._ignored_options
         return frame(number, "chunk", chunk)
 
 
@@ -249,6 +255,8 @@ class Iterations:
         }
         if event.tool_rounds_exhausted:
             data["tool_rounds_exhausted"] = True
+        if event.ignored_options:
+            data["ignored_options"] = event.ignored_options
         return data
 
     def _frame(self, event: str, data: Mapping[str, Any]) -> bytes:

@@ -17,6 +17,7 @@ from ..errors import ContextOverflow, ProviderError
 from ..protocol.completions import Finish
 from ..protocol.events import ContentDelta, Event
 from ..protocol.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from ..protocol.options import NO_OPTIONS, ModelOptions
 from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService, learn_window
@@ -250,6 +251,7 @@ class Conversations:
         *,
         sessions: SessionManager,
         think: Think = False,
+        options: ModelOptions = NO_OPTIONS,
         stored_messages: StoredMessages | None = None,
     ) -> Conversation:
         return Conversation(
@@ -260,6 +262,7 @@ class Conversations:
             requests=RequestBuilder(
                 model=model,
                 think=think,
+                options=options,
                 limits=self.limits,
                 windows=self.windows,
                 attachments=self.attachments,

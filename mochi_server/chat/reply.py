@@ -204,6 +204,8 @@ class WholeReply:
         }
         if self._final.tool_rounds_exhausted:
             answer["tool_rounds_exhausted"] = True
+        if self._final.ignored_options:
+            answer["ignored_options"] = list(self._final.ignored_options)
         return answer
 
 

@@ -25,6 +25,7 @@ from ..errors import (
 )
 from ..protocol.events import ErrorEvent, Event, RunStart
 from ..protocol.messages import UserMessage, now
+from ..protocol.options import ModelOptions
 from ..providers.base import Think
 from ..services.requests import ChatModel
 from ..services.summarization import SummarizationService
@@ -55,6 +56,7 @@ class TurnOptions(TypedDict, total=False):
     message: str | None
     attachments: Sequence[NewAttachment]
     think: Think
+    options: ModelOptions | None
     wait: bool
     model: str | None
     selected: Sequence[str] | None
@@ -87,6 +89,7 @@ class ChatService:
         message: str | None = None,
         attachments: Sequence[NewAttachment] = (),
         think: Think = False,
+        options: ModelOptions | None = None,
         wait: bool = True,
         model: str | None = None,
         selected: Sequence[str] | None = None,
@@ -103,6 +106,7 @@ class ChatService:
             message: The user's message; None answers the last one again and drops what follows it.
             attachments: Files that belong to the message.
             think: Whether the model thinks first.
+            options: Options for this turn; those of the session hold for what it does not name.
             wait: Whether to wait for confirmations; else calls that need one are denied.
             model: Full name of a model for this turn only; the session's if None.
             selected: Names of the tools of this turn; those of the session if None.
@@ -156,6 +160,7 @@ class ChatService:
                 model=full_name,
                 started_at=now(),
                 think=think,
+                options=metadata.options.with_changes(options).given,
                 wait=wait,
                 selected=selected,
                 continues=continues,
@@ -255,6 +260,7 @@ class ChatService:
                 run,
                 sessions=self.sessions,
                 think=run.head.think,
+                options=ModelOptions.read(run.head.options),
                 stored_messages=stored_messages,
             ),
             calls=ToolCalls(

@@ -88,5 +88,6 @@ class Turn:
             context_window=conversation.requests.window_payload(message),
             finish_reason=reply.finish.reason if reply.finish else None,
             tool_rounds_exhausted=exhausted,
+            ignored_options=tuple(conversation.requests.ignored_options),
             message=message.as_stored(),
         )

@@ -100,8 +100,10 @@ def can_chat(model: ModelInfo) -> bool:
     return "completion" in model.capabilities
 
 
-def chat_body(request: ModelRequest, *, keep_alive: str | None = None) -> bytes:
-    """Return the body of a streamed request to ``/api/chat``.
+def chat_body(
+    request: ModelRequest, *, options: JSONObject, keep_alive: str | float | None = None
+) -> bytes:
+    """Return the body of a streamed request to ``/api/chat``; ``options`` as Ollama names them.
 
     ``think`` is always there (left out, it means *on*), ``truncate`` is false (else the oldest
     messages are dropped without a word), and ``shift`` never is (it would reload the model).
@@ -117,9 +119,7 @@ def chat_body(request: ModelRequest, *, keep_alive: str | None = None) -> bytes:
         body["tools"] = list(request.tools)
     if request.schema is not None:
         body["format"] = request.schema
-    if options := chat_options(
-        num_ctx=request.num_ctx, num_predict=request.max_tokens, temperature=request.temperature
-    ):
+    if options := options | chat_options(num_ctx=request.num_ctx, num_predict=request.max_tokens):
         body["options"] = options
     if keep_alive is not None:
         body["keep_alive"] = as_duration(keep_alive)
@@ -133,7 +133,7 @@ def chat_options(**options: float | None) -> JSONObject:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def as_duration(value: str) -> int | float | str:
+def as_duration(value: str | float) -> int | float | str:
     """Return a ``keep_alive`` as Ollama wants it: seconds as a number, ``5m`` as a text."""
     try:
         seconds = float(value)

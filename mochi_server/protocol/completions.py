@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from ..errors import JSONObject
 from .events import ContentDelta, ThinkingDelta
 from .messages import ToolCall
+from .options import NO_OPTIONS, ModelOptions
 
 __all__ = [
     "Chunk",
@@ -86,8 +87,8 @@ class ModelRequest:
     num_ctx: int | None = None
     """Context window in tokens; None leaves it to the provider."""
     max_tokens: int | None = None
-    """Most tokens to generate; None leaves it to the provider."""
-    temperature: float | None = None
+    """Most tokens to generate, not more than ``options`` say; None leaves it to the provider."""
+    options: ModelOptions = NO_OPTIONS
     schema: dict[str, JsonValue] | None = None
     """JSON schema that the reply must obey."""
 

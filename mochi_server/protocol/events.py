@@ -346,6 +346,8 @@ class MessageComplete(FieldPayload):
     """Why generation ended: ``stop``, ``length``, …"""
     tool_rounds_exhausted: bool = False
     """Whether the limit of tool rounds forced this answer."""
+    ignored_options: Sequence[str] = ()
+    """Names of the options that the model's provider does not know, or not for this model."""
     message: JSONObject
     """The message as it is stored; for replies in one piece, not part of the payload."""
 

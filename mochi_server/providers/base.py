@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -27,6 +27,7 @@ from ..protocol.completions import (
     Think,
     ThinkingDelta,
 )
+from ..protocol.options import ModelOptions
 
 __all__ = [
     "Capabilities",
@@ -43,6 +44,9 @@ __all__ = [
 ]
 
 T = TypeVar("T", bound=BaseModel)
+
+ALWAYS_TAKEN = frozenset({"max_tokens", "extra"})
+"""Options that every provider takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,9 @@ class Provider(ABC):
     capabilities: Capabilities = Capabilities()
     check_costs_request: bool = False
     """Whether ``check`` lists the models of a service that counts requests: it is asked seldom."""
+    options: ClassVar[frozenset[str]] = frozenset()
+    """Names of the options (``ModelOptions``) that its requests carry, beside ``max_tokens`` and
+    ``extra``."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
@@ -110,6 +117,15 @@ class Provider(ABC):
     @abstractmethod
     async def show_model(self, name: str) -> ModelInfo:
         """Return one model, from a short-lived cache where that is cheaper."""
+
+    def ignored_options(
+        self,
+        name: str,  # noqa: ARG002 - for those whose models differ
+        options: ModelOptions,
+        think: Think,  # noqa: ARG002 - the same
+    ) -> Sequence[str]:
+        """Return the names of the options that a request to this model does not carry."""
+        return [option for option in options.names() if option not in self.options | ALWAYS_TAKEN]
 
     @abstractmethod
     def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:

@@ -12,6 +12,7 @@ import orjson
 from ..core.aio import in_thread_if
 from ..errors import ContextOverflow, JSONObject, ThinkingNotSupported, ToolsNotSupported
 from ..protocol.messages import AssistantMessage, UserMessage
+from ..protocol.options import ModelOptions
 from ..providers.base import ModelInfo, ModelRequest, Provider, Think
 from ..sessions import ChatSession
 from ..sessions.attachments import AttachmentStore
@@ -104,6 +105,7 @@ class RequestBuilder:
 
     model: ChatModel
     think: Think
+    options: ModelOptions
     limits: RequestLimits
     windows: DynamicContextWindowService
     attachments: AttachmentStore | None = None
@@ -156,7 +158,13 @@ class RequestBuilder:
             think=self.think,
             num_ctx=window.num_ctx,
             max_tokens=max_tokens,
+            options=self.options,
         )
+
+    @property
+    def ignored_options(self) -> Sequence[str]:
+        """Names of the options that the requests do not carry."""
+        return self.model.provider.ignored_options(self.model.name, self.options, self.think)
 
     def _decide_window(self, session: ChatSession, usage: int, last_model: str | None) -> Window:
         return self.windows.decide(
@@ -188,8 +196,8 @@ class RequestBuilder:
         """Limit the reply to what the window leaves, so that nothing is shifted out of it."""
         room = window.num_ctx or window.size
         left = None if room is None else max(room - prompt_tokens, SMALLEST_REPLY)
-        most = self.limits.max_output_tokens
-        return min(left, most) if left is not None and most is not None else left or most
+        limits = (left, self.limits.max_output_tokens, self.options.max_tokens)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def note_window(self, session: ChatSession) -> None:
         if self.window is not None:

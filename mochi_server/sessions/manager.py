@@ -14,6 +14,7 @@ from ..core.aio import in_thread, run_to_completion
 from ..core.ids import new_session_id
 from ..errors import MochiError, SessionExists, SessionNotFound, SessionUnreadable
 from ..protocol.messages import now
+from ..protocol.options import NO_OPTIONS, ModelOptions
 from .catalogue.catalogue import SessionCatalogue
 from .catalogue.listing import ALL, ListQuery, SessionFilter, SessionPage, WholeList
 from .catalogue.rows import Row, row_of_session
@@ -86,6 +87,7 @@ class SessionManager:
         agent_settings: AgentSettings | None = None,
         session_id: str | None = None,
         labels: Mapping[str, JsonValue] | None = None,
+        options: ModelOptions = NO_OPTIONS,
         prepare: Callable[[ChatSession], None] | None = None,
     ) -> ChatSession:
         """Store a new session and return it.
@@ -98,6 +100,7 @@ class SessionManager:
             agent_settings: which agents it may call.
             session_id: by default ten random hexadecimal digits.
             labels: ``title``, ``tags``, ``pinned``, ``archived``.
+            options: options of its model.
             prepare: changes the session before it is stored, as first messages and own keys of
                 the metadata do, so that it is complete after one write. It is called again when a
                 new id happens to be taken.
@@ -119,6 +122,7 @@ class SessionManager:
                 context_window_config=ContextWindowConfig(),
             )
             metadata.label(**(labels or {}))
+            metadata.options = options
             session = ChatSession(metadata)
             if system_prompt is not None:
                 session.set_system_prompt(system_prompt, source_file)

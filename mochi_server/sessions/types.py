@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from typing_extensions import TypedDict
 
 from ..constants import FORMAT_VERSION, TITLE_CHARACTERS
+from ..protocol.options import ModelOptions
 
 LABELS = ("title", "tags", "pinned", "archived")
 """What a person writes on a session; in its file only what is set, behind all other keys."""
@@ -37,6 +38,8 @@ class ToolExecutionPolicy(str, Enum):
 ALWAYS_CONFIRM = ToolExecutionPolicy.ALWAYS_CONFIRM
 TOOL_POLICIES = "tool_policies"
 CONFIRMATION_TIMEOUT = "confirmation_timeout"
+OPTIONS = "options"
+"""Key of the metadata, of format 1.5: options of the model; there only where some are set."""
 SESSION_RULES = "policies"
 """Key of the metadata, of format 1.5: rules about tool calls; there only while it has some."""
 
@@ -111,6 +114,7 @@ class SessionCreationOptions(TypedDict, total=False):
     agent_settings: AgentSettings | None
     session_id: str | None
     labels: Mapping[str, JsonValue] | None
+    options: ModelOptions
 
 
 class ConversationSummary(BaseModel):
@@ -194,6 +198,19 @@ class SessionMetadata(BaseModel):
     def labels(self) -> dict[str, Any]:
         """All four labels, as responses show them."""
         return {name: getattr(self, name) for name in LABELS}
+
+    @property
+    def options(self) -> ModelOptions:
+        """The options of its model; what cannot be understood counts as not set."""
+        return ModelOptions.read((self.model_extra or {}).get(OPTIONS))
+
+    @options.setter
+    def options(self, options: ModelOptions) -> None:
+        extra = self.model_extra if self.model_extra is not None else {}
+        if given := options.given:
+            extra[OPTIONS] = given
+        else:
+            extra.pop(OPTIONS, None)
 
     @property
     def last_run_id(self) -> str | None:

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from mochi_server.config import load_settings
 from mochi_server.errors import ModelNotFound
-from mochi_server.protocol.events import Event
+from mochi_server.protocol.events import Event, MessageComplete
+from mochi_server.protocol.options import ModelOptions
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
 from mochi_server.providers.builtin.provider import SLOTS
 from mochi_server.runtime import Runtime
@@ -320,3 +321,90 @@ async def test_closed_streams_leave_room_for_the_next_one(talk: Talk) -> None:
             await stream.aclose()
     talk.service.says([], ["Paris."])
     assert isinstance((await talk.reply(QUESTION))[-1], Finish)
+
+
+# Options
+
+
+OPTIONS = ModelOptions(
+    temperature=0.5,
+    top_p=0.9,
+    top_k=40,
+    min_p=0.05,
+    seed=7,
+    stop="END",
+    max_tokens=20,
+    repeat_penalty=1.1,
+    presence_penalty=0.2,
+    frequency_penalty=0.3,
+    keep_alive="10m",
+    extra={"it": {"service_tier": "flex"}, "another": {"of_another": 1}},
+)
+COMMON = {"temperature": 0.5, "top_p": 0.9}
+PENALTIES = {"seed": 7, "presence_penalty": 0.2, "frequency_penalty": 0.3}
+SENT: dict[str, dict[str, Any]] = {
+    "ollama": {
+        "options": {
+            **COMMON,
+            **PENALTIES,
+            "top_k": 40,
+            "min_p": 0.05,
+            "repeat_penalty": 1.1,
+            "stop": ["END"],
+            "num_predict": 20,
+            "service_tier": "flex",
+        },
+        "keep_alive": "10m",
+    },
+    "openai": {**COMMON, **PENALTIES, "stop": "END", "max_tokens": 20, "service_tier": "flex"},
+    "anthropic": {
+        "stop_sequences": ["END"],
+        "max_tokens": 20,
+        "service_tier": "flex",
+    },
+    "gemini": {
+        "generationConfig": {
+            "temperature": 0.5,
+            "topP": 0.9,
+            "topK": 40,
+            "seed": 7,
+            "presencePenalty": 0.2,
+            "frequencyPenalty": 0.3,
+            "stopSequences": ["END"],
+        },
+        "service_tier": "flex",
+    },
+}
+"""What of the options a request has."""
+IGNORED = {
+    "ollama": set(),
+    "openai": {"top_k", "min_p", "repeat_penalty", "keep_alive"},
+    "anthropic": {  # its model decides about thinking
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "repeat_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "keep_alive",
+    },
+    "gemini": {"min_p", "repeat_penalty", "keep_alive"},
+}
+
+
+@pytest.mark.parametrize("talk", SENT, indirect=True)
+async def test_options_are_sent_and_the_others_are_named(talk: Talk) -> None:
+    name = next(name for name, service in SERVICES.items() if type(talk.service) is service)
+    talk.service.says([], ["Yes."])
+    events = await talk.turn("Is it?", options=OPTIONS)
+    [complete] = [event for event in events if isinstance(event, MessageComplete)]
+    assert set(complete.ignored_options) == IGNORED[name]
+    request = talk.service.last_request()
+    for field, value in SENT[name].items():
+        if isinstance(value, dict):
+            assert value.items() <= request[field].items()
+        else:
+            assert request[field] == value
+    assert "of_another" not in json.dumps(request)

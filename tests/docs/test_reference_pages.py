@@ -266,6 +266,7 @@ SAMPLES: tuple[events.Event, ...] = (
         context_window={},
         finish_reason="stop",
         tool_rounds_exhausted=True,
+        ignored_options=("min_p",),
         message={},
     ),
     events.ErrorEvent(code="C", message="m", details={}),

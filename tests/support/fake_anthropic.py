@@ -16,7 +16,8 @@ STATUS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_f
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _KNOWN = {"model", "messages", "stream", "max_tokens", "system", "tools", "tool_choice", "thinking",
-          "output_config", "temperature"}  # fmt: skip
+          "output_config", "temperature", "top_p", "top_k", "stop_sequences",
+          "service_tier"}  # fmt: skip
 
 
 def _can(*, supported: bool) -> dict[str, bool]:

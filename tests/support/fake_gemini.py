@@ -12,10 +12,12 @@ from .sse_vendor import FakeVendor, Refused, Script, event
 KEY = "AIza-secret"
 MODEL = "gemini-test-3"
 STATUS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
-_KNOWN = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}
+_KNOWN = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig",
+          "service_tier"}  # fmt: skip
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 _CONFIG = {"maxOutputTokens", "temperature", "thinkingConfig", "responseMimeType",
-           "responseJsonSchema"}  # fmt: skip
+           "responseJsonSchema", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty",
+           "stopSequences"}  # fmt: skip
 
 
 def listed(name: str, **fields: Any) -> dict[str, Any]:

@@ -79,6 +79,9 @@ class Ollama(Service):
         self.fake = await stack.enter_async_context(FakeOllama())
         self.provider = OllamaProvider("it", host=self.fake.url)
 
+    def last_request(self) -> dict[str, Any]:
+        return self.fake.chats[-1]
+
     def says(self, thinking: Sequence[str], text: Sequence[str], calls: Calls = ()) -> None:
         found = [{"name": name, "arguments": arguments} for name, arguments in calls]
         self.fake.reply(text, thinking=thinking, tool_calls=found)

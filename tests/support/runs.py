@@ -111,6 +111,7 @@ EVENTS: list[Event] = [
         context_window={"reason": None},
         finish_reason="stop",
         tool_rounds_exhausted=True,
+        ignored_options=["min_p"],
         message={"role": "assistant", "content": "text"},
     ),
     protocol.ErrorEvent(code="CODE", message="m", details={"d": []}),

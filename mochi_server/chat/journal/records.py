@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any, Final, Literal
 
@@ -62,6 +62,8 @@ class RunHead:
     """Whether a person is asked about calls."""
     selected: Sequence[str] | None = None
     """Names of the tools of this run; those of the session if None."""
+    options: JSONObject = field(default_factory=dict)
+    """The options of its model, as ``ModelOptions`` has them."""
     continues: bool = False
     """Whether it goes on without a reader."""
 

@@ -20,6 +20,7 @@ from ..common.history import (
     normalize_history,
     system_prompt,
 )
+from ..common.options import extra_of, fields_of
 from ..common.reply_parts import ReplyParts, split
 from ..common.tools import CallFragments, parameters_of
 from ..common.values import plain_text, token_count
@@ -46,6 +47,8 @@ BUDGETS: Final[dict[Think, int]] = {
     "max": 32768,
 }
 SMALLEST_BUDGET: Final = 1024
+SAMPLING: Final = frozenset({"temperature", "top_p", "top_k"})
+"""Names of the options that models have which do not decide about thinking themselves."""
 
 Blocks = list[dict[str, Any]]
 Delta: TypeAlias = ContentDelta | ThinkingDelta
@@ -91,7 +94,13 @@ class Traits:
 
 
 def payload_of(
-    request: ModelRequest, traits: Traits, names: ToolNames, *, most: int | None, strict: Strict
+    request: ModelRequest,
+    traits: Traits,
+    names: ToolNames,
+    *,
+    alias: str,
+    most: int | None,
+    strict: Strict,
 ) -> dict[str, Any]:
     """Return the fields of a request; ``most`` is the longest reply that the settings allow."""
     messages = messages_of(request.messages, request.model, names)
@@ -104,10 +113,17 @@ def payload_of(
     think = request.think if may_think(messages) and not is_forced(payload) else False
     limit = _limit(request, traits, think, most)
     payload["max_tokens"] = limit
-    if request.temperature is not None and traits.enabled and not think:
-        # Models with adaptive thinking alone refuse it, so the SDK has dropped the parameter.
-        payload["extra_body"] = {"temperature": request.temperature}
+    if stops := request.options.stops:
+        payload["stop_sequences"] = stops
+    fields = fields_of(request.options, sampling_of(traits, think))
+    if extra := {**fields, **extra_of(request.options, alias)}:
+        payload["extra_body"] = extra  # the SDK has dropped the parameters
     return _merged(payload, _thinking(request.model, traits, think, limit))
+
+
+def sampling_of(traits: Traits, think: Think) -> frozenset[str]:
+    """Return the sampling that a model takes: none where it thinks, or decides about thinking."""
+    return SAMPLING if traits.enabled and not think else frozenset()
 
 
 def is_forced(payload: Mapping[str, Any]) -> bool:

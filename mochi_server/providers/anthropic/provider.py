@@ -15,7 +15,8 @@ from pydantic import SecretStr
 
 from ...core.aio import in_thread_if
 from ...errors import MochiError, ModelNotFound, ProviderError
-from ..base import Chunk, ModelInfo, ModelRequest
+from ...protocol.options import ModelOptions
+from ..base import ALWAYS_TAKEN, Chunk, ModelInfo, ModelRequest, Think
 from ..common.errors import Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, http_errors, retry_after
@@ -27,7 +28,7 @@ from ..vendor import (
     VendorProvider,
     drop_environment_headers,
 )
-from .messages import LEGAL_NAME, AnthropicReply, Traits, is_forced, payload_of
+from .messages import LEGAL_NAME, AnthropicReply, Traits, is_forced, payload_of, sampling_of
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -46,6 +47,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
     module = package = extra = "anthropic"
     variable = "ANTHROPIC_API_KEY"
     sdk_error = "AnthropicError"
+    options = frozenset({"stop"})
 
     def __init__(
         self,
@@ -128,6 +130,11 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             await self.show_model(name)
         return self._known[name][2] if name in self._known else Traits(enabled=True)
 
+    def ignored_options(self, name: str, options: ModelOptions, think: Think) -> list[str]:
+        traits = self._known[name][2] if name in self._known else Traits(enabled=True)
+        taken = sampling_of(traits, think) | self.options | ALWAYS_TAKEN
+        return [option for option in options.names() if option not in taken]
+
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
         traits = await self._traits(request.model)
@@ -139,6 +146,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
                 request,
                 traits,
                 names,
+                alias=self.alias,
                 most=self._max_output,
                 strict=self._sdk.transform_schema,
             )

@@ -22,8 +22,10 @@ from pydantic import JsonValue
 from ...config.installation import own_command
 from ...core.aio import BackgroundTasks, in_thread, run_to_completion
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
+from ...protocol.options import ModelOptions
 from ..base import Chunk, Finish, ModelInfo, ModelRequest, Provider, T
 from ..chat_completions.provider import ChatCompletionsProvider
+from ..common.options import fields_of
 from .catalogue import weights_in
 from .engine import EXIT_SECONDS, Endpoint, Engine, missing_requirement
 from .gguf import GGUFHeader, NotGGUF, read_header
@@ -54,9 +56,13 @@ _TINY_TEMPERATURE: Final = 0.0
 _TEMPERATURE: Final = 0.6
 
 
+LLAMA_OPTIONS: Final = frozenset({"top_k", "min_p", "repeat_penalty"})
+
+
 class LlamaServer(ChatCompletionsProvider):
     """llama.cpp's dialect: sampling beyond OpenAI's, and templates that can think."""
 
+    options = ChatCompletionsProvider.options | LLAMA_OPTIONS
     attempts = 1
     # Kept connections save nothing on loopback, and llama.cpp closes them at will.
     headers: ClassVar = {"Connection": "close"}
@@ -69,7 +75,8 @@ class LlamaServer(ChatCompletionsProvider):
         self._sampling = sampling
 
     def extra_body(self, request: ModelRequest) -> JSONObject:
-        extra = dict(self._sampling)
+        own = fields_of(request.options, LLAMA_OPTIONS)
+        extra = {**self._sampling, **own, **super().extra_body(request)}
         if not isinstance(request.think, str):
             extra["chat_template_kwargs"] = {"enable_thinking": request.think}
         return extra
@@ -139,6 +146,8 @@ class LocalProvider(Provider):
         idle_seconds: Time without use after which a model is unloaded.
         threads: Threads of each model; None: every core that this process may use.
     """
+
+    options = LlamaServer.options
 
     def __init__(
         self, alias: str, *, models_path: Path, idle_seconds: float, threads: int | None = None
@@ -293,9 +302,10 @@ def _adapted(request: ModelRequest, header: GGUFHeader) -> ModelRequest:
     """Return the request with what this model needs: sampling, a prompt, no tools it cannot use."""
     tiny = _is_tiny(header)
     limit = TINY_MAX_TOKENS if tiny and request.schema is None else DEFAULT_MAX_TOKENS
-    temperature = request.temperature
-    if temperature is None:
-        temperature = _TINY_TEMPERATURE if tiny else _TEMPERATURE
+    options = request.options
+    if options.temperature is None:
+        usual = ModelOptions(temperature=_TINY_TEMPERATURE if tiny else _TEMPERATURE)
+        options = options.with_changes(usual)
     messages = list(request.messages)
     if tiny and not any(message.get("role") == "system" for message in messages):
         messages.insert(0, {"role": "system", "content": TINY_SYSTEM_PROMPT})
@@ -304,7 +314,7 @@ def _adapted(request: ModelRequest, header: GGUFHeader) -> ModelRequest:
         messages=messages,
         # A template without tools would drop them silently: the list of capabilities says so.
         tools=request.tools if "tools" in _capabilities(header) else (),
-        temperature=temperature,
+        options=options,
         max_tokens=request.max_tokens or limit,
     )
 

@@ -17,6 +17,7 @@ from ..base import Chunk, ModelInfo, ModelRequest
 from ..common.errors import Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, retry_after
+from ..common.options import extra_of, fields_of
 from ..common.values import error_text
 from ..vendor import EVERYTHING, NO_ROUTE, VendorProvider, drop_environment_headers
 from .dialects import Dialects, adapted
@@ -52,6 +53,9 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
     module = package = extra = "openai"
     variable = "OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"
     sdk_error = "OpenAIError"
+    options = frozenset(
+        {"temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty"}
+    )
     headers: ClassVar[dict[str, str]] = {}
 
     def __init__(
@@ -182,12 +186,11 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
             "stream": True,
             STREAM_OPTIONS: {"include_usage": True},
             **self._limit(request),
+            **fields_of(request.options, self.options),
         }
         if request.tools:
             payload["tools"] = tools_of(request.tools, names)
             payload["tool_choice"] = "auto"
-        if request.temperature is not None:
-            payload["temperature"] = request.temperature
         if isinstance(request.think, str):
             payload[EFFORT] = request.think
         if request.schema is not None:
@@ -203,9 +206,9 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         limit = request.max_tokens or (None if request.schema is None else SCHEMA_TOKENS)
         return {"max_tokens": limit} if limit else {}
 
-    def extra_body(self, request: ModelRequest) -> JSONObject:  # noqa: ARG002 - a hook
+    def extra_body(self, request: ModelRequest) -> JSONObject:
         """Return fields beyond OpenAI's own; for servers that know some."""
-        return {}
+        return extra_of(request.options, self.alias)
 
     def _refusal_of(self, error: Exception) -> Refusal | None:
         if not isinstance(error, self._sdk.APIError):

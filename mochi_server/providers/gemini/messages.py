@@ -24,6 +24,7 @@ from ..common.history import (
     normalize_history,
     system_prompt,
 )
+from ..common.options import extra_of, fields_of
 from ..common.reply_parts import ReplyParts, split
 from ..common.tools import CallFragments, parameters_of
 from ..common.values import token_count
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from google.genai.types import FunctionCall, GenerateContentResponse, Part
 
 FORM: Final = "gemini"
+OPTIONS: Final = frozenset(
+    {"temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"}
+)
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 BUDGETS: Final[dict[Think, int]] = {"low": 1024, "medium": 8192, "high": 24576, "max": -1}
 """Tokens of thinking for models that count them; -1 lets the model choose."""
@@ -133,7 +137,9 @@ def _signature(text: object) -> bytes | None:
         return None
 
 
-def config_of(request: ModelRequest, info: ModelInfo | None, names: ToolNames) -> dict[str, Any]:
+def config_of(
+    request: ModelRequest, info: ModelInfo | None, names: ToolNames, alias: str
+) -> dict[str, Any]:
     """Return the configuration of a request, without its limit, from what is known of the model."""
     config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
     if system := system_prompt(request.messages):
@@ -141,8 +147,11 @@ def config_of(request: ModelRequest, info: ModelInfo | None, names: ToolNames) -
     if request.tools:
         declarations = [_tool(tool, names) for tool in request.tools]
         config["tools"] = [{"function_declarations": declarations}]
-    if request.temperature is not None:
-        config["temperature"] = request.temperature
+    config |= fields_of(request.options, OPTIONS)
+    if stops := request.options.stops:
+        config["stop_sequences"] = stops
+    if extra := extra_of(request.options, alias):
+        config["http_options"] = {"extra_body": extra}
     if request.think:
         config["thinking_config"] = _thinking(request.model, request.think)
     elif _thinks(info) and _THINKING_CAN_BE_OFF.match(request.model):

@@ -25,7 +25,15 @@ from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_options, retry_after, seconds_of
 from ..common.values import error_text, read_json
 from ..vendor import MODEL_CACHE_SECONDS, VendorProvider
-from .messages import LEGAL_NAME, GeminiReply, config_of, contents_of, thinks_unasked, without_ids
+from .messages import (
+    LEGAL_NAME,
+    OPTIONS,
+    GeminiReply,
+    config_of,
+    contents_of,
+    thinks_unasked,
+    without_ids,
+)
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -55,6 +63,7 @@ class GeminiProvider(VendorProvider["Client"]):
     extra = "gemini"
     variable = "GEMINI_API_KEY"
     sdk_error = "errors.APIError"
+    options = OPTIONS | {"stop"}
 
     def __init__(
         self,
@@ -129,7 +138,7 @@ class GeminiProvider(VendorProvider["Client"]):
         client = await self._client()
         names = ToolNames(request.tools, LEGAL_NAME)
         info, most = await self._known_of(request.model)
-        config: Any = config_of(request, info, names)
+        config: Any = config_of(request, info, names, self.alias)
         config["max_output_tokens"] = self._limit(request, info, most)
         reply = GeminiReply(request.model, names)
         contents = await in_thread_if(

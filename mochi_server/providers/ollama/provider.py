@@ -15,7 +15,7 @@ import anyio
 from pydantic import BaseModel, JsonValue
 
 from ...core.aio import in_thread, in_thread_if
-from ...errors import MochiError, ModelNotFound
+from ...errors import JSONObject, MochiError, ModelNotFound
 from ...ollama.stream import stream_chat
 from ...ollama.transport import TimeLimits, Transport, run_for_each
 from ...ollama.types import (
@@ -29,6 +29,7 @@ from ...ollama.types import (
     window_in,
 )
 from ..base import Capabilities, Chunk, LoadState, ModelInfo, ModelRequest, Provider, Weights
+from ..common.options import extra_of, fields_of
 from .tools import tool_for_ollama
 
 if TYPE_CHECKING:
@@ -37,6 +38,18 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=BaseModel)
 
 MODEL_CACHE_SECONDS = 30.0
+_OPTIONS = frozenset(
+    {
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "repeat_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+    }
+)
 FIRST_TO_STOP_READING = (0, 30)
 """The first version whose models stop reading a prompt when its request is cancelled."""
 
@@ -54,6 +67,7 @@ class OllamaProvider(Provider):
     """
 
     capabilities = Capabilities(context_size=True)
+    options = _OPTIONS | {"stop", "keep_alive"}
 
     def __init__(
         self,
@@ -159,7 +173,18 @@ class OllamaProvider(Provider):
     def _body(self, request: ModelRequest) -> bytes:
         if request.tools:
             request = replace(request, tools=[tool_for_ollama(tool) for tool in request.tools])
-        return chat_body(request, keep_alive=self._keep_alive)
+        keep_alive = request.options.keep_alive
+        return chat_body(
+            request,
+            options=self._options(request),
+            keep_alive=self._keep_alive if keep_alive is None else keep_alive,
+        )
+
+    def _options(self, request: ModelRequest) -> JSONObject:
+        fields = fields_of(request.options, _OPTIONS)
+        if stops := request.options.stops:
+            fields["stop"] = stops
+        return {**fields, **extra_of(request.options, self.alias)}
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
         # Half a second of imports, not to be spent in the event loop nor at start-up.
@@ -175,7 +200,7 @@ class OllamaProvider(Provider):
             think=request.think,
             context_window=request.num_ctx,
             max_tokens=request.max_tokens,
-            temperature=request.temperature,
+            temperature=request.options.temperature,
         )
         return shape.model_validate_json(response.message.content or "")
 

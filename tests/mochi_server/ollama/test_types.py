@@ -10,9 +10,9 @@ from mochi_server.ollama.types import as_arguments, as_duration, chat_body, chat
 from mochi_server.protocol.completions import ModelRequest
 
 
-def body(keep_alive=None, **fields):
+def body(options=None, keep_alive=None, **fields):
     request = ModelRequest(**{"model": "m", "messages": [], **fields})
-    return json.loads(chat_body(request, keep_alive=keep_alive))
+    return json.loads(chat_body(request, options=options or {}, keep_alive=keep_alive))
 
 
 def test_the_least_request_says_what_must_not_be_left_to_the_server():
@@ -32,7 +32,7 @@ def test_everything_that_is_asked_for_is_sent():
         think="high",
         num_ctx=8192,
         max_tokens=100,
-        temperature=0.0,
+        options={"temperature": 0.0},
         schema={"type": "object"},
         keep_alive="5m",
     )
@@ -130,7 +130,8 @@ def test_what_says_nothing_to_a_model_is_left_out():
 
 
 def test_half_a_surrogate_pair_can_be_sent():
-    sent = chat_body(ModelRequest(model="m", messages=[{"role": "user", "content": "\ud83d"}]))
+    request = ModelRequest(model="m", messages=[{"role": "user", "content": "\ud83d"}])
+    sent = chat_body(request, options={})
     assert b'"\\ud83d"' in sent
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from mochi_server.backends import build_provider, default_providers
 from mochi_server.config import load_settings
 from mochi_server.errors import ProviderNotConfigured
+from mochi_server.protocol.options import ModelOptions
 from mochi_server.providers.base import ContentDelta, Finish, ModelRequest
 from mochi_server.providers.builtin.engine import Engine
 from mochi_server.runtime import Runtime
@@ -101,7 +102,9 @@ async def test_a_real_llama_cpp_server_answers_with_text_and_in_a_shape(tmp_path
         runtime = Runtime(settings)
         provider = runtime.providers.get("openai")
         (model,) = await provider.list_models()
-        request = ModelRequest(model=model.name, messages=HELLO, max_tokens=24, temperature=0.0)
+        request = ModelRequest(
+            model=model.name, messages=HELLO, max_tokens=24, options=ModelOptions(temperature=0.0)
+        )
         session = await runtime.sessions.create(f"openai/{model.name}")
         with anyio.fail_after(50):
             chunks = [chunk async for chunk in provider.stream(request)]

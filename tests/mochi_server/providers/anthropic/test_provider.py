@@ -25,6 +25,7 @@ from mochi_server.errors import (
     ThinkingNotSupported,
 )
 from mochi_server.protocol.messages import ToolCall
+from mochi_server.protocol.options import ModelOptions
 from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from tests.support.fake_anthropic import (
@@ -96,7 +97,9 @@ def stored(chunks: list[Chunk], *results: str) -> list[dict[str, Any]]:
 async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
     fake.scripts = [Script(pieces=[start(7, cached=3), *text(0, "Hel", "lo"), *end("max_tokens")])]
     system = {"role": "system", "content": "Be brief."}
-    assert await reply(provider, model=PLAIN_MODEL, messages=[system, *HELLO], temperature=0.5) == [
+    options = ModelOptions(temperature=0.5)
+    sent = {"model": PLAIN_MODEL, "messages": [system, *HELLO], "options": options}
+    assert await reply(provider, **sent) == [
         ContentDelta("Hel"),
         ContentDelta("lo"),
         Finish(reason="length", eval_count=5, prompt_eval_count=10),

@@ -27,6 +27,7 @@ from mochi_server.errors import (
     ProviderUnreachable,
 )
 from mochi_server.protocol.messages import ToolCall
+from mochi_server.protocol.options import ModelOptions
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.openai import OpenAICompatibleProvider
 from mochi_server.testmode.provider import ScriptedProvider
@@ -77,7 +78,7 @@ async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
             usage(7, 2),
         )
     ]
-    assert await reply(provider, temperature=0.5, max_tokens=9) == [
+    assert await reply(provider, options=ModelOptions(temperature=0.5), max_tokens=9) == [
         ContentDelta("Hel"),
         ContentDelta("lo"),
         Finish(reason="length", eval_count=2, prompt_eval_count=7),

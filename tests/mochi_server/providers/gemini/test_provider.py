@@ -26,6 +26,7 @@ from mochi_server.errors import (
     ProviderUnreachable,
 )
 from mochi_server.protocol.messages import ToolCall
+from mochi_server.protocol.options import ModelOptions
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.gemini.provider import GeminiProvider
 from tests.support.fake_gemini import KEY, MODEL, FakeGemini, call, listed, piece, signature
@@ -84,7 +85,8 @@ async def test_text_and_counts_arrive_and_one_finish_is_last(provider, fake):
     last = piece({"text": "lo"}, reason="MAX_TOKENS", prompt=8, generated=5, thoughts=4)
     fake.scripts = [Script(pieces=[piece({"text": "Hel"}), last])]
     system = {"role": "system", "content": "Be brief."}
-    assert await reply(provider, messages=[system, *HELLO], temperature=0.5) == [
+    options = ModelOptions(temperature=0.5)
+    assert await reply(provider, messages=[system, *HELLO], options=options) == [
         ContentDelta("Hel"),
         ContentDelta("lo"),
         Finish(reason="length", eval_count=9, prompt_eval_count=8),

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaError
 from mochi_server.protocol.completions import ModelInfo, ModelRequest
+from mochi_server.protocol.options import ModelOptions
 from mochi_server.providers.base import LoadState
 from mochi_server.providers.ollama import provider as module
 from mochi_server.providers.ollama.provider import OllamaProvider
@@ -305,7 +306,7 @@ async def test_a_whole_answer_that_is_no_object_is_an_error(ollama, provider):
 
 async def test_a_structured_reply_is_an_instance(ollama, provider):
     ollama.reply(['{"summary": "Hi", ', '"topics": ["x"]}'])
-    request = ask(num_ctx=8192, max_tokens=100, temperature=0.5)
+    request = ask(num_ctx=8192, max_tokens=100, options=ModelOptions(temperature=0.5))
     result = await provider.structured(request, Summary)
     assert result == Summary(summary="Hi", topics=["x"])
     (body,) = ollama.chats

@@ -1,0 +1,104 @@
+"""Options of a model: how it chooses its words, how much it may say, how long it stays loaded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from typing_extensions import Self
+
+from ..errors import JSONObject
+
+MAX_STOPS: Final = 16
+MAX_STOP_CHARACTERS: Final = 1_000
+MAX_EXTRA: Final = 50
+"""Providers in ``extra``, and fields of one of them."""
+
+RESERVED: Final = frozenset(
+    {"model", "messages", "contents", "system", "stream", "tools", "num_ctx", "num_predict"}
+)
+"""Fields of requests that the server sets itself."""
+
+_Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+_Fields = Annotated[dict[str, JsonValue], Field(max_length=MAX_EXTRA)]
+
+
+def _number(**limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
+    return Field(default=None, strict=True, **limits)
+
+
+class ModelOptions(BaseModel):
+    """Options of a session, or of one turn; what is null or absent is the model's own.
+
+    A provider sends those that it knows, and names the others.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"example": {"temperature": 0.2, "seed": 7, "max_tokens": 500}},
+    )
+
+    temperature: float | None = _number(ge=0, le=100, allow_inf_nan=False)
+    top_p: float | None = _number(ge=0, le=1)
+    top_k: int | None = _number(ge=0, le=1_000_000)
+    min_p: float | None = _number(ge=0, le=1)
+    seed: int | None = _number(ge=-(2**31), le=2**31 - 1)
+    stop: Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | _Stop | None = Field(
+        default=None, description="A text or several, before which the reply ends."
+    )
+    max_tokens: int | None = _number(ge=1, le=16_777_216)
+    repeat_penalty: float | None = _number(ge=0, le=100, allow_inf_nan=False)
+    presence_penalty: float | None = _number(ge=-100, le=100, allow_inf_nan=False)
+    frequency_penalty: float | None = _number(ge=-100, le=100, allow_inf_nan=False)
+    keep_alive: str | float | None = Field(
+        default=None,
+        description="How long the model stays loaded: seconds, or a text such as `10m`; negative: "
+        "for ever.",
+    )
+    extra: Annotated[dict[str, _Fields], Field(max_length=MAX_EXTRA)] | None = Field(
+        default=None,
+        description="More fields of a request, by the alias of the provider that knows them.",
+        examples=[{"ollama": {"mirostat": 1}}],
+    )
+
+    @field_validator("extra")
+    @classmethod
+    def _check_extra(cls, extra: dict[str, JSONObject] | None) -> dict[str, JSONObject] | None:
+        named = {name for fields in (extra or {}).values() for name in fields}
+        if reserved := sorted(named & RESERVED):
+            raise ValueError(f"the server itself sets {', '.join(reserved)}")
+        return extra
+
+    @classmethod
+    def read(cls, stored: object) -> Self:
+        """Return what can be understood of stored options, which others may have written."""
+        values = dict(stored) if isinstance(stored, dict) else {}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            wrong = {str(problem["loc"][0]) for problem in error.errors(include_url=False)}
+            return cls.model_validate({key: values[key] for key in values.keys() - wrong})
+
+    @property
+    def stops(self) -> list[JsonValue]:
+        """The texts of ``stop``."""
+        return [self.stop] if isinstance(self.stop, str) else [*(self.stop or [])]
+
+    @property
+    def given(self) -> JSONObject:
+        """The options that were named, also those that are null."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+    def with_changes(self, changes: ModelOptions | None) -> ModelOptions:
+        """Return these options with those that ``changes`` names in their place."""
+        if changes is None:
+            return self
+        return ModelOptions.model_validate({**self.given, **changes.given})
+
+    def names(self) -> list[str]:
+        """Return the names of the options that have a value."""
+        return [name for name in type(self).model_fields if getattr(self, name) is not None]
+
+
+NO_OPTIONS: Final = ModelOptions()
