@@ -42,7 +42,7 @@ class SandboxLimits:
     disk_mb: float | None = 512
     """Size of the writable folders, together; None: they are not measured, nor are ``files``."""
     files: int = 50_000
-    """Files and folders in the writable folders and ``/tmp``, together."""
+    """Files and folders in the writable folders and those in memory, together."""
     tmp_mb: float = 64
     """Size of ``/tmp``, which is empty at the start and gone at the end."""
     cpu_seconds: int | None = None

@@ -22,6 +22,7 @@ USER = 1000
 """Inside, where the server is root."""
 DEVICES_MB = 64
 """Size of ``/dev/shm``."""
+IN_MEMORY = ["/tmp", "/var/tmp", "/dev/shm"]
 
 
 class BubblewrapSandbox(Sandbox):
@@ -86,6 +87,7 @@ class BubblewrapSandbox(Sandbox):
                 *self._folders(spec),
             ],
             files=_files(spec),
+            in_memory=IN_MEMORY,
             last_options=_last(spec),
             seccomp=seccomp_filter().hex(),
         )

@@ -41,6 +41,8 @@ DISK_PAUSES: Final = 20
 """A look at the folders is followed by a pause of that many times its duration."""
 SEALS: Final = 0xF
 """No more changes of content, size and seals."""
+READABLE: Final = 0o500
+"""Mode of a folder that its owner can list and enter."""
 MAX_DEPTH: Final = 128
 """Folders in folders that are looked into; a tree that is deeper is too large."""
 MIN_FREE: Final = 0.03
@@ -208,20 +210,25 @@ def threads(pid: int) -> int:
 
 
 def memory(pid: int) -> int:
-    """Return the bytes of memory of a process that are not of files."""
+    """Return the bytes of memory of a process that are not of files, with its page tables."""
     kilobytes = 0
     try:
         with open(f"/proc/{pid}/status") as file:
             for line in file:
-                if line.startswith(("RssAnon:", "RssShmem:")):
+                if line.startswith(("RssAnon:", "RssShmem:", "VmPTE:")):
                     kilobytes += int(line.split()[1])
     except OSError:
         pass
     return kilobytes * 1024
 
 
-def unnamed_files(pids: list[int]) -> int:
-    """Return the bytes of files that have no name any more, or never had one."""
+def unnamed_files(pids: list[int], devices: set[int]) -> int:
+    """Return the bytes of files that have no name any more, or never had one.
+
+    Args:
+        pids: Processes that have them open or mapped.
+        devices: Of the mapped ones.
+    """
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
         folder = f"/proc/{pid}/fd"
@@ -236,7 +243,30 @@ def unnamed_files(pids: list[int]) -> int:
                 continue
             if not status.st_nlink and stat.S_ISREG(status.st_mode):
                 sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+        for file, size in mapped_files(pid):
+            if file[0] in devices:
+                sizes[file] = max(size, sizes.get(file, 0))
     return sum(sizes.values())
+
+
+def mapped_files(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Yield device and inode of the deleted files that a process has mapped, and their bytes.
+
+    Only root may know the size: for others it is as far as the file is mapped.
+    """
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            lines = [line.split() for line in file if line.endswith(b" (deleted)\n")]
+    except OSError:
+        return
+    for part, _, offset, device, inode, *_ in lines:
+        major, _, minor = device.partition(b":")
+        try:
+            size = os.stat(f"/proc/{pid}/map_files/{part.decode()}").st_blocks * 512
+        except OSError:
+            begin, _, end = part.partition(b"-")
+            size = int(offset, 16) + int(end, 16) - int(begin, 16)
+        yield (os.makedev(int(major, 16), int(minor, 16)), int(inode)), size
 
 
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -248,6 +278,7 @@ def usage(folder: str, most_files: float) -> tuple[int, int]:
     Raises:
         OverLimit: There are more files, or folders nested too deeply.
     """
+    make_usable(folder)
     try:
         stack = [os.open(folder, FOLDER)]
     except NotADirectoryError:
@@ -275,6 +306,14 @@ def usage(folder: str, most_files: float) -> tuple[int, int]:
         for number in stack:
             os.close(number)
     return size, count
+
+
+def make_usable(folder: str) -> None:
+    """Open a folder again that a command, whose user it belongs to, has closed (``chmod 0``)."""
+    status = os.stat(folder)
+    is_closed = status.st_mode & READABLE != READABLE and status.st_uid == os.getuid()
+    if is_closed and stat.S_ISDIR(status.st_mode):
+        os.chmod(folder, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
 
 
 def entries_of(folder: int) -> tuple[int, int, list[str]]:
@@ -308,12 +347,21 @@ def enter(name: str, parent: int) -> int:
         return os.open(name, FOLDER, dir_fd=parent)
 
 
-class DiskWatch:
-    """The writable folders of a command, and ``/tmp`` of its own."""
+def files_in_memory(folder: str) -> int:
+    try:
+        state = os.statvfs(folder)
+    except OSError:
+        return 0
+    return state.f_files - state.f_ffree
 
-    def __init__(self, folders: list[str], tmp: str | None, limits: Limits) -> None:
+
+class DiskWatch:
+    """The writable folders of a command, and those in memory."""
+
+    def __init__(self, folders: list[str], in_memory: list[str], limits: Limits) -> None:
         self._folders = folders
-        self._tmp = tmp
+        self._devices = {os.stat(folder).st_dev for folder in folders}
+        self._in_memory = in_memory
         self._limits = limits
         self._allowed = (limits["disk_bytes"] or NO_LIMIT, limits["files"])
         """Bytes and files; what was there at the start, if that is more."""
@@ -337,9 +385,9 @@ class DiskWatch:
         most, most_files = self._allowed
         try:
             size, count = self._usage(most_files)
-            if size + unnamed_files(pids) > most:
+            if size + unnamed_files(pids, self._devices) > most:
                 raise OverLimit(f"more than {most / 1e6:,.0f} MB in the writable folders")
-            if count + self._tmp_files() > most_files:
+            if count + sum(map(files_in_memory, self._in_memory)) > most_files:
                 raise OverLimit(f"more than {most_files:,} files")
             self._check_free()
         except FileNotFoundError as error:
@@ -347,15 +395,6 @@ class DiskWatch:
         finally:
             took = time.monotonic() - began
             self._next = began + took + max(LOOK_SECONDS, took * DISK_PAUSES)
-
-    def _tmp_files(self) -> int:
-        if self._tmp is None:
-            return 0
-        try:
-            state = os.statvfs(self._tmp)
-        except OSError:
-            return 0
-        return state.f_files - state.f_ffree
 
     def _check_free(self) -> None:
         for folder in self._folders:
@@ -368,12 +407,12 @@ class DiskWatch:
 class Watch:
     """The limits of all processes of a command, together."""
 
-    def __init__(self, top: int, folders: list[str], tmp: str | None, limits: Limits) -> None:
+    def __init__(self, top: int, folders: list[str], in_memory: list[str], limits: Limits) -> None:
         self._top = top
         """The process above all of them, which is not one of the command's."""
         self._main: int | None = None
         self._limits = limits
-        self._disk = DiskWatch(folders, tmp, limits)
+        self._disk = DiskWatch(folders, in_memory, limits)
         self._relieved = -NO_LIMIT
         self._killed: set[int] = set()
         """Processes that may take a moment to end."""
@@ -425,12 +464,13 @@ def kill(pid: int) -> None:
 class Launched:
     """A command that was started."""
 
-    def __init__(self, pid: int, top: int, tmp: str | None = None) -> None:
+    def __init__(self, pid: int, top: int) -> None:
         self.pid = pid
         """The child of this process."""
         self.top = top
         """The process under which all others of the command are."""
-        self.tmp = tmp
+        self.in_memory: list[str] = []
+        """Folders of the command whose files are in memory."""
         self._top_file = os.pidfd_open(top)
 
     def end(self) -> None:
@@ -582,7 +622,9 @@ def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
     lower(resource.RLIMIT_NPROC, plan["limits"]["processes"] + 2, top)
     os.write(gate, b"1")
     os.close(gate)
-    return Launched(pid, top, f"/proc/{top}/root/tmp")
+    launched = Launched(pid, top)
+    launched.in_memory = [f"/proc/{top}/root{folder}" for folder in plan["in_memory"]]
+    return launched
 
 
 def read_child_pid(info: int) -> int | None:
@@ -655,11 +697,13 @@ def run(plan: Any, life: int, server: int) -> int:
     limits = plan["limits"]
     most = limits["output_bytes"]
     streams = Streams(NO_LIMIT if most is None else most)
+    for folder in plan["watched"]:
+        make_usable(folder)
     ends = time.monotonic() + (limits["seconds"] or NO_LIMIT)
     launched = DRIVERS[plan["driver"]](plan, streams)
     try:
         ended = os.pidfd_open(launched.pid)
-        watch = Watch(launched.top, plan["watched"], launched.tmp, limits)
+        watch = Watch(launched.top, plan["watched"], launched.in_memory, limits)
         files = [ended, life, server]
         while ended not in (ready := select.select(files, [], [], LOOK_SECONDS)[0]):
             check_end(ready, ends, limits["seconds"])

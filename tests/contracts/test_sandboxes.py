@@ -264,9 +264,9 @@ except OSError as error:
 
 def test_the_time_is_limited(user: SandboxUser) -> None:
     began = time.monotonic()
-    done = user.run(["sleep", "300"], workspace(user, seconds=1))
+    done = user.run(["sleep", "300"], workspace(user, seconds=0.3))
     assert time.monotonic() - began < SECONDS
-    assert (done.returncode, done.stderr) == (125, "sandbox: more than 1 seconds; it is ended\n")
+    assert (done.returncode, done.stderr) == (125, "sandbox: more than 0.3 seconds; it is ended\n")
 
 
 def test_the_output_is_limited(user: SandboxUser) -> None:
@@ -334,6 +334,20 @@ open("exploded", "w").close()
 time.sleep(300)
 """
 """It ends by itself at some 250 processes, so that the machine survives if nothing stops it."""
+
+
+def test_page_tables_are_memory(limited: SandboxUser) -> None:
+    code = """
+import mmap, time
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+taken = mmap.mmap(-1, 60_000_000_000, flags=flags, prot=mmap.PROT_READ)
+taken.madvise(mmap.MADV_NOHUGEPAGE)
+for place in range(0, len(taken), 2 << 20):
+    taken[place]
+time.sleep(300)
+"""
+    done = limited.run([limited.python, "-c", code], workspace(limited, memory_mb=50, seconds=20))
+    assert "more than 50 MB of memory; it is ended" in done.stderr
 
 
 def test_a_fork_bomb_is_stopped(confined: SandboxUser) -> None:
@@ -405,6 +419,30 @@ time.sleep(300)
     assert "more than 20 MB in the writable folders; it is ended" in done.stderr
 
 
+def test_deleted_files_that_are_mapped_count(limited: SandboxUser) -> None:
+    code = """
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None)
+for number in range(20):
+    file = os.open(f"file{number}", os.O_RDWR | os.O_CREAT)
+    os.write(file, bytes(4_000_000))
+    libc.mmap(None, 4_000_000, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
+    os.close(file)
+    os.unlink(f"file{number}")
+time.sleep(300)
+"""
+    done = limited.run([limited.python, "-c", code], workspace(limited, disk_mb=20, seconds=10))
+    assert "more than 20 MB in the writable folders; it is ended" in done.stderr
+
+
+def test_a_folder_that_its_command_has_closed_can_be_used_again(limited: SandboxUser) -> None:
+    closed = limited.run(["sh", "-c", "chmod 0 .; sleep 0.3; echo watched"])
+    assert (closed.returncode, closed.stdout) == (0, "watched\n")
+    limited.folder.chmod(0)
+    again = limited.run(["sh", "-c", "touch new; echo used"])
+    assert (again.returncode, again.stdout) == (0, "used\n")
+
+
 def test_the_number_of_files_is_limited(limited: SandboxUser) -> None:
     code = "for number in range(10_000_000): open(f'file{number}', 'w').close()"
     done = limited.run([limited.python, "-c", code], workspace(limited, files=1000, seconds=30))
@@ -434,8 +472,9 @@ def test_folders_in_memory_are_limited(confined: SandboxUser, folder: str) -> No
     assert int(done.stdout.split()[0]) <= 64
 
 
-def test_files_in_memory_are_counted(confined: SandboxUser) -> None:
-    code = "for number in range(10_000_000): open(f'/tmp/{number}', 'w').close()"
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm", "/var/tmp"])
+def test_files_in_memory_are_counted(confined: SandboxUser, folder: str) -> None:
+    code = f"for number in range(10_000_000): open(f'{folder}/{{number}}', 'w').close()"
     done = confined.run([confined.python, "-c", code], workspace(confined, files=1000, seconds=30))
     assert "more than 1,000 files; it is ended" in done.stderr
 
@@ -454,7 +493,7 @@ SURVIVORS = {
     "nohup": "nohup sh -c 'sleep 300' {mark} >/dev/null 2>&1 & sleep 0.2",
     "setsid": "setsid sh -c 'sleep 300' {mark} >/dev/null 2>&1 & sleep 0.2",
     "double fork": "(setsid sh -c 'sleep 300; :' {mark} >/dev/null 2>&1 &) ; sleep 0.2",
-    "deaf": "(setsid sh -c 'trap : TERM HUP INT; sleep 300; :' {mark} >/dev/null 2>&1 &) ; sleep 1",
+    "deaf": "(setsid sh -c 'trap : TERM HUP INT; sleep 300; :' {mark} >/dev/null 2>&1 &); sleep .3",
 }
 
 
