@@ -134,6 +134,10 @@ class _ServerProcess:
                     start_new_session=True,
                 )
                 _kill_with_us(lifeline, self._process.pid)
+            except FileNotFoundError as error:
+                self.close()
+                error.filename = error.filename or command.argv[0]  # uvloop does not say it
+                raise
             except BaseException:
                 self.close()
                 raise
@@ -204,7 +208,7 @@ class _ServerProcess:
         with anyio.move_on_after(SETTLE_SECONDS):
             await self._is_read.wait()
         reason = _ending(code)
-        last = self._log.lines[-1] if code and self._log.lines else ""
+        last = self._log.last_written if code else ""
         self.note_end(f"{reason} ({last[:SHOWN_RUBBISH]})" if last else reason)
 
     async def settle(self) -> None:
