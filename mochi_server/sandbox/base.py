@@ -60,8 +60,9 @@ class SandboxSpec:
     folders: Sequence[SandboxFolder] = ()
     """Beside the read-only system and the interpreter with its packages. A later one may lie in an
     earlier one, and is then seen in its place."""
-    hidden: Sequence[Path] = ()
-    """Files and folders in read-only folders that are shown empty, where the driver can."""
+    covered: Sequence[Path] = ()
+    """Folders that are empty but for those ``folders`` that lie below them, where the driver can;
+    what is put there later is not seen either."""
     workdir: PurePosixPath | None = None
     """Working directory, as the command sees it; None for ``/tmp``."""
     environment: Mapping[str, str] = field(default_factory=dict)

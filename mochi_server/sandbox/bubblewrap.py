@@ -115,16 +115,21 @@ class BubblewrapSandbox(Sandbox):
         yield from ("--cap-drop", "ALL", "--clearenv")
 
     def _folders(self, spec: SandboxSpec) -> Iterator[str]:
-        """Bind the interpreter's folders and those of the spec, the outer ones first."""
-        folders = [SandboxFolder(path=path) for path in self._packages]
-        for folder in sorted([*folders, *spec.folders], key=lambda each: len(each.target.parts)):
-            source = os.path.realpath(folder.path)
-            yield from ("--bind" if folder.writable else "--ro-bind", source, str(folder.target))
-            if folder.writable:
-                yield from _guarded(Path(source), str(folder.target))
-        for path in spec.hidden:
-            if path.is_dir() and not path.is_symlink():
-                yield from ("--tmpfs", str(path), "--remount-ro", str(path))
+        """Mount the interpreter's folders and those of the spec, the outer ones first."""
+        folders = [*(SandboxFolder(path=path) for path in self._packages), *spec.folders]
+        mounts = [(len(each.target.parts), _bound(each)) for each in folders]
+        mounts += [(len(path.parts), iter(("--tmpfs", str(path)))) for path in spec.covered]
+        for _, options in sorted(mounts, key=lambda each: each[0]):
+            yield from options
+        for path in spec.covered:
+            yield from ("--remount-ro", str(path))
+
+
+def _bound(folder: SandboxFolder) -> Iterator[str]:
+    source = os.path.realpath(folder.path)
+    yield from ("--bind" if folder.writable else "--ro-bind", source, str(folder.target))
+    if folder.writable:
+        yield from _guarded(Path(source), str(folder.target))
 
 
 def _system(spec: SandboxSpec) -> Iterator[str]:
@@ -172,7 +177,6 @@ def _files(spec: SandboxSpec) -> Mapping[str, str]:
         "/etc/group": f"sandbox:x:{group}:\n",
         "/etc/hostname": "sandbox\n",
     }
-    files |= {str(path): "" for path in spec.hidden if path.is_file()}
     if not spec.network:
         files["/etc/hosts"] = "127.0.0.1 localhost sandbox\n::1 localhost\n"
     return files

@@ -180,20 +180,20 @@ def test_another_folder_is_seen_where_it_is(confined: SandboxUser, place: Path) 
     assert "Read-only" in done.stderr
 
 
-def test_a_hidden_file_and_folder_are_empty(confined: SandboxUser, place: Path) -> None:
+def test_of_a_covered_folder_only_what_is_named_is_seen(confined: SandboxUser, place: Path) -> None:
     data = place / "data"
-    (data / "state").mkdir(parents=True)
-    (data / ".env").write_text("KEY=secret")
-    (data / "state" / "file").write_text("secret")
-    for path in (data, data / "state"):
-        path.chmod(0o755)
-    for path in (data / ".env", data / "state" / "file"):
+    (data / "files").mkdir(parents=True)
+    for path in (data / ".env", data / "notes", data / "files" / "file"):
+        path.write_text(path.name)
         path.chmod(0o644)
-    spec = SandboxSpec(
-        folders=[SandboxFolder(path=data)], hidden=[data / ".env", data / "state", data / "none"]
-    )
-    done = confined.run(["sh", "-c", f"cat {data}/.env; ls {data}/state"], spec)
-    assert (done.returncode, done.stdout) == (0, "")
+    for path in (data, data / "files"):
+        path.chmod(0o755)
+    shown = [SandboxFolder(path=path) for path in (place, data / "files", data / "notes")]
+    spec = SandboxSpec(folders=shown, covered=[data])
+    code = f"cd {data}; cat notes files/file; ls -A; touch new"
+    done = confined.run(["sh", "-c", code], spec)
+    assert done.stdout == "notesfilefiles\nnotes\n"
+    assert "Read-only" in done.stderr
 
 
 def test_the_interpreter_and_its_packages_can_be_used(place: Path) -> None:

@@ -6,11 +6,11 @@ import ast
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...sandbox import Sandbox, SandboxFolder, SandboxLimits, SandboxSpec
-from ...sandbox.host import interpreter_folders
 from ..base import FolderSpec, ToolFailed
 from ..folder.metadata import SANDBOX, find_subfolders
 
@@ -62,8 +62,8 @@ class ToolConfinement:
         needs = read_needs(folder.path, subfolders=folder.subfolders)
         with contextlib.suppress(OSError):  # entering it says why
             working_dir.mkdir(parents=True, exist_ok=True)
-        shown = [path for path in (self.data, folder.path, working_dir) if path.is_dir()]
-        folders = [SandboxFolder(path=path) for path in shown]
+        shown = [path for path in (folder.path, working_dir) if path.is_dir()]
+        folders = [SandboxFolder(path=path) for path in (*shown, *self._shown())]
         folders += [SandboxFolder(path=self._place(name)) for name in needs.readable]
         folders += [
             SandboxFolder(path=self._place(name, make=True), writable=True)
@@ -71,7 +71,7 @@ class ToolConfinement:
         ]
         return SandboxSpec(
             folders=folders,
-            hidden=list(self._hidden()),
+            covered=[self.data] if self.data.is_dir() else [],
             workdir=PurePosixPath("/"),
             environment={name: value for name, value in environment.items() if name not in OTHERS},
             network=needs.network,
@@ -79,13 +79,22 @@ class ToolConfinement:
             limits=replace(LIMITS, memory_mb=memory / 1_000_000),
         )
 
-    def _hidden(self) -> Iterator[Path]:
-        """Yield what is hidden in the data folder, which may also hold the interpreter."""
-        for pattern in HIDDEN:
-            for path in sorted(self.data.glob(pattern)):
-                inner = any(each.is_relative_to(path) for each in interpreter_folders())
-                if not (inner or path.is_symlink()):
+    def _shown(self) -> Iterator[Path]:
+        """Yield what is shown of the data folder: what is not named is not there for tools."""
+        with contextlib.suppress(FileNotFoundError):
+            for path in sorted(self.data.iterdir()):
+                real = path.resolve()
+                is_inside = real.is_relative_to(self.data.resolve())
+                if is_inside and not (self._is_hidden(path) or self._is_hidden(real)):
                     yield path
+
+    def _is_hidden(self, path: Path) -> bool:
+        """Tell whether a path is, or is below, what may hold secrets in the data folder."""
+        for data in (self.data, self.data.resolve()):
+            if path.is_relative_to(data) and path != data:
+                name = path.relative_to(data).parts[0]
+                return any(fnmatch(name, pattern) for pattern in HIDDEN)
+        return False
 
     def _place(self, name: str, *, make: bool = False) -> Path:
         """Return the folder of a name; a relative one is in the data folder, also through links."""
@@ -99,6 +108,10 @@ class ToolConfinement:
                 real.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             raise ToolFailed(f"{SANDBOX}: {name!r} is not there")
+        if make and real == self.data.resolve():
+            raise ToolFailed(f"{SANDBOX}: {name!r} is the whole data folder")
+        if self._is_hidden(real):
+            raise ToolFailed(f"{SANDBOX}: {name!r} is not for tools")
         return path
 
 

@@ -107,6 +107,20 @@ async def test_a_tool_uses_installed_packages(folder: LoadedFolder) -> None:
     assert await folder.call("wait", {}) == "waited"
 
 
+async def test_links_of_the_data_folder_show_nothing_else(data: Path) -> None:
+    (data / "link").symlink_to("notes.txt")
+    (data / "to-state").symlink_to(".mochi")
+    (data / "to-etc").symlink_to("/etc")
+    sandbox = ToolConfinement(sandbox=bubblewrap_or_skip(), data=data)
+    loader = ProcessLoader(working_dir=data.parent, confinement=sandbox)
+    [folder] = await loader.load([tool_folder(data / "tools", TOOLS)])
+    assert await folder.call("read", {"path": f"{data}/link"}) == "notes"
+    for name in ("to-state/state", "to-etc/shadow", ".env"):
+        with pytest.raises(ToolFailed, match="No such file"):
+            await folder.call("read", {"path": f"{data}/{name}"})
+    await loader.aclose()
+
+
 async def test_a_tool_writes_only_where_its_package_says(folder: LoadedFolder, data: Path) -> None:
     assert await folder.call("write", {"path": "files/new"}) == "written"
     assert (data / "files" / "new").read_text() == "written"
@@ -115,11 +129,14 @@ async def test_a_tool_writes_only_where_its_package_says(folder: LoadedFolder, d
             await folder.call("write", {"path": path})
 
 
-async def test_secrets_of_the_data_folder_are_hidden(folder: LoadedFolder) -> None:
-    assert await folder.call("read", {"path": ".env"}) == ""
-    assert await folder.call("read", {"path": "mcp.json"}) == ""
-    with pytest.raises(ToolFailed, match="No such file"):
-        await folder.call("read", {"path": ".mochi/state"})
+async def test_secrets_of_the_data_folder_are_hidden(folder: LoadedFolder, data: Path) -> None:
+    """Also when they are replaced, or new, while the tool's process runs."""
+    for name in ("mcp.json", ".env", "mcp-config.json"):
+        (data / "notes.txt").rename(data / name)
+        (data / "notes.txt").write_text("notes")
+    for name in (".env", "mcp.json", "mcp-config.json", ".mochi/state"):
+        with pytest.raises(ToolFailed, match="No such file"):
+            await folder.call("read", {"path": name})
 
 
 async def test_a_tool_reaches_nothing_without_the_network(
@@ -188,10 +205,14 @@ async def test_folders_do_not_share_what_they_need(data: Path) -> None:
         ("{'writable': ['link']}", "leads out of the data folder"),
         ("{'readable': ['none']}", "is not there"),
         ("{'writable': ['/none/there']}", "is not there"),
+        ("{'writable': ['.']}", "is the whole data folder"),
+        ("{'readable': ['.mochi']}", "is not for tools"),
+        ("{'readable': ['to-state']}", "is not for tools"),
     ],
 )
 def test_needs_that_cannot_be_met_are_refused(data: Path, value: str, reason: str) -> None:
     (data / "link").symlink_to("/etc")
+    (data / "to-state").symlink_to(".mochi")
     folder = tool_folder(data / "tools", f"__sandbox__ = {value}")
     confinement = ToolConfinement(sandbox=BubblewrapSandbox(), data=data)
     with pytest.raises(ToolFailed, match=reason):
