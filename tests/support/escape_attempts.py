@@ -398,7 +398,11 @@ def get_privileges_by_executing(facts):
 @attempt(unconfined=True)
 def see_a_process_outside(facts):
     for folder in Path("/proc").glob("[0-9]*"):
-        if facts["victim_name"] in (folder / "cmdline").read_text().split("\0"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if facts["victim_name"].encode() in words:
             return str(folder)
     return None
 
