@@ -61,7 +61,7 @@ async def test_no_error_and_no_log_has_a_secret(
                 "args": ["-c", SPOILED, "--token", LITERAL],
                 "env": {"KEY": "${PROCESS_KEY}"},
             },
-            events={"type": "sse", "url": query, "headers": headers},
+            stream={"type": "sse", "url": query, "headers": headers},
             modern={"type": "http", "url": query, "headers": headers},
             wire={**wire.entry(), "env": {"API_KEY": LITERAL}},
         )
