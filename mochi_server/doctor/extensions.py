@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +17,13 @@ from ..runtime import Runtime
 from ..sandbox import make_sandbox
 from ..services.system_prompts import FILENAME, read_prompt
 from ..tools.base import Problem
-from ..tools.mcp.config import McpConfigFile, McpServerConfig, McpServerUnusable
+from ..tools.mcp.config import (
+    CONFINES_NOTHING,
+    UNCONFINED,
+    McpConfigFile,
+    McpServerConfig,
+    McpServerUnusable,
+)
 from .findings import Finding, note, ok, shortened, warning
 
 PROMPT_SUFFIXES = frozenset({".md", ".txt"})
@@ -76,8 +83,21 @@ async def check_tool_sandbox(runtime: Runtime) -> list[Finding]:
     problem = await make_sandbox(name).problem()
     if problem is not None:
         text = f"MOCHI_TOOL_SANDBOX={name}: no tool is offered, as {problem}."
-        return [warning(text, "Install it, or remove the variable: tools then run without one.")]
+        otherwise = "remove the variable: tools then run without one"
+        return [warning(text, _advice_for_sandbox(problem, otherwise))]
     return [ok(f"Tools run in the sandbox {name}.")]
+
+
+def _advice_for_sandbox(problem: str, otherwise: str) -> str:
+    if "installed" in problem:
+        return f"Install it, or {otherwise}."
+    if "bwrap" not in problem:
+        return f"Make it work, or {otherwise}."
+    if os.getuid() == 0:
+        where = "a container needs a seccomp profile that does so"
+    else:
+        where = "look at the settings kernel.apparmor_restrict_unprivileged_userns and user.max_*"
+    return f"Allow namespaces ({where}), or {otherwise}."
 
 
 async def check_workspaces(runtime: Runtime) -> list[Finding]:
@@ -91,7 +111,8 @@ async def check_workspaces(runtime: Runtime) -> list[Finding]:
     problem = await runtime.sandbox_launcher.problem(settings.sandbox)
     if problem is not None:
         text = f"The tools of workspaces are not offered: {problem}."
-        return [warning(text, "Install it, or set MOCHI_SANDBOX to one that works.")]
+        otherwise = "set MOCHI_SANDBOX to one that works"
+        return [warning(text, _advice_for_sandbox(problem, otherwise))]
     if settings.sandbox == "process":
         text = "MOCHI_SANDBOX=process confines nothing: a model's commands can do what you can."
         return [warning(text, "Set it to bubblewrap or docker.")]
@@ -114,10 +135,25 @@ async def check_mcp(runtime: Runtime) -> list[Finding]:
     problems = [await in_daemon_thread(_mcp_problem, server, allowed) for server in servers]
     advice = f"Correct it in {settings.mcp_config_path}, or set the variable."
     findings += [warning(problem, advice) for problem in problems if problem is not None]
+    findings += [each for server in servers async for each in _sandbox_of(server, runtime)]
     if config.servers:
         findings += await in_daemon_thread(_readable_by_others, settings.mcp_config_path)
     count = [ok(f"{counted(len(servers), 'MCP server')}.")] if servers else []
     return [*count, *shortened(findings, lambda count: note(f"{count} problems more."))]
+
+
+async def _sandbox_of(server: McpServerConfig, runtime: Runtime) -> AsyncIterator[Finding]:
+    """Say what is wrong with the sandbox that a server names."""
+    name, path = server.options.sandbox, runtime.settings.mcp_config_path
+    if name is None:
+        return
+    otherwise = f"name another sandbox in {path}"
+    if (problem := await runtime.sandbox_launcher.problem(name)) is not None:
+        text = f"The MCP server {server.name!r} cannot be started: {problem}."
+        yield warning(text, _advice_for_sandbox(problem, otherwise))
+    elif name == UNCONFINED:
+        text = CONFINES_NOTHING.format(name=server.name)
+        yield warning(text, f"Name bubblewrap or docker in {path}.")
 
 
 def _mcp_problem(server: McpServerConfig, allowed: Sequence[str]) -> str | None:

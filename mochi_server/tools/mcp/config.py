@@ -80,6 +80,13 @@ _TRANSPORTS: Mapping[str, Transport] = {
 }
 
 
+UNCONFINED = "process"
+"""The sandbox that only limits."""
+CONFINES_NOTHING = (
+    "The sandbox 'process' of the MCP server {name!r} confines nothing: it can do what you can."
+)
+
+
 class McpServerUnusable(ValueError):
     """A server cannot be started as it is configured; the text says why, without any secret."""
 

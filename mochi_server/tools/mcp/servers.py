@@ -21,7 +21,7 @@ from ..base import Problem
 from .approvals import Approval, ApprovedTools
 from .authorizations import McpAuthorizations
 from .cache import FactsCache
-from .config import McpConfig, McpConfigFile, McpServerConfig
+from .config import CONFINES_NOTHING, UNCONFINED, McpConfig, McpConfigFile, McpServerConfig
 from .connection import (
     McpConnection,
     ServerFacts,
@@ -340,6 +340,9 @@ class McpServers:
             name: each for name, each in self.servers.items() if enabled.get(name) == each.config
         }
         new = [each for name, each in enabled.items() if name not in kept]
+        for each in new:
+            if each.options.sandbox == UNCONFINED and each.name not in self._builtin:
+                logger.warning(CONFINES_NOTHING.format(name=each.name))
         known = await in_thread(self._cache.read, new)
         made = {each.name: McpServer(each, self, facts=known.get(each.name)) for each in new}
         for name, server in self.servers.items():

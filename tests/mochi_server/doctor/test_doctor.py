@@ -294,6 +294,45 @@ async def test_mcp_servers_that_cannot_be_started_are_named(
     ]
 
 
+async def test_the_sandboxes_of_mcp_servers_are_tried(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = runtime.settings.mcp_config_path
+    file.parent.mkdir(exist_ok=True)
+    file.touch(0o600)
+    entry = '"{0}": {{"command": "/bin/sh", "mochi": {{"sandbox": "{0}"}}}}'
+    servers = ", ".join(map(entry.format, ("process", "docker")))
+    file.write_text(f'{{"mcpServers": {{{servers}}}}}')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _, process, docker = await check_mcp(runtime)
+    assert levels([process, docker]) == ["warning", "warning"]
+    assert process.what == (
+        "The sandbox 'process' of the MCP server 'process' confines nothing: "
+        "it can do what you can."
+    )
+    assert docker.what == (
+        "The MCP server 'docker' cannot be started: the sandbox 'docker' does not work here: "
+        "neither docker nor podman is installed."
+    )
+    assert docker.suggestion is not None
+    assert docker.suggestion.startswith("Install it, or name another sandbox in ")
+
+
+async def test_who_has_bubblewrap_is_not_told_to_install_it(
+    settings: MochiServerSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a namespace' >&2; exit 1")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    settings.tool_sandbox = "bubblewrap"
+    [found] = await check_tool_sandbox(Runtime(settings))
+    assert "No permissions to create a namespace" in found.what
+    assert found.suggestion is not None
+    assert found.suggestion.startswith("Allow ")
+    assert found.suggestion.endswith(", or remove the variable: tools then run without one.")
+
+
 async def test_a_mistake_in_a_provider_is_its_problem(settings: MochiServerSettings) -> None:
     [found, _] = await check_providers(Runtime(settings, providers={"mine": Faulty("mine")}))
     assert found.what == "mine: ZeroDivisionError: a mistake"

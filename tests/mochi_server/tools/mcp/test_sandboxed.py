@@ -57,6 +57,21 @@ async def test_a_server_in_a_sandbox_sees_its_folder_its_variables_and_nothing_e
     assert "Exit code: 0" not in await run(engine, "exec 3<>/dev/tcp/1.1.1.1/53")
 
 
+async def test_a_server_whose_sandbox_confines_nothing_is_warned_about_once(
+    tmp_path: Path, engine: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_config(tmp_path, shell=entry(tmp_path, "process"))
+    engine.runtime.start()
+    await until(lambda: "shell" in engine.runtime.mcp.servers)
+    await engine.runtime.mcp.refresh()
+    warnings = [
+        record.getMessage() for record in caplog.records if "confines" in record.getMessage()
+    ]
+    assert warnings == [
+        "The sandbox 'process' of the MCP server 'shell' confines nothing: it can do what you can."
+    ]
+
+
 @pytest.mark.parametrize(
     ("sandbox", "reason"),
     [
