@@ -90,6 +90,7 @@ _SAMPLES: dict[str, Any] = {
     "server": "time",
     "confirmation_id": "conf_0123456789abcdef",
     "rule_id": "rule_0123456789abcdef",
+    "message_id": "f1e2d3c4b5",
     "index": 3,
     "host": "http://localhost:11434",
     "provider": "openai",

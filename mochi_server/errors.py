@@ -134,6 +134,12 @@ class InvalidMessageIndex(MochiError, code="INVALID_MESSAGE_INDEX", status=400):
     template = "Message {index} of session {session_id!r} is not a user message."
 
 
+class MessageNotFound(MochiError, code="MESSAGE_NOT_FOUND", status=404):
+    """No message of the session has this id."""
+
+    template = "Session {session_id!r} has no message {message_id!r}."
+
+
 class ContextOverflow(MochiError, code="CONTEXT_OVERFLOW", status=413):
     """What must be sent is longer than the model's context window."""
 

@@ -17,6 +17,7 @@ from mochi_server.errors import (
     InvalidRequest,
     JSONObject,
     McpServerFailed,
+    MessageNotFound,
     ModelNotFound,
     PromptArgumentsInvalid,
     PromptNotFound,
@@ -26,6 +27,7 @@ from mochi_server.errors import (
     StorageError,
     SummaryModelRequired,
 )
+from mochi_server.sessions import fork
 from mochi_server.sessions.catalogue.listing import SessionFilter
 from mochi_server.sessions.catalogue.search import PAGE
 from mochi_server.sessions.session import ChatSession
@@ -36,6 +38,7 @@ from .schemas import (
     ARCHIVED,
     MAX_TAGS,
     EncodedSessionList,
+    ForkRequest,
     MessageEdit,
     MessageIndex,
     MessageList,
@@ -206,6 +209,24 @@ async def patch_session(
         apply_patch(session.metadata, payload)
     changed_tools = "tool_settings" in payload.model_fields_set
     return await head_with_warnings(session) if changed_tools else head_of(session)
+
+
+@router.post(
+    "/{session_id}/fork",
+    response={201: SessionHead},
+    exclude_unset=True,
+    summary="Begin another session with the messages of this one",
+    openapi_extra=documented(MessageNotFound, *READ_ERRORS),
+)
+async def fork_session(
+    request: HttpRequest, session_id: SessionId, payload: ForkRequest | None = None
+) -> dict[str, Any]:
+    """Up to `message_id`, and the results of its calls. The settings are the same."""
+    runtime = get_runtime()
+    message_id = None if payload is None else payload.message_id
+    return head_of(
+        await fork.fork_session(runtime.sessions, runtime.attachments, session_id, message_id)
+    )
 
 
 @router.get(

@@ -281,6 +281,20 @@ class SystemPromptSet(BaseModel):
         return self
 
 
+class ForkRequest(BaseModel):
+    """Up to which message."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"message_id": "f1e2d3c4b5"}}
+    )
+
+    message_id: str | None = Field(
+        default=None,
+        max_length=512,
+        description="The last message of the fork. Absent or null: the session's last.",
+    )
+
+
 class SummaryRequest(BaseModel):
     """Who is to write the summary."""
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,6 +130,23 @@ class AttachmentStore:
         handle, _ = self._open(session_id, attachment_id)
         with os.fdopen(handle, "rb") as file:
             return file.read(MAX_ATTACHMENT_BYTES)
+
+    async def copy(self, session_id: str, to: str, attachment_ids: Collection[str]) -> None:
+        """Let another session have attachments as well; those that are gone are left out.
+
+        Raises:
+            StorageError: One cannot be written.
+        """
+        await in_thread_to_completion(self._copy, session_id, to, attachment_ids)
+
+    def _copy(self, session_id: str, to: str, attachment_ids: Collection[str]) -> None:
+        for attachment_id in attachment_ids:
+            try:
+                handle, _ = self._open(session_id, attachment_id)
+            except AttachmentNotFound:
+                continue
+            with os.fdopen(handle, "rb") as file:
+                self._put(to, file.read())
 
     async def remove(self, session_id: str) -> None:
         """Delete the attachments of a session."""

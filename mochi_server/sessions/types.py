@@ -38,6 +38,10 @@ class ToolExecutionPolicy(str, Enum):
 ALWAYS_CONFIRM = ToolExecutionPolicy.ALWAYS_CONFIRM
 TOOL_POLICIES = "tool_policies"
 CONFIRMATION_TIMEOUT = "confirmation_timeout"
+FORKED_FROM = "forked_from"
+"""Key of the metadata, of format 1.5: which session a fork is of; there only in forks."""
+RUN = "run"
+"""Key of the metadata, of format 1.5: the present or last run, ``{"id", "number"}``."""
 OPTIONS = "options"
 """Key of the metadata, of format 1.5: options of the model; there only where some are set."""
 SESSION_RULES = "policies"
@@ -215,20 +219,17 @@ class SessionMetadata(BaseModel):
     @property
     def last_run_id(self) -> str | None:
         """The id of the run that was begun last, which may go on."""
-        run = (self.model_extra or {}).get("run")
+        run = (self.model_extra or {}).get(RUN)
         run_id = run.get("id") if isinstance(run, dict) else None
         return run_id if isinstance(run_id, str) else None
 
     def begin_run(self, run_id: str) -> int:
-        """Note the session's present run, and return which one it is, from 1.
-
-        ``run`` is a key of format 1.5, ``{"id", "number"}``.
-        """
+        """Note the session's present run, and return which one it is, from 1."""
         extra = self.model_extra if self.model_extra is not None else {}
-        before = extra.get("run")
+        before = extra.get(RUN)
         number = before.get("number") if isinstance(before, dict) else None
         number = number + 1 if isinstance(number, int) else 1
-        extra["run"] = {"id": run_id, "number": number}
+        extra[RUN] = {"id": run_id, "number": number}
         return number
 
     def _label(self, name: str) -> JsonValue:

@@ -13,6 +13,7 @@ ROUTES = (
     "/models/qwen3:14b",
     "/sessions",
     f"/sessions/{ONE}",
+    f"/sessions/{ONE}/fork",
     f"/sessions/{ONE}/messages",
     f"/sessions/{ONE}/messages/0",
     f"/sessions/{ONE}/system-prompt",
@@ -54,6 +55,7 @@ METHODS = (
 WITH_BODY = (
     ("POST", "/sessions"),
     ("PATCH", f"/sessions/{ONE}"),
+    ("POST", f"/sessions/{ONE}/fork"),
     ("PUT", f"/sessions/{ONE}/messages/0"),
     ("PUT", f"/sessions/{ONE}/system-prompt"),
     ("POST", "/chat"),
@@ -68,6 +70,7 @@ WITH_NAME = (
     ("GET", "/sessions/{}"),
     ("DELETE", "/sessions/{}"),
     ("PATCH", "/sessions/{}"),
+    ("POST", "/sessions/{}/fork"),
     ("GET", "/sessions/{}/messages"),
     ("PUT", "/sessions/{}/messages/0"),
     ("PUT", "/sessions/{}/system-prompt"),

@@ -1,0 +1,98 @@
+"""Forks: sessions that begin as another one did, up to one of its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import orjson
+
+from ..core.aio import run_to_completion
+from ..core.ids import new_session_id
+from ..errors import JSONObject, MessageNotFound
+from .attachments import AttachmentStore
+from .manager import SessionManager
+from .session import ChatSession
+from .types import FORKED_FROM, RUN
+
+NOT_COPIED = frozenset({RUN, "pinned", "archived"})
+"""Keys of the metadata that a fork does not have of its session."""
+
+
+async def fork_session(
+    sessions: SessionManager,
+    attachments: AttachmentStore | None,
+    session_id: str,
+    message_id: str | None = None,
+) -> ChatSession:
+    """Store a new session with the messages of another one up to one of them, and return it.
+
+    It has the settings, the title and the tags of the other one, and the attachments of its
+    messages; no summary, and no files of a workspace. After a reply that calls tools come the
+    results of its calls.
+
+    Args:
+        sessions: Where both are.
+        attachments: Those of both; None: there are none.
+        session_id: The session.
+        message_id: The last message; None: all that are stored.
+
+    Raises:
+        MessageNotFound: The session has no such message.
+        SessionNotFound, SessionUnreadable, StorageError.
+    """
+    source = await sessions.get(session_id)
+    lines, last = _until(source, message_id)
+    before = source.metadata
+
+    def prepare(fork: ChatSession) -> None:
+        metadata = fork.metadata
+        metadata.tool_settings = before.tool_settings
+        metadata.agent_settings = before.agent_settings
+        metadata.context_window_config = before.context_window_config
+        metadata.summary_model = before.summary_model
+        extra = metadata.model_extra if metadata.model_extra is not None else {}
+        for key, value in (before.model_extra or {}).items():
+            if key not in NOT_COPIED:
+                extra[key] = value
+        extra[FORKED_FROM] = {"session_id": session_id, "message_id": last}
+        fork.extend(lines)
+
+    if attachments is None:
+        return await sessions.create(before.model, prepare=prepare)
+    fork_id = new_session_id()
+    try:
+        await attachments.copy(session_id, fork_id, {*_attachments_of(lines)})
+        return await sessions.create(before.model, session_id=fork_id, prepare=prepare)
+    except BaseException:
+        await run_to_completion(attachments.remove(fork_id))
+        raise
+
+
+def _until(session: ChatSession, message_id: str | None) -> tuple[Sequence[bytes], str | None]:
+    """Return the messages up to one, and the id of the last; results of calls stay with them."""
+    lines = session.document().lines
+    end = len(lines)
+    if message_id is not None:
+        for index, line in enumerate(lines):
+            if _read(line).get("message_id") == message_id:
+                end = index + 1
+                break
+        else:
+            raise MessageNotFound(session_id=session.session_id, message_id=message_id)
+        while end < len(lines) and _read(lines[end]).get("role") == "tool":
+            end += 1
+    last = _read(lines[end - 1]).get("message_id") if end else None
+    return lines[:end], last if isinstance(last, str) else None
+
+
+def _attachments_of(lines: Sequence[bytes]) -> Iterator[str]:
+    for line in lines:
+        attachments = _read(line).get("attachments") if b'"attachments"' in line else None
+        for each in attachments if isinstance(attachments, list) else []:
+            if isinstance(each, dict) and isinstance(name := each.get("attachment_id"), str):
+                yield name
+
+
+def _read(line: bytes) -> JSONObject:
+    message = orjson.loads(line)
+    return message if isinstance(message, dict) else {}
