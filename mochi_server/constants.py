@@ -18,6 +18,9 @@ SYSTEM_PROMPT_CHARACTERS: Final = 10_000
 CHARACTERS_PER_TOKEN: Final = 4.0
 """First estimate, before a model's own counts have calibrated it."""
 
+DURATION: Final = r"^-?([0-9]+|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$"
+"""A pattern: whole seconds, or a duration in the notation of Go."""
+
 SUMMARY_UNSUPPORTED_MODELS: Final = frozenset({"gpt-oss", "gpt-oss-safeguard"})
 """Models that cannot be trusted with structured output, whatever their tag: a grammar for their
 reply breaks their own thinking format."""

@@ -21,11 +21,13 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from ..constants import DURATION
+
 _NETLOC = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
 """A network location whose port, if any, is a number. The standard library's error for another port
 would show it, and it may be a part of a password with a slash in it."""
 
-_DURATION = re.compile(r"-?([0-9]+|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)")
+_DURATION = re.compile(DURATION)
 
 
 def _split_at_commas(value: object) -> object:

@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 from typing_extensions import Self
 
+from ..constants import DURATION
 from ..errors import JSONObject
 
 MAX_STOPS: Final = 16
 MAX_STOP_CHARACTERS: Final = 1_000
+MAX_DURATION_CHARACTERS: Final = 100
 MAX_EXTRA: Final = 50
 """Providers in ``extra``, and fields of one of them."""
 
 RESERVED: Final = frozenset(
-    {"model", "messages", "contents", "system", "stream", "tools", "num_ctx", "num_predict"}
+    {
+        *("model", "messages", "contents", "system", "systeminstruction", "stream"),
+        *("streamoptions", "tools", "toolchoice", "toolconfig", "functions", "functioncall"),
+        *("numctx", "numpredict", "npredict"),
+        *("maxtokens", "maxcompletiontokens", "maxoutputtokens"),
+    }
 )
-"""Fields of requests that the server sets itself."""
+"""Fields of requests that the server sets itself, in small letters without ``_``."""
+GENERATION: Final = "generationconfig"
+"""The field in which Gemini has more of them."""
 
 _Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+_Duration = Annotated[str, Field(max_length=MAX_DURATION_CHARACTERS, pattern=DURATION)]
+_Seconds = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _Fields = Annotated[dict[str, JsonValue], Field(max_length=MAX_EXTRA)]
 
 
 def _number(**limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
     return Field(default=None, strict=True, **limits)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _names_in(fields: JSONObject) -> Iterator[str]:
+    for name, value in fields.items():
+        yield name
+        if _plain(name) == GENERATION and isinstance(value, dict):
+            yield from value
 
 
 class ModelOptions(BaseModel):
@@ -51,7 +74,7 @@ class ModelOptions(BaseModel):
     repeat_penalty: float | None = _number(ge=0, le=100, allow_inf_nan=False)
     presence_penalty: float | None = _number(ge=-100, le=100, allow_inf_nan=False)
     frequency_penalty: float | None = _number(ge=-100, le=100, allow_inf_nan=False)
-    keep_alive: str | float | None = Field(
+    keep_alive: _Duration | _Seconds | None = Field(
         default=None,
         description="How long the model stays loaded: seconds, or a text such as `10m`; negative: "
         "for ever.",
@@ -65,8 +88,8 @@ class ModelOptions(BaseModel):
     @field_validator("extra")
     @classmethod
     def _check_extra(cls, extra: dict[str, JSONObject] | None) -> dict[str, JSONObject] | None:
-        named = {name for fields in (extra or {}).values() for name in fields}
-        if reserved := sorted(named & RESERVED):
+        named = {name for fields in (extra or {}).values() for name in _names_in(fields)}
+        if reserved := sorted(name for name in named if _plain(name) in RESERVED):
             raise ValueError(f"the server itself sets {', '.join(reserved)}")
         return extra
 
