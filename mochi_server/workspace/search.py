@@ -95,9 +95,9 @@ def _around(line: str, match: re.Match[str]) -> str:
 
 
 def main() -> int:
-    """Search; be killed after ``SECONDS``."""
-    signal.alarm(SECONDS)
+    """Search; be killed after the seconds of the query."""
     folder_path, query = sys.argv[1], json.loads(sys.argv[2])
+    signal.alarm(query["seconds"])
     text = query["pattern"] if query["regex"] else re.escape(query["pattern"])
     try:
         pattern = re.compile(text, re.IGNORECASE if query["ignore_case"] else 0)

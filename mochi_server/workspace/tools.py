@@ -315,7 +315,8 @@ class WorkspaceTools:
         return "\n".join(listed) or ("[No files.]" if pattern is None else "[No file matches.]")
 
     async def _search_files(self, arguments: SearchFiles) -> Content:
-        query = {**arguments.model_dump(), "path": self._relative(arguments.path)}
+        path = self._relative(arguments.path)
+        query = {**arguments.model_dump(), "path": path, "seconds": search.SECONDS}
         result = await self._runner.run(
             # Not in the folder: Python would import what lies there.
             [sys.executable, "-m", search.__name__, str(self.path), json.dumps(query)],
