@@ -19,6 +19,10 @@ from .log import ServerLog
 CONNECT_SECONDS = 30.0
 """For connecting and writing; calls have their own limit for what they read."""
 MAX_HEADER = 200
+MAX_EVENT = 2**20
+"""Bytes of one event of a server of 2024: the SDK's limit, which ends the connection."""
+SESSION_HEADER = "mcp-session-id"
+NOT_FOUND = 404
 
 
 @asynccontextmanager
@@ -47,7 +51,7 @@ async def http_transport(
         timeout: httpx2.Timeout | None = None,  # noqa: ARG001 - the SDK's
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        return limited_client(headers or {}, auth=auth, log=log)
+        return limited_client(headers or {}, auth=auth, log=log, on_end=on_end)
 
     if is_sse:
         transport = sse_client(url, dict(headers), httpx_client_factory=client, auth=auth)
@@ -63,7 +67,11 @@ async def http_transport(
 
 
 def limited_client(
-    headers: Mapping[str, str], *, auth: httpx2.Auth | None = None, log: ServerLog | None = None
+    headers: Mapping[str, str],
+    *,
+    auth: httpx2.Auth | None = None,
+    log: ServerLog | None = None,
+    on_end: Callable[[str], None] | None = None,
 ) -> httpx2.AsyncClient:
     """Return an HTTP client whose responses are limited, and no redirect is followed by itself.
 
@@ -71,23 +79,52 @@ def limited_client(
         headers: Sent with each request, but those of ``auth`` to other addresses.
         auth: Signs requests.
         log: Gets a note of each response that is an error.
+        on_end: For the transport of 2024, whose failures the SDK only logs; is called with one.
     """
 
     async def limit(response: httpx2.Response) -> None:
         if response.is_error and log is not None:
             log.note(f"{response.request.method}: HTTP {response.status_code}")
+        if response.status_code == NOT_FOUND and SESSION_HEADER in response.request.headers:
+            # The session is lost, whatever the body says of it, which the SDK would prefer.
+            response.headers["content-type"] = "text/plain"
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding not in {"", "identity"}:  # a few bytes may become gigabytes
             raise httpx2.RemoteProtocolError(f"the answer is encoded as {encoding[:MAX_HEADER]!r}")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _LimitedStream(response.stream)
+        elif on_end is not None:
+            response.stream = _LimitedEvents(response.stream, on_end)
 
-    return httpx2.AsyncClient(
+    return _Client(
+        on_end,
         headers={**headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
         auth=auth,
         event_hooks={"response": [limit]},
     )
+
+
+class _Client(httpx2.AsyncClient):
+    """A client that tells of messages that cannot be sent."""
+
+    def __init__(self, on_end: Callable[[str], None] | None, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(**options)
+        self._on_end = on_end
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401
+        try:
+            response = await super().send(request, **options)
+        except Exception as error:
+            self._tell(request, f"it cannot be reached: {error}")
+            raise
+        if response.is_error:
+            self._tell(request, f"it refused a message (HTTP {response.status_code})")
+        return response
+
+    def _tell(self, request: httpx2.Request, reason: str) -> None:
+        if self._on_end is not None and request.method == "POST":
+            self._on_end(reason)
 
 
 class _LimitedStream(httpx2.AsyncByteStream):
@@ -100,6 +137,28 @@ class _LimitedStream(httpx2.AsyncByteStream):
             size += len(piece)
             if size > MAX_MESSAGE:
                 raise httpx2.StreamError(f"it is larger than {MAX_MESSAGE // 2**20} MiB")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _LimitedEvents(httpx2.AsyncByteStream):
+    """A stream of events, of which one that is too large is told before the SDK gives it up."""
+
+    def __init__(self, stream: Any, on_end: Callable[[str], None]) -> None:  # noqa: ANN401 - as above
+        self._stream = stream
+        self._on_end = on_end
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, last = 0, b""
+        async for piece in self._stream:
+            recent = last + piece.replace(b"\r\n", b"\n")
+            end = recent.rfind(b"\n\n")
+            size = size + len(piece) if end < 0 else len(recent) - end
+            last = recent[-1:]
+            if size > MAX_EVENT:
+                self._on_end(f"it sent an event of more than {MAX_EVENT // 2**20} MiB")
             yield piece
 
     async def aclose(self) -> None:
