@@ -15,6 +15,7 @@ from ...errors import InvalidRequest, JSONObject, PolicyNotFound
 from ...tools.base import InvalidArguments, ToolFailed
 from ...tools.catalogue import ToolCatalogue
 from ...tools.functions.arguments import SchemaArguments
+from ...tools.functions.results import object_or_empty
 from ..policies.places import PolicyPlaces
 from ..policies.rules import Policies, PolicyRule, rule_of
 from ..tool_calls import SessionAgents
@@ -223,14 +224,20 @@ class ConfirmationInbox:
 
 
 def _answer_to(elicitation: JSONObject, content: JSONObject) -> JSONObject:
-    """Return the answer to a tool that asks, as its schema wants it.
+    """Return the answer to a tool that asks, as its schema wants it; with defaults for the rest.
 
     Raises:
         InvalidRequest: it does not fit.
     """
     schema = elicitation.get("requested_schema")
+    schema = schema if isinstance(schema, dict) else {}
+    defaults = {
+        name: field["default"]
+        for name, field in object_or_empty(schema.get("properties")).items()
+        if isinstance(field, dict) and "default" in field
+    }
     try:
-        return SchemaArguments(schema if isinstance(schema, dict) else {}).validate(content)
+        return SchemaArguments(schema).validate({**defaults, **content})
     except InvalidArguments as error:
         raise InvalidRequest(f"The answer does not fit what is asked: {error}") from error
 

@@ -13,7 +13,16 @@ import anyio
 
 from ...core.aio import merge
 from ...errors import JSONObject
-from ..base import Problem, Tool, ToolBegun, ToolContext, ToolFailed, ToolSource, ToolStep
+from ..base import (
+    InvalidArguments,
+    Problem,
+    Tool,
+    ToolBegun,
+    ToolContext,
+    ToolFailed,
+    ToolSource,
+    ToolStep,
+)
 from ..functions.arguments import SchemaArguments
 from ..progress_events import ProgressReports
 from .approvals import Approval
@@ -114,7 +123,22 @@ class McpTool(Tool):
         return SchemaArguments(self.parameters, takes_others=is_open)
 
     async def validate(self, arguments: JSONObject) -> JSONObject:
-        return self._arguments.validate(arguments)
+        """Return the arguments as the tool wants them.
+
+        A null for what need not be there counts as absent unless the schema allows it.
+        """
+        try:
+            return self._arguments.validate(arguments)
+        except InvalidArguments:
+            needed = self.parameters.get("required") or ()
+            given = {
+                name: value
+                for name, value in arguments.items()
+                if value is not None or (isinstance(needed, list) and name in needed)
+            }
+            if len(given) == len(arguments):
+                raise
+            return self._arguments.validate(given)
 
     async def run(
         self, arguments: JSONObject, context: ToolContext

@@ -3,7 +3,8 @@
     python client.py URL
 
 The scenario is in ``MCP_CONFORMANCE_SCENARIO``, what it wants to be sent in
-``MCP_CONFORMANCE_CONTEXT``.
+``MCP_CONFORMANCE_CONTEXT``. Its person opens each page of an authorization, and accepts what is
+asked as it is.
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ import json
 import os
 import sys
 import tempfile
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import anyio
+import httpx2
 
 from mochi_server import Runtime
 from mochi_server.config import load_settings
-from mochi_server.tools.base import Elicitation, ElicitationAnswer, Tool, ToolContext, ToolFailed
+from mochi_server.mcp_server.direct_call import start_call
+from mochi_server.protocol.events import ConfirmationRequired, ToolInputRequired, ToolResultReady
+from mochi_server.tools.base import Tool
+
+SCHEMA_TOOL, SCHEMA_ECHO = "s__json_schema_2020_12_tool", "s__json_schema_echo"
+"""The schema of one is to be sent back by a call of the other."""
 
 VALUES: dict[str, Any] = {
     "integer": 1,
@@ -32,13 +39,6 @@ VALUES: dict[str, Any] = {
     "object": {},
     "null": None,
 }
-
-
-class Person(ToolContext):
-    """A caller whose person accepts what a tool asks, as it is."""
-
-    async def elicit(self, tool: Tool, elicitation: Elicitation) -> Any:
-        yield ElicitationAnswer("accept", {})
 
 
 def arguments_of(schema: dict[str, Any]) -> dict[str, Any]:
@@ -58,6 +58,8 @@ def planned_calls(tools: dict[str, Tool]) -> list[tuple[Tool, dict[str, Any]]]:
     """What is called: what the scenario names, else every tool once."""
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     named = context.get("toolCalls")
+    if SCHEMA_TOOL in tools:
+        return [(tools[SCHEMA_ECHO], {"schema": tools[SCHEMA_TOOL].parameters})]
     if named is None:
         return [(tool, arguments_of(tool.parameters)) for tool in tools.values()]
     calls = [(tools.get(f"s__{each['name']}"), each.get("arguments", {})) for each in named]
@@ -68,26 +70,64 @@ def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
+async def authorize(runtime: Runtime) -> None:
+    """Open each page that the server wants to be opened, as a browser does."""
+    opened: set[str] = set()
+    async with httpx2.AsyncClient() as browser:
+        while True:
+            for status in await runtime.mcp.status():
+                url = status.authorization_url
+                if url is not None and url not in opened:
+                    opened.add(url)
+                    page = await browser.get(url)
+                    answer = dict(parse_qsl(urlsplit(page.headers["location"]).query))
+                    state = answer.pop("state", "")
+                    await runtime.mcp.complete_authorization(state, {**answer})
+            await anyio.sleep(0.02)
+
+
+async def call(runtime: Runtime, tool: Tool, arguments: dict[str, Any]) -> bool:
+    """Call a tool, and accept whatever is asked; return whether it succeeded."""
+    _, reader = start_call(runtime, tool, arguments, model="", can_ask=True)
+    is_success = False
+    while (batch := await reader.next()) is not None:
+        for _, event in batch:
+            if isinstance(event, ConfirmationRequired | ToolInputRequired):
+                content: Any = {} if isinstance(event, ToolInputRequired) else None
+                decide = runtime.inbox.decide
+                await decide(
+                    event.confirmation_id, approved=True, arguments=content, decided_by="suite"
+                )
+            elif isinstance(event, ToolResultReady):
+                is_success = event.success
+                say(f"{tool.name}: {event.result or event.error_message}")
+    reader.leave()
+    return is_success
+
+
 async def main(url: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = {"mcpServers": {"s": {"url": url, "mochi": {"start": "eager"}}}}
         Path(folder, "mcp.json").write_text(json.dumps(config))
         async with Runtime(load_settings(data_dir=folder)) as runtime:
+            person = asyncio.get_running_loop().create_task(authorize(runtime))
             with anyio.move_on_after(20):
                 # Nothing waits for a server.
-                while not (  # noqa: ASYNC110
-                    tools := dict((await runtime.tools.inventory()).tools)
-                ):
+                while not (tools := dict((await runtime.tools.inventory()).tools)):
                     await anyio.sleep(0.05)
+                    [status] = await runtime.mcp.status()
+                    is_authorizing = runtime.mcp.is_authorizing("s")
+                    if status.state == "failed" and not is_authorizing:
+                        say(f"failed: {status.last_error}")
+                        if "authoriz" in str(status.last_error) and status.connections == 0:
+                            break
             for tool, arguments in planned_calls(tools):
-                context = Person(session_id="a", tool_call_id="b")
-                try:
-                    run = tool.run(await tool.validate(arguments), context)
-                    async with aclosing(run) as steps:
-                        async for step in steps:
-                            say(f"{tool.name}: {step}")
-                except (ToolFailed, ValueError) as error:
-                    say(f"{tool.name} failed: {error}")
+                if not await call(runtime, tool, arguments):
+                    with anyio.move_on_after(5):
+                        await anyio.sleep(0.1)
+                        while runtime.mcp.is_authorizing("s"):  # noqa: ASYNC110 - nothing tells it
+                            await anyio.sleep(0.02)
+            person.cancel()
             for problem in runtime.tools.problems:
                 say(str(problem))
 

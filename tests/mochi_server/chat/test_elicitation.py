@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from mochi_server.chat.confirmations.inbox import _answer_to
 from mochi_server.errors import InvalidRequest
 from mochi_server.protocol.events import Event
 from mochi_server.sessions.types import ToolSettings
@@ -143,3 +144,12 @@ async def test_a_server_that_stops_does_not_keep_what_a_tool_asked(
         assert run["state"] == "interrupted"
         with anyio.fail_after(30):
             assert kinds(await engine.turn(session))[-1] == "done"
+
+
+def test_absent_fields_of_an_answer_get_their_defaults() -> None:
+    fields = {"city": {"type": "string"}, "nights": {"type": "integer", "default": 2}}
+    asked = {"requested_schema": {"type": "object", "properties": fields, "required": ["city"]}}
+    assert _answer_to(asked, {"city": "Rome"}) == {"city": "Rome", "nights": 2}
+    assert _answer_to(asked, {"city": "Rome", "nights": 3}) == {"city": "Rome", "nights": 3}
+    with pytest.raises(InvalidRequest):
+        _answer_to(asked, {})

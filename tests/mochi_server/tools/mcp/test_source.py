@@ -375,3 +375,16 @@ async def test_tools_that_are_too_much_in_all_are_left_out_by_name(tmp_path: Pat
         assert "262,144 characters in all: 'large_4', 'large_5', 'large_6'. " in of_all
         assert "'t1000' of the MCP server 'many'" in of_many
         assert "it and those after it are left out, as there are 1,000 others" in of_many
+
+
+async def test_a_null_counts_as_absent_where_nothing_need_be_there(tmp_path: Path):
+    fields = {"text": {"type": "string"}, "maybe": {"type": ["string", "null"]}}
+    schema = {"type": "object", "properties": {**fields, "other": {"type": "boolean"}}}
+    wire = Wire(tmp_path / "plan", tools=[tool("a", inputSchema={**schema, "required": ["text"]})])
+    write_config(tmp_path, s=wire.entry())
+    async with mcp_source(tmp_path) as source:
+        result = await source.call("s__a", text="x", maybe=None, other=None)
+        assert '"text": "x"' in result
+        assert "other" not in result
+        with pytest.raises(InvalidArguments):
+            await source.call("s__a", text=None)
