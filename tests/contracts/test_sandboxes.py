@@ -541,7 +541,9 @@ def test_an_end_at_any_moment_of_the_start_ends_all(
 
 def test_the_death_of_the_server_ends_all(user: SandboxUser, place: Path) -> None:
     mark = f"mark-{os.getpid()}-{time.monotonic_ns()}"
-    made = user.command(["sh", "-c", f"echo started; sleep 300; : {mark}", mark], workspace(user))
+    made = user.command(
+        ["sh", "-c", f"echo started; while sleep 1; do :; done; : {mark}", mark], workspace(user)
+    )
     server = "import json, os, subprocess, sys; argv, env = json.loads(sys.argv[1])\n"
     server += "subprocess.Popen(argv, env=env, start_new_session=True); sys.stdin.read()"
     started = subprocess.Popen(
