@@ -68,7 +68,8 @@ class SessionManager:
         """Called with a claimed session's id and that of its last run, before it is changed: makes
         sure that the run is over, or raises SessionBusy."""
         self.on_deleted: list[Callable[[str], Awaitable[None]]] = []
-        """Are called with the id of a session after it was deleted, in this order."""
+        """Are called with the id of a session after it was deleted, in this order, while no turn of
+        another session with this id can begin."""
         is_private = isinstance(self.storage, MemoryStorage)
         self.catalogue = SessionCatalogue(
             self.storage, None if is_private else catalogue_path, sweep_seconds=sweep_seconds
@@ -251,13 +252,17 @@ class SessionManager:
             SessionNotFound: there is none.
             SessionUnreadable: ``only_if`` cannot be called, for its file is no session.
         """
-        async with self._exclusively(session_id), self.storage.lock(session_id):
-            if only_if is not None and not only_if(await self.get(session_id)):
-                return False
-            await run_to_completion(self._delete(session_id))
+        async with self._exclusively(session_id):
+            async with self.storage.lock(session_id):
+                if only_if is not None and not only_if(await self.get(session_id)):
+                    return False
+                await run_to_completion(self._delete(session_id))
+            await run_to_completion(self._remove_belongings(session_id))
+        return True
+
+    async def _remove_belongings(self, session_id: str) -> None:
         for each in self.on_deleted:
             await each(session_id)
-        return True
 
     @asynccontextmanager
     async def _exclusively(self, session_id: str) -> AsyncIterator[None]:

@@ -94,8 +94,8 @@ class JSONFileStorage(SessionStorage):
 
     @override
     async def delete(self, session_id: str) -> None:
-        locks = [self._lock_path(session_id, kind) for kind in ("lock", "claim")]
-        await in_thread_to_completion(_delete, session_id, self._path(session_id), locks)
+        lock = self._lock_path(session_id, "lock")
+        await in_thread_to_completion(_delete, session_id, self._path(session_id), lock)
 
     async def entries(self) -> list[Entry]:
         """Return every session file; temporary files of crashed processes are removed."""
@@ -138,7 +138,7 @@ class JSONFileStorage(SessionStorage):
         try:
             yield held.version
         finally:
-            await _release(held)
+            await _release(held.after_changes_of(self._path(session_id)))
 
     async def _take(self, session_id: str, path: Path) -> _HeldLock | None:
         """Take the lock; a cancellation in between releases it."""
@@ -159,6 +159,10 @@ class _HeldLock(NamedTuple):
 
     lock: FileLock
     version: tuple[int, ...] | None
+
+    def after_changes_of(self, path: Path) -> _HeldLock:
+        """Return the lock as it is to be released when the session may have been deleted."""
+        return self if path.exists() else self._replace(version=None)
 
     def release(self) -> None:
         # The file of an existing session's lock stays: removing and creating it takes long.
@@ -282,14 +286,13 @@ def _create(session_id: str, path: Path, lock: Path, parts: Iterable[bytes]) -> 
     return version
 
 
-def _delete(session_id: str, path: Path, locks: Iterable[Path]) -> None:
+def _delete(session_id: str, path: Path, lock: Path) -> None:
     _version_at(session_id, path)
     with _errors_of(session_id):
         path.unlink()
         flush_folder(path.parent)
-    for lock in locks:  # nobody else holds them: the caller has the claim
-        with contextlib.suppress(OSError):
-            lock.unlink()
+    with contextlib.suppress(OSError):  # nobody else holds it: the caller has the claim
+        lock.unlink()
 
 
 def _take_lock(session_id: str, path: Path, lock: Path, held: list[_HeldLock]) -> None:

@@ -208,6 +208,37 @@ async def test_a_deleted_session_is_nowhere(manager: SessionManager):
                 pytest.fail("edited what is not there")
 
 
+async def test_what_belonged_to_a_deleted_session_goes_before_its_id_is_used_again(
+    manager: SessionManager,
+):
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    removed: list[str] = []
+
+    async def remove_slowly(_: str) -> None:
+        reached.set()
+        await go_on.wait()
+
+    async def remove(session_id: str) -> None:
+        removed.append(session_id)
+
+    manager.on_deleted += [remove_slowly, remove]
+    made = await manager.create("m")
+    deletion = asyncio.create_task(manager.delete(made.session_id))
+    with anyio.fail_after(5):
+        await reached.wait()
+        await manager.create("m", session_id=made.session_id)
+        with pytest.raises(SessionBusy):
+            async with manager.claim(made.session_id):
+                pytest.fail("a turn could store attachments, which were removed")
+        deletion.cancel()  # the client leaves
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await deletion
+    assert removed == [made.session_id]
+    async with manager.claim(made.session_id):
+        pass
+
+
 async def test_whether_a_session_is_there_is_told_without_reading_it(tmp_path: Path):
     (tmp_path / "odd.json").write_text("no session")
     manager = SessionManager(sessions_dir=tmp_path)
