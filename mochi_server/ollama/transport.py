@@ -12,6 +12,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from io import BytesIO
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
@@ -141,7 +142,9 @@ class Transport:
         try:
             with anyio.fail_after(limit):
                 return await self._sessions.get().post(
-                    f"{self.host}{path}", data=body, allow_redirects=False
+                    f"{self.host}{path}",
+                    data=BytesIO(body),  # is written in parts
+                    allow_redirects=False,
                 )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             waited_for = f"{limit:g} s (MOCHI_OLLAMA_FIRST_BYTE_TIMEOUT_SECONDS)"

@@ -7,6 +7,7 @@ import json
 import socket
 import zlib
 from contextlib import aclosing
+from dataclasses import replace
 
 import anyio
 import orjson
@@ -62,6 +63,14 @@ async def failure(provider):
     except MochiError as error:
         return texts, error
     pytest.fail(f"no error after {texts}")
+
+
+async def test_a_message_of_several_megabytes_is_sent(provider, ollama):
+    text = "word " * 500_000
+    messages = [{"role": "user", "content": text}]
+    request = replace(REQUEST, messages=messages, num_ctx=1_000_000)
+    await collect(provider, request)
+    assert ollama.chats[-1]["messages"][0]["content"] == text
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
