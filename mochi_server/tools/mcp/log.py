@@ -33,8 +33,8 @@ class ServerLog:
     """What no line has."""
 
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
-    last_written: str = ""
-    """The last line that the server has written, if there is no note after it."""
+    last: str = ""
+    """The last line since the server was started."""
     _rest: bytes = b""
     _is_cut: bool = False
 
@@ -43,7 +43,12 @@ class ServerLog:
         line = f"[{printable(self.secrets.redacted(text, LOG_LINE))[:LOG_LINE]}]"
         if not self.lines or self.lines[-1] != line:
             self.lines.append(line)
-        self.last_written = ""
+        self.last = line
+
+    def begin(self) -> None:
+        """Note that the server is started."""
+        self.note("started")
+        self.last = ""
 
     def note_flood(self) -> None:
         self.note("messages were dropped: too many that nobody asked for")
@@ -67,5 +72,5 @@ class ServerLog:
         is_rest, self._is_cut = self._is_cut, False
         if line.strip() and not is_rest:
             text = line[: 4 * LOG_LINE].decode("utf-8", "replace").rstrip()
-            self.last_written = printable(self.secrets.redacted(text, LOG_LINE)[:LOG_LINE])
-            self.lines.append(self.last_written)
+            self.last = printable(self.secrets.redacted(text, LOG_LINE)[:LOG_LINE])
+            self.lines.append(self.last)

@@ -139,7 +139,7 @@ class McpServer:
         if self.connection is None:
             if self.last_error is not None:
                 self.restarts += 1
-            self.log.note("started")
+            self.log.begin()
             self.connection = self.owner.connect(self)
         return self.connection
 

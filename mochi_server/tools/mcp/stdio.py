@@ -102,6 +102,7 @@ class _ServerProcess:
         self._open = contextlib.ExitStack()
         self._rubbish = 0
         self._has_ended, self._is_read = asyncio.Event(), asyncio.Event()
+        self._stderr_is_read = asyncio.Event()
         self._process: asyncio.subprocess.Process
         self._stdin: asyncio.StreamWriter
         self._stdout: asyncio.StreamReader
@@ -199,16 +200,19 @@ class _ServerProcess:
         while data := await self._stderr.read(READ_BYTES):
             self._log.feed(data)
             await asyncio.sleep(PAUSE_SECONDS)
+        self._stderr_is_read.set()
 
     async def wait(self) -> None:
         """Wait for its end; what it has started ends with it, and what it wrote is still read."""
         code = await self._process.wait()
         kill_group(self._process.pid)
+        with anyio.move_on_after(SETTLE_SECONDS / 2):  # "settle" waits longer
+            await self._stderr_is_read.wait()
         self._has_ended.set()
         with anyio.move_on_after(SETTLE_SECONDS):
             await self._is_read.wait()
         reason = _ending(code)
-        last = self._log.last_written if code else ""
+        last = self._log.last if code else ""
         self.note_end(f"{reason} ({last[:SHOWN_RUBBISH]})" if last else reason)
 
     async def settle(self) -> None:
