@@ -68,7 +68,8 @@ async def failure(provider):
 async def test_a_message_of_several_megabytes_is_sent(provider, ollama):
     text = "word " * 500_000
     messages = [{"role": "user", "content": text}]
-    request = replace(REQUEST, messages=messages, num_ctx=1_000_000)
+    ollama.add_model("large:1b", context_length=1_000_000)
+    request = replace(REQUEST, model="large:1b", messages=messages, num_ctx=1_000_000)
     await collect(provider, request)
     assert ollama.chats[-1]["messages"][0]["content"] == text
 
