@@ -25,6 +25,8 @@ MAX_MESSAGE: Final = 10 * 2**20
 """Bytes of one message; parsing it holds the event loop."""
 MAX_VALUES: Final = 100_000
 """Members of objects and elements of lists in one message."""
+TOO_LARGE: Final = f"the answer is larger than {MAX_MESSAGE // 2**20} MiB, or has too many values"
+"""Message of the error that stands for such an answer."""
 FEW_BYTES: Final = 65_536
 """Values are not counted in what is shorter."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 MAX_RESOURCES = 1_000
 """Of one page; and templates of a server."""
 MAX_PAGES = 100
+
+_MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}(; ?[\w.+-]{1,64}=[\w.+-]{1,64})?", re.ASCII)
+"""Type, subtype, and a parameter such as ``charset``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,30 +107,36 @@ class McpResources:
         def not_found(reason: str) -> McpResourceNotFound:
             return McpResourceNotFound(server=name, uri=uri, reason=reason)
 
+        label = one_line(uri.rstrip("/").rpartition("/")[2] or uri)
+        too_large = AttachmentTooLarge(name=label, limit_bytes=MAX_ATTACHMENT_BYTES)
+
         async def get(client: Client) -> ReadResourceResult:
             if client.server_capabilities.resources is None:
                 raise not_found("it has no resources")
-            with refusals(server, not_found):
+            with refusals(server, not_found), _replaced_if_too_large(too_large):
                 return await client.read_resource(uri)
 
         server = self._servers.of_session(await self._server(name), session_id)
         result = await request_server(server, get, default_timeout=self._default_timeout)
         if not result.contents:
             raise not_found("it has no content")
-        label = one_line(uri.rstrip("/").rpartition("/")[2] or uri)
-        media_type = one_line(result.contents[0].mime_type or "text/plain")
         texts: list[str] = []
         for part in result.contents:
             blob: str | None = getattr(part, "blob", None)
-            text = as_text(_decoded(blob)) if blob is not None else getattr(part, "text", "")
+            written = getattr(part, "text", "").encode("utf-8", "replace")
+            text = as_text(written if blob is None else _decoded(blob))
             if text is None:
                 raise AttachmentUnsupported(name=label, media_type=part.mime_type or "no type")
             texts.append(text)
-        content = clean("\n\n".join(texts)).encode()
+        content = "\n\n".join(texts).encode()
         if len(content) > MAX_ATTACHMENT_BYTES:
-            raise AttachmentTooLarge(name=label, limit_bytes=MAX_ATTACHMENT_BYTES)
+            raise too_large
         return NewAttachment(
-            content=content, media_type=media_type, name=label, server=name, uri=uri
+            content=content,
+            media_type=_media_type(result.contents[0].mime_type),
+            name=label,
+            server=name,
+            uri=uri,
         )
 
     async def _server(self, name: str) -> McpServer:
@@ -171,6 +182,26 @@ def _template(template: ResourceTemplate) -> McpResource:
         description=clean(template.description or ""),
         media_type=template.mime_type,
     )
+
+
+@contextmanager
+def _replaced_if_too_large(error: AttachmentTooLarge) -> Iterator[None]:
+    """Raise an error of ours where the answer was too large to be read."""
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - an extra
+
+    from .limits import TOO_LARGE  # noqa: PLC0415 - with the SDK
+
+    try:
+        yield
+    except MCPError as failure:
+        if failure.message == TOO_LARGE:
+            raise error from failure
+        raise
+
+
+def _media_type(named: str | None) -> str:
+    """Return the type that a server names; plain text if that is none, which models are shown."""
+    return named if named and _MEDIA_TYPE.fullmatch(named) else "text/plain"
 
 
 def _decoded(blob: str) -> bytes:

@@ -21,7 +21,14 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from ..process.worker_process import kill_group
-from .limits import MAX_MESSAGE, LimitedReadStream, Streams, failed_response, is_too_large
+from .limits import (
+    MAX_MESSAGE,
+    TOO_LARGE,
+    LimitedReadStream,
+    Streams,
+    failed_response,
+    is_too_large,
+)
 from .log import LOG_LINE, ServerLog, StdioCommand
 
 READ_BYTES = 65_536
@@ -37,7 +44,6 @@ NOTED_RUBBISH = 20
 """Lines that are no message, of one connection, which the log shows."""
 EDGE = 256
 """Bytes at both ends of a line that is too long, where the id of the answer is."""
-TOO_LARGE = f"the answer is larger than {MAX_MESSAGE // 2**20} MiB, or has too many values"
 NO_MESSAGE = "the answer is no message of MCP"
 
 
