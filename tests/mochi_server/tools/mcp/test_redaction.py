@@ -80,7 +80,7 @@ async def test_no_error_and_no_log_has_a_secret(
             texts += [str(each) for each in source.problems()]
     shown = "\n".join([*texts, caplog.text])
     assert "missing: there is no program './…/x'" in shown
-    assert "spoiled: its process ended with exit code 1 (……)" in shown
+    assert "spoiled: its process ended with exit code 1 (…" in shown
     assert "s3c" not in shown, shown
     assert quote(SECRETS["QUERY_KEY"]) not in shown
 
