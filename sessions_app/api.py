@@ -12,6 +12,7 @@ from mochi_project.openapi import MODEL_ERRORS, PROVIDER_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import Cursor, Limit, SessionId
 from mochi_server.errors import (
+    AttachmentNotFound,
     EmptyHistory,
     InvalidMessageIndex,
     InvalidRequest,
@@ -249,14 +250,14 @@ async def list_messages(request: HttpRequest, session_id: SessionId) -> MessageL
     "/{session_id}/messages/{message_index}",
     response=SessionDetail,
     summary="Edit a user message and drop what follows it",
-    openapi_extra=documented(InvalidMessageIndex, *WRITE_ERRORS),
+    openapi_extra=documented(InvalidMessageIndex, AttachmentNotFound, *WRITE_ERRORS),
 )
 async def edit_message(
     request: HttpRequest, session_id: SessionId, message_index: MessageIndex, payload: MessageEdit
 ) -> SessionDetail:
     """The index counts the system message. A chat request without `message` then answers anew."""
     async with get_runtime().sessions.edit(session_id, exclusive=True) as session:
-        session.edit_user_message(message_index, payload.content)
+        session.edit_user_message(message_index, payload.content, payload.attachments)
     return detail_of(session)
 
 

@@ -32,6 +32,7 @@ from mochi_project.schemas import (
 from mochi_server.constants import SYSTEM_PROMPT_CHARACTERS
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.options import NO_OPTIONS, ModelOptions
+from mochi_server.sessions.attachments import MAX_ATTACHMENTS
 from mochi_server.sessions.types import (
     MAX_CONFIRMATION_SECONDS,
     AgentSettings,
@@ -257,6 +258,11 @@ class MessageEdit(BaseModel):
     )
 
     content: str = Field(pattern=r"\S", description="Not only white space.")
+    attachments: list[str] | None = Field(
+        default=None,
+        max_length=MAX_ATTACHMENTS,
+        description="The ids of its attachments that it keeps. Absent or null: all.",
+    )
 
 
 class SystemPromptSet(BaseModel):

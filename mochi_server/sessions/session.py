@@ -9,7 +9,13 @@ import orjson
 from pydantic import JsonValue, ValidationError
 
 from ..constants import FORMAT_VERSION, PREVIEW_CHARACTERS
-from ..errors import EmptyHistory, InvalidMessageIndex, JSONObject, SessionUnreadable
+from ..errors import (
+    AttachmentNotFound,
+    EmptyHistory,
+    InvalidMessageIndex,
+    JSONObject,
+    SessionUnreadable,
+)
 from ..protocol.messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
 from .codec import (
     TOO_DEEP,
@@ -146,12 +152,20 @@ class ChatSession:
         self._lines += lines
         self._changed_messages()
 
-    def edit_user_message(self, index: int, content: str) -> None:
+    def edit_user_message(
+        self, index: int, content: str, attachments: Sequence[str] | None = None
+    ) -> None:
         """Replace a user message's text and time, and remove all messages after it.
 
         Its id stays. The index counts the system message.
 
+        Args:
+            index: Of the message.
+            content: Its text.
+            attachments: Ids of its attachments that it keeps; None: all.
+
         Raises:
+            AttachmentNotFound: it has no attachment with one of the ids.
             InvalidMessageIndex: out of range (negative ones are), or not a user message.
             SessionUnreadable: it is nested so deeply that it cannot be written anew.
         """
@@ -167,8 +181,21 @@ class ChatSession:
         if is_bottomless(self._lines[index]):
             reason = f"message {index} is {TOO_DEEP}"
             raise SessionUnreadable(session_id=self.session_id, reason=reason)
+        if attachments is not None:
+            message = self._with_attachments(message, attachments)
         self._lines[index:] = [encode({**message, "content": content, "timestamp": now()})]
         self._changed_messages()
+
+    def _with_attachments(self, message: JSONObject, ids: Sequence[str]) -> JSONObject:
+        """Return a message with those of its attachments that have one of the ids."""
+        entries = message.get("attachments")
+        listed = entries if isinstance(entries, list) else []
+        present = [each for each in listed if isinstance(each, dict)]
+        for unknown in {*ids} - {each.get("attachment_id") for each in present}:
+            raise AttachmentNotFound(session_id=self.session_id, attachment_id=unknown)
+        others = {key: value for key, value in message.items() if key != "attachments"}
+        kept: list[JsonValue] = [each for each in present if each.get("attachment_id") in ids]
+        return {**others, "attachments": kept} if kept else others
 
     def truncate_after_last_user(self) -> int:
         """Remove what follows the last user message, and return the index of that message."""

@@ -145,6 +145,13 @@ async def test_a_resource_is_read_kept_and_sent_with_the_message(
     assert TEXT in ollama.chats[-1]["messages"][-1]["content"]
     assert len(wire.sent("resources/read")) == reads
 
+    # An edit may leave some out.
+    message = f"/sessions/{session_id}/messages/0"
+    unknown = await api.put(message, {"content": "Again?", "attachments": ["0" * 64]})
+    assert unknown.json()["error"]["code"] == "ATTACHMENT_NOT_FOUND"
+    kept_alone = {"content": "Again?", "attachments": [intro["attachment_id"]]}
+    assert (await api.put(message, kept_alone)).json()["messages"][0]["attachments"] == [intro]
+
     # Where the content is not, as after an import, the model is told.
     folder = mochi.attachments_path / session_id
     for file in folder.iterdir():
@@ -152,6 +159,8 @@ async def test_a_resource_is_read_kept_and_sent_with_the_message(
     ollama.reply(["Gone."])
     assert (await api.post(f"/chat/{session_id}")).status_code == 200
     assert "Its content is not here." in ollama.chats[-1]["messages"][-1]["content"]
+    response = await api.put(message, {"content": "Alone", "attachments": []})
+    assert "attachments" not in response.json()["messages"][0]
     await api.delete(f"/sessions/{session_id}")
     assert not folder.exists()
 
