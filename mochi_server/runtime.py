@@ -45,7 +45,7 @@ from .services.summarization import SummarizationService
 from .services.summary_model import SummaryModelManager
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
-from .sessions.attachments import AttachmentStore
+from .sessions.attachments import AttachmentStore, MemoryAttachmentStore
 from .sessions.catalogue.catalogue import CATALOGUE
 from .sessions.catalogue.search import SessionSearch
 from .sessions.storage.base import SessionStorage
@@ -146,7 +146,7 @@ class Runtime:
         )
         self.summaries = self._summarization()
         self.attachments = (
-            None
+            MemoryAttachmentStore()
             if settings.session_storage == "memory"
             else AttachmentStore(settings.attachments_path)
         )
@@ -176,9 +176,11 @@ class Runtime:
         self.mcp_prompts = McpPrompts(self.mcp, default_timeout=settings.tool_timeout_seconds)
         self.mcp_resources = McpResources(self.mcp, default_timeout=settings.tool_timeout_seconds)
         self.prompts = SystemPromptService(settings.system_prompts_path, self.mcp_prompts)
-        self.sessions.on_deleted += [self.mcp.end_session, self.session_folders.remove]
-        if self.attachments is not None:
-            self.sessions.on_deleted.append(self.attachments.remove)
+        self.sessions.on_deleted += [
+            self.mcp.end_session,
+            self.session_folders.remove,
+            self.attachments.remove,
+        ]
         self.tools = self._catalogue(tools)
         self.tool_execution = ToolExecutionService(
             result_characters=settings.tool_result_characters,

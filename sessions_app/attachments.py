@@ -47,7 +47,5 @@ async def read_attachment(
     """Such as an image that a tool returned; `Content-Type` as for the files of a workspace."""
     runtime = get_runtime()
     await runtime.sessions.check_exists(session_id)
-    if runtime.attachments is None:
-        raise AttachmentNotFound(session_id=session_id, attachment_id=attachment_id)
     handle, status = await runtime.attachments.open(session_id, attachment_id)
     return await FileDownload.of(request, attachment_id, handle, status)

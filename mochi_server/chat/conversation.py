@@ -182,7 +182,7 @@ class Conversations:
     providers: ProviderRegistry
     windows: DynamicContextWindowService
     limits: RequestLimits
-    attachments: AttachmentStore | None
+    attachments: AttachmentStore
     """The files of messages; None: none are kept."""
     preempt: Callable[[str, str], None]
     """Called with model and session before each request, to stop background work on the server."""

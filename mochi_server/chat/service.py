@@ -11,7 +11,6 @@ from typing_extensions import TypedDict, Unpack
 
 from ..core.ids import new_run_id
 from ..errors import (
-    AttachmentUnsupported,
     ConfirmationUnavailable,
     JSONObject,
     MochiError,
@@ -76,8 +75,8 @@ class ChatService:
     inbox: ConfirmationInbox
     agents: SessionAgents
     summaries: SummarizationService
-    attachments: AttachmentStore | None
-    """The files of messages; None: none are kept."""
+    attachments: AttachmentStore
+    """The files of messages."""
     max_tool_rounds: int
     confirmation_timeout: float
     """Seconds after which a confirmation expires where a session does not say it; 0: never."""
@@ -141,7 +140,8 @@ class ChatService:
             if message is not None:
                 question = _question(message, attachments)
                 chosen.check_length(session, question)
-                await self._keep(session_id, attachments)
+                for each in attachments:
+                    await self.attachments.put(session_id, each.content, each.media_type)
             number = 0
 
             def change(session: ChatSession) -> None:
@@ -171,14 +171,6 @@ class ChatService:
             return self._turn(
                 run, session, chosen, tools, claim=stack.pop_all(), stored_messages=stored_messages
             )
-
-    async def _keep(self, session_id: str, attachments: Sequence[NewAttachment]) -> None:
-        """Keep the files of a message with its session."""
-        for each in attachments:
-            if self.attachments is None:
-                text = "Sessions that are kept in memory have no attachments."
-                raise AttachmentUnsupported(text, details={"name": each.name})
-            await self.attachments.put(session_id, each.content, each.media_type)
 
     async def reopen_turn(self, run_id: str) -> Turn | None:
         """Open the turn of a run that waits and that no process executes, where it stands.

@@ -249,8 +249,7 @@ class ClientRuns:
         """Stop a run, and remove the files of a direct call, which nobody takes now."""
         with suppress(MochiError):  # it has ended meanwhile
             await self._runtime.runs.stop(run_id)
-        if self._runtime.attachments is not None:
-            await self._runtime.attachments.remove(run_id)
+        await self._runtime.attachments.remove(run_id)
 
 
 def can_ask(context: Context) -> bool:

@@ -17,8 +17,6 @@ async def take_files(
     runtime: Runtime, run_id: str, attachments: Sequence[JSONObject]
 ) -> list[types.ContentBlock]:
     """Return the files of a direct call, which are kept no longer: no message names them."""
-    if runtime.attachments is None:
-        return []
     blocks: list[types.ContentBlock] = []
     try:
         for each in attachments:
@@ -31,7 +29,6 @@ async def take_files(
 
 
 async def _block(runtime: Runtime, run_id: str, attachment: Any) -> types.ContentBlock:  # noqa: ANN401
-    assert runtime.attachments is not None  # noqa: S101 - the caller has looked
     handle, _ = await runtime.attachments.open(run_id, attachment["attachment_id"])
     data = base64.b64encode(await in_thread(_read, handle)).decode()
     media_type = attachment["media_type"]

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from ..core.aio import in_thread, in_thread_to_completion
 from ..core.files import make_folder, replace_file
@@ -177,4 +178,30 @@ class AttachmentStore:
         except OSError as error:
             reason = f"the attachment cannot be written ({error.strerror})"
             raise StorageError(session_id=session_id, reason=reason) from error
+        return digest
+
+
+class MemoryAttachmentStore(AttachmentStore):
+    """The attachments of sessions that are kept in memory."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, dict[str, bytes]] = {}
+
+    async def remove(self, session_id: str) -> None:
+        self._files.pop(session_id, None)
+
+    def _open(self, session_id: str, attachment_id: str) -> tuple[int, os.stat_result]:
+        try:
+            content = self._files[session_id][attachment_id]
+        except KeyError as error:
+            raise AttachmentNotFound(session_id=session_id, attachment_id=attachment_id) from error
+        with TemporaryFile() as file:
+            file.write(content)
+            file.seek(0)
+            handle = os.dup(file.fileno())
+        return handle, os.fstat(handle)
+
+    def _put(self, session_id: str, content: bytes) -> str:
+        digest = _id_of(content)
+        self._files.setdefault(session_id, {})[digest] = content
         return digest

@@ -20,7 +20,7 @@ NOT_COPIED = frozenset({RUN, "pinned", "archived"})
 
 async def fork_session(
     sessions: SessionManager,
-    attachments: AttachmentStore | None,
+    attachments: AttachmentStore,
     session_id: str,
     message_id: str | None = None,
 ) -> ChatSession:
@@ -32,7 +32,7 @@ async def fork_session(
 
     Args:
         sessions: Where both are.
-        attachments: Those of both; None: there are none.
+        attachments: Those of both.
         session_id: The session.
         message_id: The last message; None: all that are stored.
 
@@ -57,8 +57,6 @@ async def fork_session(
         extra[FORKED_FROM] = {"session_id": session_id, "message_id": last}
         fork.extend(lines)
 
-    if attachments is None:
-        return await sessions.create(before.model, prepare=prepare)
     fork_id = new_session_id()
     try:
         await attachments.copy(session_id, fork_id, {*_attachments_of(lines)})

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from mochi_server.backends import default_storages
 from mochi_server.sessions import SessionManager
 from tests.support.mcp import SECONDS, Wire, tool, write_config
 from tests.support.sse import events
@@ -200,6 +201,21 @@ async def test_what_cannot_be_attached_is_refused_and_nothing_is_stored(
     assert await messages_of(api, session_id) == []
     assert not mochi.attachments_path.exists()
     assert not ollama.chats
+
+
+async def test_sessions_in_memory_have_attachments(
+    api: Any, ollama: Any, mochi: Any, settings: Any, wire: Wire
+) -> None:
+    memory = mochi.model_copy(update={"session_storage": "memory"})
+    settings.MOCHI, settings.MOCHI_SESSION_STORAGES = memory, default_storages(memory)
+    session_id = await api.new_session()
+    body = {"message": "Hello", "attachments": attached(INTRO)}
+    assert (await api.post(f"/chat/{session_id}", body)).status_code == 200
+    assert TEXT in ollama.chats[-1]["messages"][-1]["content"]
+    [attachment] = (await messages_of(api, session_id))[0]["attachments"]
+    kept = await api.get(f"/sessions/{session_id}/attachments/{attachment['attachment_id']}")
+    assert b"".join([part async for part in kept]) == TEXT.encode()
+    assert not mochi.attachments_path.exists()
 
 
 async def test_only_a_media_type_is_shown_as_one(api: Any, ollama: Any, wire: Wire) -> None:

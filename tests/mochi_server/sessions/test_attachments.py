@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.errors import AttachmentNotFound, StorageError
-from mochi_server.sessions.attachments import AttachmentStore
+from mochi_server.sessions.attachments import AttachmentStore, MemoryAttachmentStore
 
 
 async def test_a_file_is_kept_once_and_private(tmp_path: Path) -> None:
@@ -30,6 +30,20 @@ async def test_a_file_is_kept_once_and_private(tmp_path: Path) -> None:
     handle, status = await store.open("a1", digest)
     with os.fdopen(handle, "rb") as opened:
         assert (opened.read(), status.st_size) == (b"picture", 7)
+
+
+async def test_a_file_in_memory_is_read_as_one_on_disk() -> None:
+    store = MemoryAttachmentStore()
+    kept = await store.put("a1", b"picture", "image/png", "cat.png")
+    handle, status = await store.open("a1", kept.attachment_id)
+    with os.fdopen(handle, "rb") as opened:
+        assert (opened.read(), status.st_size) == (b"picture", 7)
+    await store.copy("a1", "b2", [kept.attachment_id, "0" * 64])
+    await store.remove("a1")
+    await store.remove("a1")
+    with pytest.raises(AttachmentNotFound):
+        await store.open("a1", kept.attachment_id)
+    assert await store.read("b2", kept.attachment_id) == b"picture"
 
 
 @pytest.mark.parametrize("name", ["", "..", "../secret", "A" * 64, "0" * 63, "0" * 64, "x" * 64])
