@@ -24,8 +24,8 @@ from startup import MAX_SECONDS, NOBODY, ROOT, answers, free_port
 
 from mochi_server.tools.base import ToolContext
 from mochi_server.tools.execution import ToolExecutionResult, ToolExecutionService
-from mochi_server.tools.mcp.config import McpConfigFile
-from mochi_server.tools.mcp.servers import McpServers
+from mochi_server.tools.mcp.config.file import McpConfigFile
+from mochi_server.tools.mcp.servers.registry import McpServers
 from mochi_server.tools.mcp.source import McpSource, McpTool
 
 LIST_BAR_MS = 100.0

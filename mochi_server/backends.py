@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .chat.confirmations.store import ConfirmationStore
     from .chat.journal.base import RunJournal
     from .chat.journal.signals import RunSignals
-    from .tools.mcp.sandboxed import SandboxLauncher
-    from .tools.mcp.servers import McpServers
+    from .tools.mcp.servers.registry import McpServers
+    from .tools.mcp.transports.sandboxed import SandboxLauncher
     from .workspace.session_folders import SessionFolders
 
 Backends = dict[str, dict[str, Any]]
@@ -199,7 +199,7 @@ def build_sandbox_launcher(
     settings: MochiServerSettings, folders: SessionFolders
 ) -> SandboxLauncher:
     """Build what starts MCP servers in sandboxes."""
-    from .tools.mcp.sandboxed import SandboxLauncher  # noqa: PLC0415 - a quicker start without
+    from .tools.mcp.transports.sandboxed import SandboxLauncher  # noqa: PLC0415 - a quicker start without
 
     return SandboxLauncher(
         folders,
@@ -210,10 +210,10 @@ def build_sandbox_launcher(
 
 def build_mcp_servers(settings: MochiServerSettings, launcher: SandboxLauncher) -> McpServers:
     """Build what starts the MCP servers of the data folder; it starts none by itself."""
-    from .tools.mcp.authorizations import McpAuthorizations  # noqa: PLC0415 - a quicker start
-    from .tools.mcp.config import McpConfigFile  # noqa: PLC0415
-    from .tools.mcp.sandboxed import workspace_server  # noqa: PLC0415
-    from .tools.mcp.servers import McpServers  # noqa: PLC0415
+    from .tools.mcp.config.file import McpConfigFile  # noqa: PLC0415
+    from .tools.mcp.oauth.authorizations import McpAuthorizations  # noqa: PLC0415 - a quicker start
+    from .tools.mcp.servers.registry import McpServers  # noqa: PLC0415
+    from .tools.mcp.transports.sandboxed import workspace_server  # noqa: PLC0415
 
     allowed = settings.mcp_allowed_commands
     is_kept = settings.session_storage != "memory"

@@ -54,11 +54,11 @@ from .tools.catalogue import ToolCatalogue
 from .tools.execution import ToolExecutionService
 from .tools.folder.snapshot import RELOAD_STAMP as TOOLS_STAMP
 from .tools.folder.source import DirectorySource
-from .tools.mcp.feed import McpFeed
 from .tools.mcp.prompts import McpPrompts
 from .tools.mcp.resources import McpResources
-from .tools.mcp.sandboxed import WORKSPACE
+from .tools.mcp.servers.feed import McpFeed
 from .tools.mcp.source import McpSource
+from .tools.mcp.transports.sandboxed import WORKSPACE
 from .workspace.session_folders import SessionFolders
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,8 @@ from mochi_server.errors import (
     McpServerNotFound,
 )
 from mochi_server.tools.mcp.resources import McpResource
-from mochi_server.tools.mcp.servers import McpServers, McpServerStatus, State
+from mochi_server.tools.mcp.servers.registry import McpServers
+from mochi_server.tools.mcp.servers.server import McpServerStatus, State
 
 from .mcp_schemas import (
     McpHealth,

@@ -16,8 +16,8 @@ from mochi_server.errors import JSONObject
 from mochi_server.protocol import events
 from mochi_server.protocol.events import Event
 from mochi_server.protocol.messages import AssistantMessage, ToolMessage
-from mochi_server.tools.mcp.feed import ChangeKind, McpChange
-from mochi_server.tools.mcp.servers import State
+from mochi_server.tools.mcp.servers.feed import ChangeKind, McpChange
+from mochi_server.tools.mcp.servers.server import State
 
 from ..wires.chunks import (
     CONFIRMATIONS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mochi_server.tools.mcp.feed import McpChange
+from mochi_server.tools.mcp.servers.feed import McpChange
 
 from .sse import frame
 

@@ -17,13 +17,13 @@ from ..runtime import Runtime
 from ..sandbox import make_sandbox
 from ..services.system_prompts import FILENAME, read_prompt
 from ..tools.base import Problem
-from ..tools.mcp.config import (
+from ..tools.mcp.config.entry import (
     CONFINES_NOTHING,
     UNCONFINED,
-    McpConfigFile,
     McpServerConfig,
     McpServerUnusable,
 )
+from ..tools.mcp.config.file import McpConfigFile
 from .findings import Finding, note, ok, shortened, warning
 
 PROMPT_SUFFIXES = frozenset({".md", ".txt"})

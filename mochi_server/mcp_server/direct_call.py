@@ -20,7 +20,7 @@ from ..protocol.messages import ToolCall, now
 from ..runtime import Runtime
 from ..sessions.types import ToolExecutionPolicy, ToolSettings
 from ..tools.base import Tool
-from ..tools.mcp.servers import McpServers
+from ..tools.mcp.servers.registry import McpServers
 
 SETTINGS = ToolSettings(execution_policy=ToolExecutionPolicy.CONFIRM_DESTRUCTIVE)
 

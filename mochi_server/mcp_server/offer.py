@@ -13,8 +13,8 @@ from ..errors import JSONObject
 from ..runtime import Runtime
 from ..sessions.types import AgentSettings, ToolSettings
 from ..tools.base import Tool
-from ..tools.mcp.sandboxed import WORKSPACE
 from ..tools.mcp.source import SOURCE_PREFIX
+from ..tools.mcp.transports.sandboxed import WORKSPACE
 from .ask import ASK_TOOL
 
 AGENT_PREFIX = "agent_"

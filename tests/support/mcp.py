@@ -14,8 +14,8 @@ import anyio
 
 from mochi_server.protocol.events import Event
 from mochi_server.tools.base import ToolBegun, ToolContext, ToolOutput
-from mochi_server.tools.mcp.config import McpConfigFile
-from mochi_server.tools.mcp.servers import McpServers
+from mochi_server.tools.mcp.config.file import McpConfigFile
+from mochi_server.tools.mcp.servers.registry import McpServers
 from mochi_server.tools.mcp.source import McpSource, McpTool
 
 WIRE = Path(__file__).with_name("mcp_wire.py")

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from mcp.client.client import Client
     from mcp_types import GetPromptResult, Prompt
 
-    from .servers import McpServer, McpServers
+    from .servers.registry import McpServers
+    from .servers.server import McpServer
 
 MAX_PROMPTS = 1_000
 """Prompts of one server."""

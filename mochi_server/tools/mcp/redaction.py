@@ -42,7 +42,11 @@ MIN_SECRET = 4
 """Characters; shorter values are taken out of no text, which would have other meanings without."""
 _LOGGERS = (
     *("client", "httpx2", "mcp.client.client", "mcp.client.sse", "mcp.client.streamable_http"),
-    *("mcp.shared.dispatcher", "mcp.shared.jsonrpc_dispatcher", f"{__package__}.connection"),
+    *(
+        "mcp.shared.dispatcher",
+        "mcp.shared.jsonrpc_dispatcher",
+        f"{__package__}.servers.connection",
+    ),
     *("mochi_server.core.aio", "mochi_server.tools.execution"),
     *(f"httpcore2.{name}" for name in ("connection", "http11", "http2", "proxy", "socks")),
 )

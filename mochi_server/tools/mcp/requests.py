@@ -15,7 +15,7 @@ from ..base import ToolFailed
 if TYPE_CHECKING:
     from mcp.client.client import Client
 
-    from .servers import McpServer
+    from .servers.server import McpServer
 
 T = TypeVar("T")
 

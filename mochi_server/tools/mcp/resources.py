@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from mcp.client.client import Client
     from mcp_types import ReadResourceResult, Resource, ResourceTemplate
 
-    from .servers import McpServer, McpServers
+    from .servers.registry import McpServers
+    from .servers.server import McpServer
 
 MAX_RESOURCES = 1_000
 """Of one page; and templates of a server."""
@@ -189,7 +190,7 @@ def _replaced_if_too_large(error: AttachmentTooLarge) -> Iterator[None]:
     """Raise an error of ours where the answer was too large to be read."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - an extra
 
-    from .limits import TOO_LARGE  # noqa: PLC0415 - with the SDK
+    from .transports.limits import TOO_LARGE  # noqa: PLC0415 - with the SDK
 
     try:
         yield

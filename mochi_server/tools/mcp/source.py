@@ -35,7 +35,8 @@ from .descriptions import (
     takes_other_arguments,
 )
 from .input import RunningCall
-from .servers import PATIENCE_SECONDS, McpServer, McpServers
+from .servers.registry import McpServers
+from .servers.server import PATIENCE_SECONDS, McpServer
 
 if TYPE_CHECKING:
     from mcp.client.client import Client

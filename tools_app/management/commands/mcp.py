@@ -24,8 +24,10 @@ from mochi_server.core.progress import counted
 from mochi_server.errors import JSONObject, MochiError
 from mochi_server.providers.common.values import REDACTED
 from mochi_server.sessions import SessionManager
-from mochi_server.tools.mcp.config import McpConfigFile, McpServerConfig
-from mochi_server.tools.mcp.servers import McpServer, McpServers, McpServerStatus
+from mochi_server.tools.mcp.config.entry import McpServerConfig
+from mochi_server.tools.mcp.config.file import McpConfigFile
+from mochi_server.tools.mcp.servers.registry import McpServers
+from mochi_server.tools.mcp.servers.server import McpServer, McpServerStatus
 from mochi_server.workspace.session_folders import SessionFolders
 
 TEXT_COLUMNS = 60

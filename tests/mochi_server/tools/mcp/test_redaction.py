@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from mochi_server.tools.base import ToolFailed
-from mochi_server.tools.mcp.log import LOG_LINE, ServerLog
+from mochi_server.tools.mcp.transports.log import LOG_LINE, ServerLog
 from tests.support.mcp import SECONDS, Wire, mcp_source, tool, write_config
 
 SECRETS = {

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ...core.aio import BackgroundTasks
-from ...core.feed import FeedReader
-from ...errors import JSONObject
+from ....core.aio import BackgroundTasks
+from ....core.feed import FeedReader
+from ....errors import JSONObject
 from .connection import ServerFacts
-from .servers import McpServers, State
+from .registry import McpServers
+from .server import State
 
 LOOK_SECONDS = 0.5
 """Pause between two looks at the configuration and at the servers of this process."""

@@ -17,9 +17,9 @@ import pytest
 
 from mochi_server.errors import McpAuthorizationInvalid
 from mochi_server.tools.base import ToolFailed
-from mochi_server.tools.mcp import authorizations as module
-from mochi_server.tools.mcp.authorizations import McpAuthorizations
-from mochi_server.tools.mcp.servers import McpServerStatus
+from mochi_server.tools.mcp.oauth import authorizations as module
+from mochi_server.tools.mcp.oauth.authorizations import McpAuthorizations
+from mochi_server.tools.mcp.servers.server import McpServerStatus
 from tests.support.guarded import guarded
 from tests.support.mcp import SECONDS, Source, mcp_source, write_config
 

@@ -17,14 +17,8 @@ from mochi_server.errors import (
     McpServerInvalid,
     McpServerNotFound,
 )
-from mochi_server.tools.mcp.config import (
-    MAX_SERVERS,
-    McpConfig,
-    McpConfigFile,
-    McpOptions,
-    McpServerConfig,
-    McpServerUnusable,
-)
+from mochi_server.tools.mcp.config.entry import McpOptions, McpServerConfig, McpServerUnusable
+from mochi_server.tools.mcp.config.file import MAX_SERVERS, McpConfig, McpConfigFile
 
 CLAUDE = {
     "mcpServers": {
@@ -325,7 +319,7 @@ async def test_a_broken_entry_can_be_corrected_or_removed(tmp_path: Path) -> Non
 ADDS = """
 import asyncio, sys
 from pathlib import Path
-from mochi_server.tools.mcp.config import McpConfigFile
+from mochi_server.tools.mcp.config.file import McpConfigFile
 
 async def main(number):
     file = McpConfigFile(Path("mcp.json"))

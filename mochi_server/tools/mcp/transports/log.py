@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..process.output import printable
-from .redaction import SecretValues
+from ...process.output import printable
+from ..redaction import SecretValues
 
 LOG_LINES = 200
 LOG_LINE = 2_000

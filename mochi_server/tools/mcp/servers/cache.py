@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
-from ...core.files import read_plain, replace_file
-from ...errors import JSONObject
-from .config import McpServerConfig
+from ....core.files import read_plain, replace_file
+from ....errors import JSONObject
+from ..config.entry import McpServerConfig
+from ..descriptions import MAX_TOOLS, read_stored
+from ..prompts import MAX_PROMPTS, read_stored_prompt
 from .connection import ServerFacts
-from .descriptions import MAX_TOOLS, read_stored
-from .prompts import MAX_PROMPTS, read_stored_prompt
 
 logger = logging.getLogger(__name__)
 

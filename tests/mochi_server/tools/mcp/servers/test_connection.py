@@ -18,7 +18,8 @@ import anyio
 import pytest
 
 from mochi_server.tools.base import ToolFailed
-from mochi_server.tools.mcp import connection, servers
+from mochi_server.tools.mcp.servers import connection
+from mochi_server.tools.mcp.servers import server as server_module
 from tests.support.mcp import (
     Source,
     Wire,
@@ -82,7 +83,7 @@ async def test_a_server_that_dies_in_a_call_is_started_again(tmp_path: Path):
         [status] = [each for each in await source.servers.status() if each.name == "a"]
         assert (status.state, status.restarts) == ("failed", 0)
         assert status.last_error == "its process ended with exit code 9 (it hurts)"
-        await anyio.sleep(servers.FIRST_DELAY)
+        await anyio.sleep(server_module.FIRST_DELAY)
         assert await source.call("a__echo", text="x") == '{"text": "x"}'
         [status] = [each for each in await source.servers.status() if each.name == "a"]
         assert (status.state, status.restarts, status.last_error) == ("ready", 1, None)
@@ -100,10 +101,10 @@ async def test_a_server_that_fails_again_and_again_is_left_alone_for_longer(tmp_
         server = source.servers.servers["a"]
         with pytest.raises(ToolFailed, match=r"exit code 3 \(no, I am not\)\. It is started again"):
             await server.wait_started()
-        await anyio.sleep(servers.FIRST_DELAY)
+        await anyio.sleep(server_module.FIRST_DELAY)
         await server.wait_started()
         assert len(wire.pids) == 2
-        await anyio.sleep(servers.FIRST_DELAY)
+        await anyio.sleep(server_module.FIRST_DELAY)
         with pytest.raises(ToolFailed, match="It is started again"):
             await server.wait_started()
         assert source.groups() == {"good": ["good__echo"]}
@@ -328,7 +329,7 @@ async def test_a_server_can_be_restarted_and_stopped(tmp_path: Path):
 async def test_an_eager_server_runs_from_the_start_and_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(servers, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(server_module, "FIRST_DELAY", 0.01)
     wire = Wire(tmp_path / "plan", tools=[tool("die")], calls={"die": {"do": "die"}})
     write_config(tmp_path, a=wire.entry(start="eager"))
     async with mcp_source(tmp_path, idle_seconds=0.1) as source:

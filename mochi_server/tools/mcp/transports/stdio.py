@@ -20,7 +20,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from ..process.worker_process import kill_group
+from ...process.worker_process import kill_group
 from .limits import (
     MAX_MESSAGE,
     TOO_LARGE,

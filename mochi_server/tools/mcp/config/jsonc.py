@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from ...errors import JSONObject
+from ....errors import JSONObject
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"?'
 _COMMENT = re.compile(rf"(?P<text>{_STRING})|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)

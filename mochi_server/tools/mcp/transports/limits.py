@@ -16,8 +16,8 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, 
 from pydantic import ValidationError
 from typing_extensions import Self
 
-from ...core.limits import has_more_values
-from .descriptions import UNUSABLE
+from ....core.limits import has_more_values
+from ..descriptions import UNUSABLE
 
 Streams = TransportStreams
 

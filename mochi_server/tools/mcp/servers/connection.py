@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from ...core.aio import BackgroundTasks
-from ...core.logs import one_line
-from ..base import ToolFailed
-from .descriptions import MAX_TOOLS, McpToolDescription, Unusable, read_tool
-from .prompts import MAX_PROMPTS, McpPromptDescription, describe_prompt
-from .redaction import SecretValues, redact_logs
+from ....core.aio import BackgroundTasks
+from ....core.logs import one_line
+from ...base import ToolFailed
+from ..descriptions import MAX_TOOLS, McpToolDescription, Unusable, read_tool
+from ..prompts import MAX_PROMPTS, McpPromptDescription, describe_prompt
+from ..redaction import SecretValues, redact_logs
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
     from mcp.shared.exceptions import MCPError
     from mcp_types import Tool
 
-    from .limits import Streams
+    from ..transports.limits import Streams
 
 logger = logging.getLogger(__name__)
 
@@ -375,7 +375,7 @@ def import_client() -> type[Client]:
     """Import the SDK with what uses it here; blocks for a second."""
     from mcp.client.client import Client  # noqa: PLC0415 - an extra, and slow
 
-    from . import http, stdio  # noqa: F401, PLC0415 - the same
+    from ..transports import http, stdio  # noqa: F401, PLC0415 - the same
 
     redact_logs()
     return Client

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mochi_server.tools.mcp.jsonc import CommentedJson
+from mochi_server.tools.mcp.config.jsonc import CommentedJson
 
 COMMENTED = """\
 // of VS Code

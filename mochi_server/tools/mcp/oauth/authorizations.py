@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import anyio
 from pydantic import JsonValue
 
-from ...core.aio import BackgroundTasks, in_thread
-from ...core.files import is_steady, locked, make_folder, read_plain, replace_file
-from ...core.logs import one_line
-from ...errors import JSONObject, McpAuthorizationInvalid
-from .config import McpServerConfig, McpServerUnusable
-from .redaction import SecretValues
+from ....core.aio import BackgroundTasks, in_thread
+from ....core.files import is_steady, locked, make_folder, read_plain, replace_file
+from ....core.logs import one_line
+from ....errors import JSONObject, McpAuthorizationInvalid
+from ..config.entry import McpServerConfig, McpServerUnusable
+from ..redaction import SecretValues
 
 if TYPE_CHECKING:
     import httpx2
@@ -144,7 +144,7 @@ class McpAuthorizations:
         """
         if config.url is None or any(name.lower() == "authorization" for name in config.headers):
             return None
-        from .oauth import sign  # noqa: PLC0415 - an extra, and slow
+        from .client import sign  # noqa: PLC0415 - an extra, and slow
 
         return await sign(config, self, secrets)
 
@@ -156,7 +156,7 @@ class McpAuthorizations:
             secrets: Those of the server, which no error shows.
             scope: What is needed, if it is known.
         """
-        from .oauth import authorize  # noqa: PLC0415 - see above
+        from .client import authorize  # noqa: PLC0415 - see above
 
         if config.name in self._running:
             return

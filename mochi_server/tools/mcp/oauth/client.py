@@ -18,13 +18,13 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, ValidationError
 
-from ...core.aio import in_thread
-from ...errors import JSONObject
+from ....core.aio import in_thread
+from ....errors import JSONObject
+from ..config.entry import McpServerConfig
+from ..redaction import SecretValues
+from ..transports.http import limited_client
 from .addresses import AddressGuard
 from .authorizations import AuthorizationNeeded, McpAuthorizations
-from .config import McpServerConfig
-from .http import limited_client
-from .redaction import SecretValues
 
 # It logs tracebacks, which may quote an answer with tokens in it; failures are shown without.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)

@@ -7,8 +7,8 @@ import asyncio
 import httpx2
 import pytest
 
-from mochi_server.tools.mcp import addresses
-from mochi_server.tools.mcp.addresses import AddressGuard, AddressRefused
+from mochi_server.tools.mcp.oauth import addresses
+from mochi_server.tools.mcp.oauth.addresses import AddressGuard, AddressRefused
 
 
 @pytest.mark.parametrize(

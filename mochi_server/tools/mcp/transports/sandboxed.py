@@ -7,18 +7,18 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import get_args
 
-from ...core.aio import in_thread
-from ...core.files import make_folder
-from ...sandbox import (
+from ....core.aio import in_thread
+from ....core.files import make_folder
+from ....sandbox import (
     Sandbox,
     SandboxFolder,
     SandboxName,
     SandboxSpec,
     choose_sandbox,
 )
-from ...workspace.session_folders import SessionFolders
-from .config import McpOptions, McpServerConfig
-from .connection import ServerFailed
+from ....workspace.session_folders import SessionFolders
+from ..config.entry import McpOptions, McpServerConfig
+from ..servers.connection import ServerFailed
 from .log import StdioCommand
 
 WORKSPACE = "workspace"

@@ -1,0 +1,1 @@
+"""The MCP servers that a user has configured."""

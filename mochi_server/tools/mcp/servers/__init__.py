@@ -1,0 +1,1 @@
+"""The MCP servers of the configuration as they run: connections, states, and what they offer."""

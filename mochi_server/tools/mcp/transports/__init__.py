@@ -1,0 +1,1 @@
+"""How MCP servers are reached: their processes and addresses, within limits."""
