@@ -2,7 +2,7 @@
 
 A command in a sandbox has the same user as the server that runs it. A Landlock domain (Linux 6.12)
 keeps signals of the command and of all that it starts among themselves. It is made only where
-``no_new_privs`` is set, as in a sandbox, and nothing is made where the kernel has none.
+``no_new_privs`` is set, as in a sandbox, and none is made where the kernel has no such domains.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class _Ruleset(ctypes.Structure):
 
 def keep_signals_inside() -> None:
     """Restrict this process, and those that it starts, to signals among themselves."""
+    if sys.platform != "linux":
+        return
     libc = ctypes.CDLL(None)
     if libc.prctl(_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1:
         return

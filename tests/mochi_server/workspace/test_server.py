@@ -12,6 +12,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 
 from mochi_server.sandbox import SandboxSpec
+from mochi_server.workspace import isolated
 from tests.support.sandboxes import bubblewrap_or_skip
 
 PROGRAM = Path(sys.executable).with_name("mochi-workspace")
@@ -107,6 +108,18 @@ async def test_what_commands_leave_behind_ends_with_the_last_of_them(tmp_path):
 
 def landlock_version():
     return ctypes.CDLL(None).syscall(444, None, 0, 1) if sys.platform == "linux" else -1
+
+
+def test_a_program_is_run_where_the_system_has_no_such_restriction():
+    """The C library of macOS has no ``prctl``."""
+    as_macos = (
+        "import ctypes, runpy, sys; sys.platform = 'darwin'; ctypes.CDLL = lambda name: object();"
+        f" sys.argv = ['isolated.py', 'echo', 'here'];"
+        f" runpy.run_path({isolated.__file__!r}, run_name='__main__')"
+    )
+    command = [sys.executable, "-I", "-S", "-c", as_macos]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (result.stdout, result.stderr) == ("here\n", "")
 
 
 @pytest.mark.skipif(landlock_version() < 6, reason="needs Landlock of Linux 6.12")
