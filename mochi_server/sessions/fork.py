@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from ..core.aio import run_to_completion
-from ..core.ids import new_session_id
-from ..errors import JSONObject, MessageNotFound
+from ..errors import JSONObject, MessageNotFound, StorageError
 from .attachments import AttachmentStore
 from .manager import SessionManager
 from .session import ChatSession
@@ -28,7 +27,7 @@ async def fork_session(
 
     It has the settings, the title and the tags of the other one, and the attachments of its
     messages; no summary, and no files of a workspace. After a reply that calls tools come the
-    results of its calls.
+    results of its calls. A cancellation takes effect when it is stored.
 
     Args:
         sessions: Where both are.
@@ -57,13 +56,16 @@ async def fork_session(
         extra[FORKED_FROM] = {"session_id": session_id, "message_id": last}
         fork.extend(lines)
 
-    fork_id = new_session_id()
-    try:
-        await attachments.copy(session_id, fork_id, {*_attachments_of(lines)})
-        return await sessions.create(before.model, session_id=fork_id, prepare=prepare)
-    except BaseException:
-        await run_to_completion(attachments.remove(fork_id))
-        raise
+    async def store() -> ChatSession:
+        fork = await sessions.create(before.model, prepare=prepare)
+        try:
+            await attachments.copy(session_id, fork.session_id, {*_attachments_of(lines)})
+        except StorageError:
+            await sessions.delete(fork.session_id)
+            raise
+        return fork
+
+    return await run_to_completion(store())
 
 
 def _until(session: ChatSession, message_id: str | None) -> tuple[Sequence[bytes], str | None]:
