@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -52,6 +53,8 @@ class _Storage:
         self._redirect_url = authorizations.redirect_url
         self._is_new = is_new
         """Whether a token that is there is not used: another is to be got."""
+        self.signing = asyncio.Lock()
+        """Held until a request is answered: another one may renew the tokens that were read."""
 
     async def read(self) -> JSONObject:
         return await in_thread(self._tokens.read, self._url)
@@ -148,19 +151,20 @@ class _Signer(_Provider):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        stored = await self.storage.read()
-        expires_at = stored.get("expires_at")
-        self.context.current_tokens = await self.storage.get_tokens()
-        self.context.token_expiry_time = expires_at if isinstance(expires_at, float) else None
-        flow = super().async_auth_flow(request)
-        try:
-            outgoing = await flow.__anext__()
-            while True:
-                outgoing = await flow.asend((yield outgoing))
-        except StopAsyncIteration:
-            return
-        finally:
-            await flow.aclose()
+        async with self.storage.signing:
+            stored = await self.storage.read()
+            expires_at = stored.get("expires_at")
+            self.context.current_tokens = await self.storage.get_tokens()
+            self.context.token_expiry_time = expires_at if isinstance(expires_at, float) else None
+            flow = super().async_auth_flow(request)
+            try:
+                outgoing = await flow.__anext__()
+                while True:
+                    outgoing = await flow.asend((yield outgoing))
+            except StopAsyncIteration:
+                return
+            finally:
+                await flow.aclose()
 
 
 async def sign(

@@ -6,19 +6,24 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import anyio
+import httpx2
 import pytest
 
-from mochi_server.errors import McpAuthorizationInvalid
+from mochi_server.core.aio import in_thread
+from mochi_server.core.files import locked
+from mochi_server.errors import JSONObject, McpAuthorizationInvalid
 from mochi_server.tools.base import ToolFailed
+from mochi_server.tools.mcp.config.entry import McpServerConfig
 from mochi_server.tools.mcp.oauth import authorizations as module
 from mochi_server.tools.mcp.oauth.authorizations import McpAuthorizations
+from mochi_server.tools.mcp.redaction import SecretValues
 from mochi_server.tools.mcp.servers.server import McpServerStatus
 from tests.support.guarded import guarded
 from tests.support.mcp import SECONDS, Source, mcp_source, write_config
@@ -99,6 +104,37 @@ async def test_an_expired_token_is_renewed_without_a_person(tmp_path: Path) -> N
         async with mcp_source(tmp_path, authorizations=authorizations(tmp_path)) as source:
             assert await source.call("guarded__whisper") == "the secret"
         assert await server.said(4) == ["register", "authorize", "exchange", "refresh"]
+
+
+async def test_a_request_beside_a_renewal_does_not_bring_the_old_token_back(
+    tmp_path: Path,
+) -> None:
+    url = "https://mcp.example/mcp"
+    persons = McpAuthorizations(tmp_path, redirect_url=CALLBACK)
+    old = {"access_token": "old", "token_type": "Bearer", "refresh_token": "again"}
+    client: JSONObject = {"client_id": "mochi", "redirect_uris": [CALLBACK]}
+    persons.tokens.update(url, tokens={**old}, expires_at=1.0, client=client)
+    signer = await persons.auth(McpServerConfig(name="a", url=url), SecretValues())
+    assert signer is not None
+    renewing = asyncio.Event()
+
+    async def signed() -> str | None:
+        async with aclosing(signer.async_auth_flow(httpx2.Request("POST", url))) as flow:
+            request = await anext(flow)
+            if request.url.path == "/token":
+                renewing.set()
+                new = {"access_token": "new", "token_type": "Bearer", "expires_in": 3600}
+                request = await flow.asend(httpx2.Response(200, json=new, request=request))
+            return request.headers.get("Authorization")
+
+    with anyio.fail_after(SECONDS):
+        with locked(tmp_path / ".mcp-oauth.json.lock"):  # so it is not stored yet
+            first = asyncio.create_task(signed())
+            await renewing.wait()
+            second = asyncio.create_task(signed())
+            for _ in range(20):  # as long as files are read
+                await in_thread(bool)
+        assert [await first, await second] == ["Bearer new", "Bearer new"]
 
 
 async def test_an_answer_counts_once_and_only_if_it_is_waited_for(tmp_path: Path) -> None:
