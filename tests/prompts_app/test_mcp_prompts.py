@@ -13,6 +13,7 @@ import pytest
 
 from mochi_project.runtime import forget_runtime, get_runtime
 from mochi_server.tools.base import ToolContext
+from mochi_server.tools.mcp.servers.server import PATIENCE_SECONDS
 from tests.support.mcp import SECONDS, Wire, tool, write_config
 
 pytestmark = pytest.mark.usefixtures("stand_in")
@@ -127,7 +128,7 @@ async def test_the_list_waits_for_no_server_and_is_known_after_a_restart(
     await api.get("/system-prompts?source=mcp")
     began = time.monotonic()
     await api.get("/system-prompts?source=mcp")
-    assert time.monotonic() - began < 1  # the machine may be busy
+    assert time.monotonic() - began < PATIENCE_SECONDS / 2
     assert [each["name"] for each in await listed(api, 1)] == ["good__guide"]
     with anyio.fail_after(SECONDS):  # its tools are there all the same
         while "hangs__read" not in (await api.get("/tools")).json()["tools"]:  # noqa: ASYNC110
