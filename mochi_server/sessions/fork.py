@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import orjson
 
-from ..core.aio import run_to_completion
+from ..core.aio import in_thread, run_to_completion
 from ..errors import JSONObject, MessageNotFound, StorageError
 from .attachments import AttachmentStore
 from .manager import SessionManager
@@ -40,7 +40,7 @@ async def fork_session(
         SessionNotFound, SessionUnreadable, StorageError.
     """
     source = await sessions.get(session_id)
-    lines, last = _until(source, message_id)
+    lines, last = await in_thread(_until, source, message_id)
     before = source.metadata
 
     def prepare(fork: ChatSession) -> None:
