@@ -89,7 +89,7 @@ Attachments = Annotated[
 
 
 async def read_attachments(session_id: str, bodies: Sequence[ResourceBody]) -> list[NewAttachment]:
-    """Read what is attached to a message, for which the session is there."""
+    """Read what is to be attached to a message of a session, which exists."""
     resources = get_runtime().mcp_resources
     return [await resources.read(each.server, each.uri, session_id=session_id) for each in bodies]
 

@@ -183,7 +183,7 @@ class Conversations:
     windows: DynamicContextWindowService
     limits: RequestLimits
     attachments: AttachmentStore
-    """The files of messages; None: none are kept."""
+    """The files of messages."""
     preempt: Callable[[str, str], None]
     """Called with model and session before each request, to stop background work on the server."""
 

@@ -43,7 +43,7 @@ def attached_characters(message: JSONObject) -> int:
 
 
 async def write_out(
-    messages: Sequence[JSONObject], store: AttachmentStore | None, session_id: str
+    messages: Sequence[JSONObject], store: AttachmentStore, session_id: str
 ) -> list[JSONObject]:
     """Return messages with the texts of their attachments before what the user has written.
 
@@ -63,15 +63,13 @@ async def write_out(
     return written
 
 
-async def _part(entry: JSONObject, store: AttachmentStore | None, session_id: str) -> str:
+async def _part(entry: JSONObject, store: AttachmentStore, session_id: str) -> str:
     attachment_id = str(entry["attachment_id"])
     label = _label(entry)
-    text = None
-    if store is not None:
-        try:
-            text = as_text(await store.read(session_id, attachment_id))
-        except (AttachmentNotFound, StorageError):  # of an imported session, for example
-            text = None
+    try:
+        text = as_text(await store.read(session_id, attachment_id))
+    except (AttachmentNotFound, StorageError):  # of an imported session, for example
+        text = None
     if text is None:
         return MISSING.format(label=label)
     mark = attachment_id[:MARK_CHARACTERS]

@@ -108,8 +108,8 @@ class RequestBuilder:
     options: ModelOptions
     limits: RequestLimits
     windows: DynamicContextWindowService
-    attachments: AttachmentStore | None = None
-    """The files of messages; None: none are kept."""
+    attachments: AttachmentStore
+    """The files of messages."""
     window: Window | None = field(default=None, init=False)
     dropped: int = field(default=0, init=False)
     """Messages that the last request left out."""

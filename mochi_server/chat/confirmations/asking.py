@@ -347,7 +347,7 @@ class Confirmations:
             await self.settle(call_id)
 
 
-def _call(confirmation: Confirmation) -> dict[str, Any]:
+def _common_fields(confirmation: Confirmation) -> dict[str, Any]:
     """Return the fields that all events of a confirmation have."""
     return {
         "confirmation_id": confirmation.confirmation_id,
@@ -361,7 +361,7 @@ def _call(confirmation: Confirmation) -> dict[str, Any]:
 
 def _required(confirmation: Confirmation, timeout: float) -> ConfirmationRequired:
     return ConfirmationRequired(
-        **_call(confirmation),
+        **_common_fields(confirmation),
         arguments=confirmation.arguments,
         queue_position=confirmation.queue_position,
         queue_total=confirmation.queue_total,
@@ -373,7 +373,7 @@ def _required(confirmation: Confirmation, timeout: float) -> ConfirmationRequire
 
 def _input_required(confirmation: Confirmation, timeout: float) -> ToolInputRequired:
     return ToolInputRequired(
-        **_call(confirmation),
+        **_common_fields(confirmation),
         elicitation=confirmation.elicitation or {},
         timeout_seconds=timeout,
         shown=confirmation.shown,
@@ -385,7 +385,7 @@ def _decided(
 ) -> ConfirmationDecided | ToolInputReceived:
     arguments = decision.arguments if decision.approved else None
     fields = {
-        **_call(confirmation),
+        **_common_fields(confirmation),
         "approved": decision.approved,
         "reason": decision.reason,
         "code": decision.code,

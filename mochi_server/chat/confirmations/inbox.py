@@ -229,8 +229,7 @@ def _answer_to(elicitation: JSONObject, content: JSONObject) -> JSONObject:
     Raises:
         InvalidRequest: it does not fit.
     """
-    schema = elicitation.get("requested_schema")
-    schema = schema if isinstance(schema, dict) else {}
+    schema = object_or_empty(elicitation.get("requested_schema"))
     defaults = {
         name: field["default"]
         for name, field in object_or_empty(schema.get("properties")).items()
