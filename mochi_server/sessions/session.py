@@ -191,8 +191,9 @@ class ChatSession:
         entries = message.get("attachments")
         listed = entries if isinstance(entries, list) else []
         present = [each for each in listed if isinstance(each, dict)]
-        for unknown in {*ids} - {each.get("attachment_id") for each in present}:
-            raise AttachmentNotFound(session_id=self.session_id, attachment_id=unknown)
+        known = [each.get("attachment_id") for each in present]
+        if unknown := [each for each in ids if each not in known]:
+            raise AttachmentNotFound(session_id=self.session_id, attachment_id=unknown[0])
         others = {key: value for key, value in message.items() if key != "attachments"}
         kept: list[JsonValue] = [each for each in present if each.get("attachment_id") in ids]
         return {**others, "attachments": kept} if kept else others

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mochi_server.errors import EmptyHistory, InvalidMessageIndex
+from mochi_server.errors import AttachmentNotFound, EmptyHistory, InvalidMessageIndex
 from mochi_server.protocol.messages import (
     AssistantMessage,
     SystemMessage,
@@ -109,6 +109,17 @@ def test_editing_a_user_message_keeps_its_id_and_drops_what_follows():
     assert (message["content"], message["message_id"]) == ("Hallo", "1")
     assert message["timestamp"] != FIRST["timestamp"]
     assert len(edited.messages) == edited.metadata.message_count == 2
+
+
+def test_attachments_that_other_programs_have_written_are_left_out_of_an_edited_message():
+    attachments = [{"attachment_id": ["a"]}, {"attachment_id": "a"}, {"name": "b"}, 7]
+    edited = session({**FIRST, "attachments": attachments})
+    edited.edit_user_message(0, "Hallo", ["a"])
+    message = edited.stored(0)
+    assert isinstance(message, dict)
+    assert message["attachments"] == [{"attachment_id": "a"}]
+    with pytest.raises(AttachmentNotFound, match="'b'"):
+        edited.edit_user_message(0, "Hallo", ["a", "b"])
 
 
 @pytest.mark.parametrize("index", [-1, 0, 2, 3, 10**9])
