@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import Annotated, Any, get_args
 
 from django.http import HttpRequest, HttpResponse
@@ -193,7 +194,7 @@ def _resource(resource: McpResource) -> dict[str, Any]:
     """Return a resource as ``McpResourceLine`` has it."""
     title = None if resource.title is None else shown_text(resource.title)
     return {
-        **{name: getattr(resource, name) for name in resource.__slots__},
+        **asdict(resource),
         "name": shown_text(resource.name),
         "title": title,
         "description": shown_text(resource.description),

@@ -24,9 +24,7 @@ from pydantic import (
 )
 
 from ....config import environment_variables, tool_environment, variables_of_file
-from ....errors import (
-    JSONObject,
-)
+from ....errors import JSONObject
 from ..descriptions import offered_part
 from ..redaction import SecretValues, redacted_server, secrets_of
 

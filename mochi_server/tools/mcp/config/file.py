@@ -15,9 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import (
-    JsonValue,
-)
+from pydantic import JsonValue
 
 from ....core.aio import in_thread, in_thread_to_completion
 from ....core.files import is_steady, locked, make_folder, read_plain, replace_file
@@ -39,7 +37,6 @@ from .entry import (
 )
 from .jsonc import CommentedJson, Member
 
-FILE_NAME = "mcp.json"
 OTHER_FILE_NAME = "mcp-config.json"
 """Read where there is no ``mcp.json``."""
 

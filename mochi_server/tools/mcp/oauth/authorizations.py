@@ -136,7 +136,7 @@ class McpAuthorizations:
         """Return why the last authorization of a server has failed."""
         return self._failures.get(name)
 
-    async def auth(self, config: McpServerConfig, secrets: SecretValues) -> httpx2.Auth | None:
+    def auth(self, config: McpServerConfig, secrets: SecretValues) -> httpx2.Auth | None:
         """Return what signs the requests to a server; None: its headers do.
 
         A request raises ``AuthorizationNeeded`` where there is no token; what a person has to do
@@ -146,7 +146,7 @@ class McpAuthorizations:
             return None
         from .client import sign  # noqa: PLC0415 - an extra, and slow
 
-        return await sign(config, self, secrets)
+        return sign(config, self, secrets)
 
     def begin(self, config: McpServerConfig, secrets: SecretValues, scope: str | None) -> None:
         """Let a person authorize, unless that is under way.

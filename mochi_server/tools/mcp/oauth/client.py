@@ -167,7 +167,7 @@ class _Signer(_Provider):
                 await flow.aclose()
 
 
-async def sign(
+def sign(
     config: McpServerConfig, authorizations: McpAuthorizations, secrets: SecretValues
 ) -> httpx2.Auth:
     """Return what signs the requests of a connection; see ``McpAuthorizations.auth``."""

@@ -74,7 +74,6 @@ class ServerFacts:
     protocol_version: str | None = None
     server_info: Mapping[str, str] | None = None
     """``{"name", "version"}``, if it says them."""
-    instructions: str | None = None
 
     def __post_init__(self) -> None:
         by_name = {tool.name: tool for tool in reversed(self.tools)}
@@ -293,7 +292,6 @@ class McpConnection:
             server_info=None
             if info is None
             else {"name": one_line(info.name), "version": one_line(info.version)},
-            instructions=client.instructions,
         )
 
     async def _list(self, client: Client) -> AsyncGenerator[tuple[int, Tool], None]:

@@ -23,11 +23,7 @@ from ..oauth.authorizations import McpAuthorizations
 from ..redaction import secrets_of
 from ..transports.log import LOG_LINES, StdioCommand
 from .cache import FactsCache
-from .connection import (
-    McpConnection,
-    ServerFacts,
-    import_client,
-)
+from .connection import McpConnection, ServerFacts, import_client
 from .server import CLOSED, STOPPED, McpServer, McpServerStatus
 
 if TYPE_CHECKING:
@@ -405,7 +401,7 @@ class McpServers:
         if config.url is not None:
             auth = None
             if self._authorizations is not None:
-                auth = await self._authorizations.auth(config, secrets)
+                auth = self._authorizations.auth(config, secrets)
             transport = http_transport(
                 config.url,
                 headers=config.headers,

@@ -14,12 +14,7 @@ import anyio
 from ..config.entry import McpServerConfig
 from ..input import ServerInput
 from ..transports.log import ServerLog
-from .connection import (
-    McpConnection,
-    ServerFacts,
-    ServerFailed,
-    SessionLost,
-)
+from .connection import McpConnection, ServerFacts, ServerFailed, SessionLost
 
 if TYPE_CHECKING:
     from mcp.client.client import Client

@@ -114,7 +114,7 @@ async def test_a_request_beside_a_renewal_does_not_bring_the_old_token_back(
     old = {"access_token": "old", "token_type": "Bearer", "refresh_token": "again"}
     client: JSONObject = {"client_id": "mochi", "redirect_uris": [CALLBACK]}
     persons.tokens.update(url, tokens={**old}, expires_at=1.0, client=client)
-    signer = await persons.auth(McpServerConfig(name="a", url=url), SecretValues())
+    signer = persons.auth(McpServerConfig(name="a", url=url), SecretValues())
     assert signer is not None
     renewing = asyncio.Event()
 
