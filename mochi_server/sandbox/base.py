@@ -40,11 +40,11 @@ class SandboxLimits:
     file_mb: float | None = 100
     """Size of one file."""
     disk_mb: float | None = 512
-    """Size of the writable folders, together; None: they are not measured, nor are ``files``."""
+    """Size of the writable folders, together; None: neither it nor their files are counted."""
     files: int = 50_000
     """Files and folders in the writable folders and those in memory, together."""
     tmp_mb: float = 64
-    """Size of ``/tmp``, which is empty at the start and gone at the end."""
+    """Size of ``/tmp``, and of ``/var/tmp`` if there is one: empty at first, gone at the end."""
     cpu_seconds: int | None = None
     """Of each process."""
     seconds: float | None = None
