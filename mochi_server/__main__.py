@@ -317,6 +317,8 @@ def _tables() -> str:
 def _shown(default: Any) -> str:  # noqa: ANN401 - of any setting
     if default is None or default == []:
         return "unset"
+    if isinstance(default, list):
+        return ",".join(default)
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 
 import pytest
@@ -35,12 +36,17 @@ def test_every_field_of_an_item_is_documented() -> None:
 
 
 def test_the_blocks_that_are_shown_are_scripts() -> None:
-    shown = [block.text for page in (TEST_MODE, TEST_A_FRONT_END) for block in blocks(page)]
-    scripts = [text for text in shown if "<|instruction_start|>" in text]
+    shown = [block for page in (TEST_MODE, TEST_A_FRONT_END) for block in blocks(page)]
+    messages = [block.text for block in shown if block.language != "json"]
+    scripts = [text for text in messages if "<|instruction_start|>" in text]
     assert len(scripts) == 2
     assert all(script_in(text) is not None for text in scripts)
-    (steps,) = [block.text for block in blocks(TEST_MODE) if block.language == "json"]
+    steps, agent = [block.text for block in blocks(TEST_MODE) if block.language == "json"]
     assert Script.model_validate_json(steps).step(1) is not None
+    assert Script.model_validate_json(agent).step(1) is not None
+    inner = script_in(json.loads(agent)["messages"][0]["tool_call"][0]["args"]["instruction"])
+    assert inner is not None
+    assert inner.lasting
 
 
 def test_every_helper_is_shown_and_the_calls_that_are_shown_work() -> None:

@@ -24,6 +24,7 @@ def test_help_shows_every_setting_with_its_default(capsys):
     for field in MochiServerSettings.model_fields:
         assert variable_of(field) in out
     assert "MOCHI_PORT [8000]" in out
+    assert "MOCHI_MCP_OFFERED_TOOLS [*]" in out
     for option in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--workers"):
         assert option in out
 
