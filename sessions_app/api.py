@@ -68,7 +68,7 @@ def head_of(session: ChatSession) -> dict[str, Any]:
     # With all keys of the settings: the routes send only keys that are set.
     metadata = session.metadata
     head = {**metadata.model_dump(include=set(_HEAD)), **metadata.labels}
-    if options := metadata.options.given:
+    if options := metadata.options.as_stored():
         head["options"] = options
     return head
 

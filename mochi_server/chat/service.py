@@ -160,7 +160,7 @@ class ChatService:
                 model=full_name,
                 started_at=now(),
                 think=think,
-                options=metadata.options.with_changes(options).given,
+                options=metadata.options.with_changes(options).as_stored(),
                 wait=wait,
                 selected=selected,
                 continues=continues,

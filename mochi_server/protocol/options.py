@@ -21,7 +21,7 @@ RESERVED: Final = frozenset(
     {
         *("model", "messages", "contents", "system", "systeminstruction", "stream"),
         *("streamoptions", "tools", "toolchoice", "toolconfig", "functions", "functioncall"),
-        *("numctx", "numpredict", "npredict"),
+        *("numctx", "numpredict", "npredict", "n", "candidatecount"),
         *("maxtokens", "maxcompletiontokens", "maxoutputtokens"),
     }
 )
@@ -108,16 +108,15 @@ class ModelOptions(BaseModel):
         """The texts of ``stop``."""
         return [self.stop] if isinstance(self.stop, str) else [*(self.stop or [])]
 
-    @property
-    def given(self) -> JSONObject:
-        """The options that were named, also those that are null."""
+    def as_stored(self) -> JSONObject:
+        """Return the options that were named, also those that are null."""
         return self.model_dump(mode="json", exclude_unset=True)
 
     def with_changes(self, changes: ModelOptions | None) -> ModelOptions:
         """Return these options with those that ``changes`` names in their place."""
         if changes is None:
             return self
-        return ModelOptions.model_validate({**self.given, **changes.given})
+        return ModelOptions.model_validate({**self.as_stored(), **changes.as_stored()})
 
     def names(self) -> list[str]:
         """Return the names of the options that have a value."""

@@ -211,8 +211,8 @@ class SessionMetadata(BaseModel):
     @options.setter
     def options(self, options: ModelOptions) -> None:
         extra = self.model_extra if self.model_extra is not None else {}
-        if given := options.given:
-            extra[OPTIONS] = given
+        if stored := options.as_stored():
+            extra[OPTIONS] = stored
         else:
             extra.pop(OPTIONS, None)
 

@@ -92,6 +92,7 @@ async def test_the_simple_routes_take_options_and_name_those_that_are_not_taken(
         {"extra": {"gemini": {"systemInstruction": {"parts": []}}}},
         {"extra": {"gemini": {"generationConfig": {"maxOutputTokens": 100_000}}}},
         {"extra": {"gemini": {"generation_config": {"max_output_tokens": 100_000}}}},
+        {"extra": {"openai": {"n": 2}}},
         {"extra": {"ollama": 1}},
         {"keep_alive": ""},
         {"keep_alive": "soon"},
