@@ -105,7 +105,7 @@ def split_at_command(
 
 def _is_action(words: Sequence[str]) -> bool:
     """Return whether a word, if there is one, is what ``mcp`` is to do with other servers."""
-    return any(not word.startswith("-") for word in words)
+    return any(not word.startswith("-") or word in {"-h", "--help"} for word in words)
 
 
 def _operator_command(

@@ -20,6 +20,7 @@ from mochi_project.management.console import as_json, cut, plain, table
 from mochi_project.runtime import StorageHandler
 from mochi_server.backends import build_mcp_servers, build_sandbox_launcher
 from mochi_server.config import MochiServerSettings
+from mochi_server.config.installation import own_command
 from mochi_server.core.progress import counted
 from mochi_server.errors import JSONObject, MochiError
 from mochi_server.providers.common.values import REDACTED
@@ -43,7 +44,10 @@ PAGE = b"mochi-server has got the answer. You may close this page.\n"
 class Command(BaseCommand):
     """Shows, changes and tries MCP servers."""
 
-    help = "Lists, adds, removes and tries the MCP servers of the data folder."
+    help = (
+        "Lists, adds, removes and tries the MCP servers of the data folder. mochi-server mcp "
+        "without an ACTION is an MCP server itself, on standard input and output."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -118,9 +122,9 @@ class Command(BaseCommand):
     async def _add(self, mochi: MochiServerSettings, options: dict[str, Any]) -> int:
         file = McpConfigFile(mochi.mcp_config_path, allowed_commands=mochi.mcp_allowed_commands)
         server = await file.add(options["name"], _entry(options))
-        self.stdout.write(
-            plain(f"Added {server.name}. Try it: mochi-server mcp test {server.name}")
-        )
+        folder = shlex.quote(str(mochi.data_dir))
+        command = f"{own_command()} --data-dir {folder} mcp test {server.name}"
+        self.stdout.write(plain(f"Added {server.name}. Try it: {command}"))
         return 0
 
     async def _remove(self, mochi: MochiServerSettings, options: dict[str, Any]) -> int:
