@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+)
 from typing_extensions import Self
 
 from ..constants import DURATION
@@ -39,6 +47,14 @@ def _number(**limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
     return Field(default=None, strict=True, **limits)
 
 
+def _whole(value: object) -> object:
+    """Take ``7.0`` for the whole number that it is in JSON Schema."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Integer = Annotated[int, BeforeValidator(_whole)]
+
+
 def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
@@ -64,13 +80,13 @@ class ModelOptions(BaseModel):
 
     temperature: float | None = _number(ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = _number(ge=0, le=1)
-    top_k: int | None = _number(ge=0, le=1_000_000)
+    top_k: _Integer | None = _number(ge=0, le=1_000_000)
     min_p: float | None = _number(ge=0, le=1)
-    seed: int | None = _number(ge=-(2**31), le=2**31 - 1)
+    seed: _Integer | None = _number(ge=-(2**31), le=2**31 - 1)
     stop: Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | _Stop | None = Field(
         default=None, description="A text or several, before which the reply ends."
     )
-    max_tokens: int | None = _number(ge=1, le=16_777_216)
+    max_tokens: _Integer | None = _number(ge=1, le=16_777_216)
     repeat_penalty: float | None = _number(ge=0, le=100, allow_inf_nan=False)
     presence_penalty: float | None = _number(ge=-100, le=100, allow_inf_nan=False)
     frequency_penalty: float | None = _number(ge=-100, le=100, allow_inf_nan=False)

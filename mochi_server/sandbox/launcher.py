@@ -347,9 +347,16 @@ def enter(name: str, parent: int) -> int:
         return os.open(name, FOLDER, dir_fd=parent)
 
 
-def files_in_memory(folder: str) -> int:
+def files_in_memory(top: int, folder: str) -> int:
+    """Return the number of files in a folder of a sandbox that is in memory.
+
+    None while bubblewrap has not changed the root of its process, whose folder is the machine's.
+    """
+    inside = f"/proc/{top}/root{folder}"
     try:
-        state = os.statvfs(folder)
+        if os.path.exists(folder) and os.stat(inside).st_dev == os.stat(folder).st_dev:
+            return 0
+        state = os.statvfs(inside)
     except OSError:
         return 0
     return state.f_files - state.f_ffree
@@ -358,7 +365,8 @@ def files_in_memory(folder: str) -> int:
 class DiskWatch:
     """The writable folders of a command, and those in memory."""
 
-    def __init__(self, folders: list[str], in_memory: list[str], limits: Limits) -> None:
+    def __init__(self, top: int, folders: list[str], in_memory: list[str], limits: Limits) -> None:
+        self._top = top
         self._folders = folders
         self._devices = {os.stat(folder).st_dev for folder in folders}
         self._in_memory = in_memory
@@ -387,7 +395,8 @@ class DiskWatch:
             size, count = self._usage(most_files)
             if size + unnamed_files(pids, self._devices) > most:
                 raise OverLimit(f"more than {most / 1e6:,.0f} MB in the writable folders")
-            if count + sum(map(files_in_memory, self._in_memory)) > most_files:
+            count += sum(files_in_memory(self._top, folder) for folder in self._in_memory)
+            if count > most_files:
                 raise OverLimit(f"more than {most_files:,} files")
             self._check_free()
         except FileNotFoundError as error:
@@ -412,7 +421,7 @@ class Watch:
         """The process above all of them, which is not one of the command's."""
         self._main: int | None = None
         self._limits = limits
-        self._disk = DiskWatch(folders, in_memory, limits)
+        self._disk = DiskWatch(top, folders, in_memory, limits)
         self._relieved = -NO_LIMIT
         self._killed: set[int] = set()
         """Processes that may take a moment to end."""
@@ -623,7 +632,7 @@ def start_bubblewrap(plan: Any, streams: Streams) -> Launched:
     os.write(gate, b"1")
     os.close(gate)
     launched = Launched(pid, top)
-    launched.in_memory = [f"/proc/{top}/root{folder}" for folder in plan["in_memory"]]
+    launched.in_memory = plan["in_memory"]
     return launched
 
 

@@ -438,10 +438,10 @@ time.sleep(300)
 
 def test_a_folder_that_its_command_has_closed_can_be_used_again(limited: SandboxUser) -> None:
     closed = limited.run(["sh", "-c", "chmod 0 .; sleep 0.3; echo watched"])
-    assert (closed.returncode, closed.stdout) == (0, "watched\n")
+    assert (closed.returncode, closed.stdout) == (0, "watched\n"), closed.stderr
     limited.folder.chmod(0)
     again = limited.run(["sh", "-c", "touch new; echo used"])
-    assert (again.returncode, again.stdout) == (0, "used\n")
+    assert (again.returncode, again.stdout) == (0, "used\n"), again.stderr
 
 
 def test_the_number_of_files_is_limited(limited: SandboxUser) -> None:

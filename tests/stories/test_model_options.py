@@ -51,6 +51,15 @@ async def test_a_message_changes_the_options_for_its_turn(api, ollama):
     assert {"temperature": 0.2, "seed": 7}.items() <= sent(ollama).items()
 
 
+async def test_a_whole_number_may_have_a_point(api, ollama):
+    session_id = await api.new_session()
+    options = {"top_k": 3.0, "seed": -7.0, "max_tokens": 5.0, "temperature": 1}
+    await api.post(f"/chat/{session_id}", {"message": "Hello", "options": options})
+    used = sent(ollama)
+    assert (used["top_k"], used["seed"], used["num_predict"]) == (3, -7, 5)
+    assert [type(used[name]) for name in ("top_k", "seed")] == [int, int]
+
+
 async def test_the_shorter_limit_of_a_reply_counts(api, ollama):
     session_id = await api.new_session(options={"max_tokens": 5})
     await api.post(f"/chat/{session_id}", {"message": "Hello"})
