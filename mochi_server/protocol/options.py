@@ -52,7 +52,9 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_Integer = Annotated[int, BeforeValidator(_whole)]
+_Choices = Annotated[int, Field(strict=True, ge=0, le=1_000_000), BeforeValidator(_whole)]
+_Seed = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1), BeforeValidator(_whole)]
+_Tokens = Annotated[int, Field(strict=True, ge=1, le=16_777_216), BeforeValidator(_whole)]
 
 
 def _plain(name: str) -> str:
@@ -80,13 +82,13 @@ class ModelOptions(BaseModel):
 
     temperature: float | None = _number(ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = _number(ge=0, le=1)
-    top_k: _Integer | None = _number(ge=0, le=1_000_000)
+    top_k: _Choices | None = None
     min_p: float | None = _number(ge=0, le=1)
-    seed: _Integer | None = _number(ge=-(2**31), le=2**31 - 1)
+    seed: _Seed | None = None
     stop: Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | _Stop | None = Field(
         default=None, description="A text or several, before which the reply ends."
     )
-    max_tokens: _Integer | None = _number(ge=1, le=16_777_216)
+    max_tokens: _Tokens | None = None
     repeat_penalty: float | None = _number(ge=0, le=100, allow_inf_nan=False)
     presence_penalty: float | None = _number(ge=-100, le=100, allow_inf_nan=False)
     frequency_penalty: float | None = _number(ge=-100, le=100, allow_inf_nan=False)
