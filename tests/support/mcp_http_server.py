@@ -63,6 +63,8 @@ class HttpServer:
             server, task = self._running
             self._running = None
             server.should_exit = server.force_exit = True
+            for connection in [*server.server_state.connections]:  # Python 3.12 waits for them
+                connection.transport.abort()
             with anyio.fail_after(10):
                 await task
 
