@@ -73,3 +73,17 @@ class FeedReader(Generic[T]):
         """Stop reading; may be called again."""
         self._unread.clear()
         self.end()
+
+
+class Feed(Generic[T]):
+    """The readers of one feed, until it is closed."""
+
+    def __init__(self) -> None:
+        self._readers: set[FeedReader[T]] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """End all readers, and new ones at once: the server is stopping."""
+        self._closed = True
+        for reader in [*self._readers]:
+            reader.end()

@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from ...core.aio import BackgroundTasks
-from ...core.feed import FeedReader
+from ...core.feed import Feed, FeedReader
 from .store import ConfirmationChange, ConfirmationStore
 
 
-class ConfirmationFeed:
+class ConfirmationFeed(Feed[ConfirmationChange]):
     """Opens readers of what happens to confirmations, in every process, from now on."""
 
     def __init__(self, store: ConfirmationStore) -> None:
+        super().__init__()
         self._store = store
-        self._readers: set[FeedReader[ConfirmationChange]] = set()
         self._tasks = BackgroundTasks()
-        self._closed = False
 
     async def reader(self, session_id: str | None = None) -> FeedReader[ConfirmationChange]:
         """Return a new reader; call its ``leave()`` when done.
@@ -47,12 +46,6 @@ class ConfirmationFeed:
         if self._closed:
             reader.end()
         return reader
-
-    def close(self) -> None:
-        """End all readers, and new ones at once: the server is stopping."""
-        self._closed = True
-        for reader in [*self._readers]:
-            reader.end()
 
     async def _read(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ....core.aio import BackgroundTasks
-from ....core.feed import FeedReader
+from ....core.feed import Feed, FeedReader
 from ....errors import JSONObject
 from .connection import ServerFacts
 from .registry import McpServers
@@ -46,17 +46,16 @@ class _Seen:
         return self.facts is other.facts or self.facts.tools == other.facts.tools
 
 
-class McpFeed:
+class McpFeed(Feed[McpChange]):
     """Opens readers of what happens to MCP servers from now on.
 
     The configuration is the same for all processes; states are those of this process.
     """
 
     def __init__(self, servers: McpServers) -> None:
+        super().__init__()
         self._servers = servers
-        self._readers: set[FeedReader[McpChange]] = set()
         self._tasks = BackgroundTasks()
-        self._closed = False
 
     async def reader(self) -> FeedReader[McpChange]:
         """Return a new reader; call its ``leave()`` when done."""
@@ -66,12 +65,6 @@ class McpFeed:
         if self._closed:
             reader.end()
         return reader
-
-    def close(self) -> None:
-        """End all readers, and new ones at once: the server is stopping."""
-        self._closed = True
-        for reader in [*self._readers]:
-            reader.end()
 
     async def _follow(self, reader: FeedReader[McpChange], before: Mapping[str, _Seen]) -> None:
         try:
