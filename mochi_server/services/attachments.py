@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from ..core.logs import one_line
 from ..errors import AttachmentNotFound, JSONObject, StorageError
@@ -11,6 +12,7 @@ from ..sessions.attachments import (
     MAX_ATTACHMENTS,
     AttachmentStore,
     as_text,
+    attachments_of,
 )
 
 FRAME_CHARACTERS = 400
@@ -23,19 +25,16 @@ END = "[End of attachment {mark}]"
 MISSING = "[Attachment: {label}. Its content is not here.]"
 
 
-def attachments_of(message: JSONObject) -> Iterator[JSONObject]:
+def _of_user(message: JSONObject) -> Iterator[JSONObject]:
     """Yield what a stored message of the user says of its attachments."""
-    entries = message.get("attachments")
-    if message.get("role") == "user" and isinstance(entries, list):
-        for entry in entries[:MAX_ATTACHMENTS]:
-            if isinstance(entry, dict) and isinstance(entry.get("attachment_id"), str):
-                yield entry
+    if message.get("role") == "user":
+        yield from islice(attachments_of(message), MAX_ATTACHMENTS)
 
 
 def attached_characters(message: JSONObject) -> int:
     """Estimate how many characters attachments add to what a model reads of a message."""
     total = 0
-    for entry in attachments_of(message):
+    for entry in _of_user(message):
         size = entry.get("size")
         known = size if isinstance(size, int) else 0
         total += min(max(known, 0), MAX_ATTACHMENT_BYTES) + FRAME_CHARACTERS
@@ -52,7 +51,7 @@ async def write_out(
     """
     written = []
     for message in messages:
-        entries = [*attachments_of(message)]
+        entries = [*_of_user(message)]
         if not entries:
             written.append(message)
             continue

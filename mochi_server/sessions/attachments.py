@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,6 +81,14 @@ class NewAttachment:
             server=self.server,
             uri=self.uri,
         )
+
+
+def attachments_of(message: JSONObject) -> Iterator[JSONObject]:
+    """Yield what a stored message says of its attachments; other programs may have written it."""
+    entries = message.get("attachments")
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("attachment_id"), str):
+            yield entry
 
 
 def as_text(content: bytes) -> str | None:

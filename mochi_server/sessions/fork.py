@@ -8,7 +8,7 @@ import orjson
 
 from ..core.aio import in_thread, run_to_completion
 from ..errors import JSONObject, MessageNotFound, StorageError
-from .attachments import AttachmentStore
+from .attachments import AttachmentStore, attachments_of
 from .manager import SessionManager
 from .session import ChatSession
 from .types import FORKED_FROM, RUN
@@ -87,10 +87,8 @@ def _until(session: ChatSession, message_id: str | None) -> tuple[Sequence[bytes
 
 def _attachments_of(lines: Sequence[bytes]) -> Iterator[str]:
     for line in lines:
-        attachments = _read(line).get("attachments") if b'"attachments"' in line else None
-        for each in attachments if isinstance(attachments, list) else []:
-            if isinstance(each, dict) and isinstance(name := each.get("attachment_id"), str):
-                yield name
+        if b'"attachments"' in line:
+            yield from (str(each["attachment_id"]) for each in attachments_of(_read(line)))
 
 
 def _read(line: bytes) -> JSONObject:

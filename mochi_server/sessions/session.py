@@ -17,6 +17,7 @@ from ..errors import (
     SessionUnreadable,
 )
 from ..protocol.messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
+from .attachments import attachments_of
 from .codec import (
     TOO_DEEP,
     Document,
@@ -188,14 +189,12 @@ class ChatSession:
 
     def _with_attachments(self, message: JSONObject, ids: Sequence[str]) -> JSONObject:
         """Return a message with those of its attachments that have one of the ids."""
-        entries = message.get("attachments")
-        listed = entries if isinstance(entries, list) else []
-        present = [each for each in listed if isinstance(each, dict)]
-        known = [each.get("attachment_id") for each in present]
+        present = [*attachments_of(message)]
+        known = [each["attachment_id"] for each in present]
         if unknown := [each for each in ids if each not in known]:
             raise AttachmentNotFound(session_id=self.session_id, attachment_id=unknown[0])
         others = {key: value for key, value in message.items() if key != "attachments"}
-        kept: list[JsonValue] = [each for each in present if each.get("attachment_id") in ids]
+        kept: list[JsonValue] = [each for each in present if each["attachment_id"] in ids]
         return {**others, "attachments": kept} if kept else others
 
     def truncate_after_last_user(self) -> int:
