@@ -52,7 +52,7 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_Choices = Annotated[int, Field(strict=True, ge=0, le=1_000_000), BeforeValidator(_whole)]
+_TopK = Annotated[int, Field(strict=True, ge=0, le=1_000_000), BeforeValidator(_whole)]
 _Seed = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1), BeforeValidator(_whole)]
 _Tokens = Annotated[int, Field(strict=True, ge=1, le=16_777_216), BeforeValidator(_whole)]
 
@@ -82,7 +82,7 @@ class ModelOptions(BaseModel):
 
     temperature: float | None = _number(ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = _number(ge=0, le=1)
-    top_k: _Choices | None = None
+    top_k: _TopK | None = None
     min_p: float | None = _number(ge=0, le=1)
     seed: _Seed | None = None
     stop: Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | _Stop | None = Field(

@@ -128,11 +128,13 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
         """Return the traits of a model; default ones if the API cannot be asked now."""
         with suppress(MochiError):
             await self.show_model(name)
+        return self._known_traits(name)
+
+    def _known_traits(self, name: str) -> Traits:
         return self._known[name][2] if name in self._known else Traits(enabled=True)
 
     def ignored_options(self, name: str, options: ModelOptions, think: Think) -> list[str]:
-        traits = self._known[name][2] if name in self._known else Traits(enabled=True)
-        taken = sampling_of(traits, think) | self.options | ALWAYS_TAKEN
+        taken = sampling_of(self._known_traits(name), think) | self.options | ALWAYS_TAKEN
         return [option for option in options.names() if option not in taken]
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
