@@ -29,17 +29,35 @@ async def signals(*urls: str, lease_seconds: float = 10.0) -> AsyncIterator[list
 
 
 async def until_read(owner: RedisRunSignals, *, read: bool = True) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while await owner.has_readers("run_1") is not read:  # noqa: ASYNC110 - of others
             await asyncio.sleep(0.02)
+
+
+async def expiry(redis: Redis) -> float:
+    """When the last mark of a reader expires, in seconds; 0: there is none."""
+    answer = await redis.command("ZRANGE mochi:run:run_1:readers -1 -1 WITHSCORES")
+    lines = answer.decode().split()
+    return float(lines[-1]) / 1000 if len(lines) > 1 else 0
+
+
+async def until_renewed(redis: Redis, *, lease_seconds: float) -> None:
+    """Wait until a mark has been renewed before it expired."""
+    expires = await expiry(redis)
+    with anyio.fail_after(30):
+        while True:
+            await asyncio.sleep(0.02)
+            last, expires = expires, await expiry(redis)
+            if last < expires < last + lease_seconds:
+                return
 
 
 async def test_a_reader_counts_for_as_long_as_its_process_lives(redis: Redis, line: Line) -> None:
     async with signals(redis.url, line.url, lease_seconds=0.3) as [owner, reader]:
         await reader.add_reader("run_1")
-        for _ in range(20):
-            await asyncio.sleep(0.05)
-            assert await owner.has_readers("run_1")
+        for _ in range(4):  # longer than one lease
+            await until_renewed(redis, lease_seconds=0.3)
+        await until_read(owner)
         line.cut()
         await until_read(owner, read=False)
         line.mend()
@@ -61,11 +79,15 @@ async def test_a_reader_that_came_without_redis_counts_when_it_is_back(
 async def test_readers_count_without_redis_as_long_as_their_marks_could_last(
     redis: Redis, line: Line
 ) -> None:
-    async with signals(line.url, line.url, lease_seconds=0.3) as [owner, late]:
+    async with (
+        signals(line.url, line.url, lease_seconds=0.3) as [owner, late],
+        signals(line.url, lease_seconds=600) as [patient],
+    ):
         await owner.stop_requests()
+        await patient.stop_requests()
         line.cut()
-        assert await owner.has_readers("run_1")
         await until_read(owner, read=False)
+        assert await patient.has_readers("run_1")
         assert not await late.has_readers("run_1")
 
 
