@@ -75,9 +75,9 @@ class AttachmentTooLarge(MochiError, code="ATTACHMENT_TOO_LARGE", status=413):
 
 
 class AttachmentUnsupported(MochiError, code="ATTACHMENT_UNSUPPORTED", status=415):
-    """What is to be attached to a message cannot be given to a model: it is no text."""
+    """What is to be attached to a message cannot be given to the model."""
 
-    template = "The attachment {name!r} ({media_type}) cannot be used: it is no text."
+    template = "The attachment {name!r} cannot be used: {reason}."
 
 
 class SessionBusy(MochiError, code="SESSION_BUSY", status=409):

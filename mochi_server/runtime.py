@@ -45,7 +45,7 @@ from .services.summarization import SummarizationService
 from .services.summary_model import SummaryModelManager
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
-from .sessions.attachments import AttachmentStore, MemoryAttachmentStore
+from .sessions.attachments import AttachmentReader, AttachmentStore, MemoryAttachmentStore
 from .sessions.catalogue.catalogue import CATALOGUE
 from .sessions.catalogue.search import SessionSearch
 from .sessions.storage.base import SessionStorage
@@ -150,6 +150,7 @@ class Runtime:
             if settings.session_storage == "memory"
             else AttachmentStore(settings.attachments_path)
         )
+        self.attachment_reader = AttachmentReader(max_bytes=settings.max_attachment_bytes)
         conversations = Conversations(
             providers=self.providers,
             windows=self.context_window,

@@ -16,7 +16,8 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from mochi_server.core.aio import in_thread, in_thread_to_completion
-from mochi_server.workspace.content import image_type, is_binary
+from mochi_server.core.media import image_type
+from mochi_server.workspace.content import is_binary
 
 logger = logging.getLogger(__name__)
 

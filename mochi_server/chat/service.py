@@ -29,7 +29,7 @@ from ..providers.base import Think
 from ..services.requests import ChatModel
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
-from ..sessions.attachments import AttachmentStore, NewAttachment
+from ..sessions.attachments import AttachmentStore, NewAttachment, attach
 from ..sessions.types import SessionMetadata, ToolSettings
 from ..tools.base import Tool
 from ..tools.catalogue import ToolCatalogue
@@ -138,10 +138,10 @@ class ChatService:
 
             question = None
             if message is not None:
-                question = _question(message, attachments)
+                question = UserMessage(content=message)
+                attach(question, attachments)
                 chosen.check_length(session, question)
-                for each in attachments:
-                    await self.attachments.put(session_id, each.content, each.media_type)
+                await self.attachments.keep(session_id, attachments)
             number = 0
 
             def change(session: ChatSession) -> None:
@@ -344,13 +344,6 @@ class ChatService:
         """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
         pending = await self.inbox.store.pending(session_id=session_id)
         return [confirmation.payload() for confirmation in pending]
-
-
-def _question(message: str, attachments: Sequence[NewAttachment]) -> UserMessage:
-    question = UserMessage(content=message)
-    if attachments:
-        question.attachments = [each.described().payload() for each in attachments]
-    return question
 
 
 async def events_of(reader: LogReader) -> AsyncGenerator[Event, None]:

@@ -240,6 +240,9 @@ class MochiServerSettings(BaseSettings):
         default="json", description="Where sessions are kept."
     )
     max_import_mb: Megabytes = Field(default=100, description="Largest import (10**6 bytes).")
+    max_attachment_mb: Megabytes = Field(
+        default=10, description="Largest file that is attached to a message (10**6 bytes)."
+    )
 
     # Security
     api_token: Token = Field(
@@ -523,3 +526,7 @@ class MochiServerSettings(BaseSettings):
     @property
     def max_body_bytes(self) -> int:
         return int(self.max_body_mb * 1_000_000)
+
+    @property
+    def max_attachment_bytes(self) -> int:
+        return int(self.max_attachment_mb * 1_000_000)

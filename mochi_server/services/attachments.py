@@ -6,14 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from ..core.logs import one_line
+from ..core.media import as_text
 from ..errors import AttachmentNotFound, JSONObject, StorageError
-from ..sessions.attachments import (
-    MAX_ATTACHMENT_BYTES,
-    MAX_ATTACHMENTS,
-    AttachmentStore,
-    as_text,
-    attachments_of,
-)
+from ..sessions.attachments import MAX_ATTACHMENTS, MAX_TEXT_BYTES, AttachmentStore, attachments_of
 
 FRAME_CHARACTERS = 400
 """About as many are written around an attached text."""
@@ -37,7 +32,7 @@ def attached_characters(message: JSONObject) -> int:
     for entry in _of_user(message):
         size = entry.get("size")
         known = size if isinstance(size, int) else 0
-        total += min(max(known, 0), MAX_ATTACHMENT_BYTES) + FRAME_CHARACTERS
+        total += min(max(known, 0), MAX_TEXT_BYTES) + FRAME_CHARACTERS
     return total
 
 

@@ -10,13 +10,6 @@ MOST_CHARACTERS = 50_000
 """Longest text that is shown at once."""
 
 _BINARY_CHECK = 8_192
-_IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
-_WEBP = b"WEBP"
 _SHOWN_LINES = 10
 
 
@@ -26,13 +19,6 @@ class EditProblem(Exception):
 
 def is_binary(content: bytes) -> bool:
     return b"\0" in content[:_BINARY_CHECK]
-
-
-def image_type(content: bytes) -> str | None:
-    """Return the media type of an image; None if it is no image that models can see."""
-    if content[:4] == b"RIFF" and content[8:12] == _WEBP:
-        return "image/webp"
-    return next((kind for start, kind in _IMAGES.items() if content.startswith(start)), None)
 
 
 def printable(text: str) -> str:

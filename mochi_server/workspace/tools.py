@@ -20,6 +20,7 @@ import anyio.to_thread
 from mcp_types import CallToolResult, ImageContent, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..core.media import image_type
 from . import isolated, search
 from .command import CommandResult, CommandRunner
 from .content import (
@@ -27,7 +28,6 @@ from .content import (
     MOST_LINES,
     EditProblem,
     excerpt,
-    image_type,
     is_binary,
     printable,
     replace_text,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...core.logs import one_line
+from ...core.media import as_text, text_type
 from ...errors import (
     AttachmentTooLarge,
     AttachmentUnsupported,
@@ -17,7 +17,7 @@ from ...errors import (
     McpResourceNotFound,
     McpServerNotFound,
 )
-from ...sessions.attachments import MAX_ATTACHMENT_BYTES, NewAttachment, as_text
+from ...sessions.attachments import MAX_TEXT_BYTES, NewAttachment
 from ..functions.results import clean
 from .requests import refusals, request_server
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 MAX_RESOURCES = 1_000
 """Of one page; and templates of a server."""
 MAX_PAGES = 100
-
-_MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}(; ?[\w.+-]{1,64}=[\w.+-]{1,64})?", re.ASCII)
-"""Type, subtype, and a parameter such as ``charset``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +106,7 @@ class McpResources:
             return McpResourceNotFound(server=name, uri=uri, reason=reason)
 
         label = one_line(uri.rstrip("/").rpartition("/")[2] or uri)
-        too_large = AttachmentTooLarge(name=label, limit_bytes=MAX_ATTACHMENT_BYTES)
+        too_large = AttachmentTooLarge(name=label, limit_bytes=MAX_TEXT_BYTES)
 
         async def get(client: Client) -> ReadResourceResult:
             if client.server_capabilities.resources is None:
@@ -127,14 +124,14 @@ class McpResources:
             written = getattr(part, "text", "").encode("utf-8", "replace")
             text = as_text(written if blob is None else _decoded(blob))
             if text is None:
-                raise AttachmentUnsupported(name=label, media_type=part.mime_type or "no type")
+                raise AttachmentUnsupported(name=label, reason="it is no text in UTF-8")
             texts.append(text)
         content = "\n\n".join(texts).encode()
-        if len(content) > MAX_ATTACHMENT_BYTES:
+        if len(content) > MAX_TEXT_BYTES:
             raise too_large
         return NewAttachment(
             content=content,
-            media_type=_media_type(result.contents[0].mime_type),
+            media_type=text_type(result.contents[0].mime_type),
             name=label,
             server=name,
             uri=uri,
@@ -198,11 +195,6 @@ def _replaced_if_too_large(error: AttachmentTooLarge) -> Iterator[None]:
         if failure.message == TOO_LARGE:
             raise error from failure
         raise
-
-
-def _media_type(named: str | None) -> str:
-    """Return the type that a server names; plain text if that is none, which models are shown."""
-    return named if named and _MEDIA_TYPE.fullmatch(named) else "text/plain"
 
 
 def _decoded(blob: str) -> bytes:

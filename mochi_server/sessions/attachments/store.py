@@ -1,108 +1,24 @@
-"""Files that belong to messages of a session: those that a tool returned, or a user attached.
+"""Where the files of messages are kept.
 
 Each is kept once for each session, under the SHA-256 hash of its content.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from ..core.aio import in_thread, in_thread_to_completion
-from ..core.files import make_folder, replace_file
-from ..errors import AttachmentNotFound, JSONObject, StorageError
+from ...core.aio import in_thread, in_thread_to_completion
+from ...core.files import make_folder, replace_file
+from ...errors import AttachmentNotFound, StorageError
+from .attachment import Attachment, NewAttachment, id_of
 
 _ID = re.compile("[0-9a-f]{64}")
-
-MAX_ATTACHMENTS = 20
-"""Attachments of one message of the user."""
-MAX_ATTACHMENT_BYTES = 1_000_000
-"""Size of an attachment of the user."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attachment:
-    """What a message says of a file."""
-
-    attachment_id: str
-    """SHA-256 of the content, in hexadecimal."""
-    media_type: str
-    """As whoever made it says."""
-    size: int
-    """Bytes."""
-    name: str | None = None
-    server: str | None = None
-    """The MCP server that it is a resource of."""
-    uri: str | None = None
-    """Of the resource."""
-
-    def payload(self) -> JSONObject:
-        """Return ``{"attachment_id", "media_type", "size", "name"}``.
-
-        Of a resource of an MCP server also ``server`` and ``uri``.
-        """
-        payload: JSONObject = {
-            "attachment_id": self.attachment_id,
-            "media_type": self.media_type,
-            "size": self.size,
-            "name": self.name,
-        }
-        if self.server is not None:
-            payload |= {"server": self.server, "uri": self.uri}
-        return payload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAttachment:
-    """A file that is to be attached to a message of the user."""
-
-    content: bytes
-    media_type: str
-    name: str
-    server: str | None = None
-    """The MCP server that it is a resource of."""
-    uri: str | None = None
-    """Of the resource."""
-
-    def described(self) -> Attachment:
-        """Return what the message will say of it."""
-        return Attachment(
-            attachment_id=_id_of(self.content),
-            media_type=self.media_type,
-            size=len(self.content),
-            name=self.name,
-            server=self.server,
-            uri=self.uri,
-        )
-
-
-def attachments_of(message: JSONObject) -> Iterator[JSONObject]:
-    """Yield what a stored message says of its attachments; other programs may have written it."""
-    entries = message.get("attachments")
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, dict) and isinstance(entry.get("attachment_id"), str):
-            yield entry
-
-
-def as_text(content: bytes) -> str | None:
-    """Return the text of a file; None if it is no text."""
-    if b"\0" in content:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _id_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 class AttachmentStore:
@@ -122,6 +38,11 @@ class AttachmentStore:
         digest = await in_thread_to_completion(self._put, session_id, content)
         return Attachment(attachment_id=digest, media_type=media_type, size=len(content), name=name)
 
+    async def keep(self, session_id: str, attachments: Sequence[NewAttachment]) -> None:
+        """Keep the files that are attached to a message. Raises as ``put``."""
+        for each in attachments:
+            await self.put(session_id, each.content, each.media_type)
+
     async def open(self, session_id: str, attachment_id: str) -> tuple[int, os.stat_result]:
         """Open an attachment, which the caller closes; return its descriptor and its status.
 
@@ -138,7 +59,7 @@ class AttachmentStore:
     def _read(self, session_id: str, attachment_id: str) -> bytes:
         handle, _ = self._open(session_id, attachment_id)
         with os.fdopen(handle, "rb") as file:
-            return file.read(MAX_ATTACHMENT_BYTES)
+            return file.read()
 
     async def copy(self, session_id: str, to: str, attachment_ids: Collection[str]) -> None:
         """Let another session have attachments as well; those that are gone are left out.
@@ -177,7 +98,7 @@ class AttachmentStore:
         return handle, os.fstat(handle)
 
     def _put(self, session_id: str, content: bytes) -> str:
-        digest = _id_of(content)
+        digest = id_of(content)
         folder = self._folder / session_id
         try:
             make_folder(folder, private=True)
@@ -210,6 +131,6 @@ class MemoryAttachmentStore(AttachmentStore):
         return handle, os.fstat(handle)
 
     def _put(self, session_id: str, content: bytes) -> str:
-        digest = _id_of(content)
+        digest = id_of(content)
         self._files.setdefault(session_id, {})[digest] = content
         return digest

@@ -1,0 +1,24 @@
+"""Files that belong to messages of a session: those that a tool returned, or a user attached."""
+
+from .attachment import (
+    MAX_ATTACHMENTS,
+    MAX_TEXT_BYTES,
+    Attachment,
+    NewAttachment,
+    attach,
+    attachments_of,
+)
+from .reader import AttachmentReader
+from .store import AttachmentStore, MemoryAttachmentStore
+
+__all__ = [
+    "MAX_ATTACHMENTS",
+    "MAX_TEXT_BYTES",
+    "Attachment",
+    "AttachmentReader",
+    "AttachmentStore",
+    "MemoryAttachmentStore",
+    "NewAttachment",
+    "attach",
+    "attachments_of",
+]
