@@ -162,24 +162,38 @@ async def test_agents_within_agents_call_the_servers_of_the_persons_session(
     tmp_path: Path, engine: Bench, ollama: FakeOllama
 ) -> None:
     """One server for each session, for all its agents; a continued agent has the caller's."""
-    slow = {"do": "progress", "count": 1, "pause": 0.5}
-    wire = Wire(tmp_path / "plan", tools=[READ], calls={"read": slow})
+    schema = {"type": "object", "properties": {"seen": {"type": "string"}}}
+    read = tool("read", annotations={"readOnlyHint": True}, inputSchema=schema)
+    slow = {"do": "progress", "count": 1}
+    wire = Wire(tmp_path / "plan", tools=[read], calls={"read": slow})
     write_config(tmp_path, files=wire.entry(scope="session", trusted=True))
     clerk(tmp_path, "tools: files__read")
     clerk(tmp_path, "metadata: {mochi-tools: files__read, mochi-agents: clerk}", name="boss")
 
     async def delegated(chosen: str, **more: str) -> tuple[int, list[Event]]:
         calls = len(wire.sent("tools/call"))
+        seen = {name: tmp_path / f"{name}-{calls}" for name in ("boss", "clerk")}
+        for folder in seen.values():
+            folder.mkdir()
         ollama.reply(tool_calls=[call("agent", instruction="Have it done.")])
         ollama.reply(["I delegate."])
-        both = [call("files__read"), call("agent", instruction="Read.", **more)]
+        reads = {name: call("files__read", seen=str(folder)) for name, folder in seen.items()}
+        both = [reads["boss"], call("agent", instruction="Read.", **more)]
         ollama.reply(tool_calls=both, match="I am boss.")
         ollama.reply(["I look."], match="I am clerk.")
-        ollama.reply(tool_calls=[call("files__read")], match="I am clerk.")
+        ollama.reply(tool_calls=[reads["clerk"]], match="I am clerk.")
         ollama.reply(["Done."], match="I am clerk.")
         ollama.reply(["Done."], match="I am boss.")
         ollama.reply(["It is done."])
-        events = await engine.turn(chosen)
+        reader = (await engine.start(chosen)).reader()
+        events: list[Event] = []
+        with anyio.fail_after(SECONDS):
+            while (batch := await reader.next()) is not None:
+                for _, event in batch:
+                    events.append(event)
+                    if isinstance(event, ToolProgress):
+                        (seen[str(event.agent_name)] / "0").touch()
+        reader.leave()
         [pid, same] = [each["pid"] for each in wire.sent("tools/call")[calls:]]
         assert pid == same
         return pid, events
@@ -191,7 +205,7 @@ async def test_agents_within_agents_call_the_servers_of_the_persons_session(
         start = starts.pop(str(progress.agent_name))
         assert progress.agent_call_id == start.agent_call_id
     assert starts == {}
-    wire.plan(tools=[READ])
+    wire.plan(tools=[read])
     second, _ = await delegated(other, session_id=start.session_id)
     assert first != second
     assert (await delegated(one, session_id=start.session_id))[0] == first

@@ -186,15 +186,16 @@ class WireServer:
         for _at in range(count):
             self.send({"method": method, "params": params or {}})
 
-    def do_progress(
-        self, params: Any, *, count: int, pause: float = 0, message: bool = False
-    ) -> None:
+    def do_progress(self, params: Any, *, count: int, message: bool = False) -> None:
+        """Report progress; with a folder ``seen``, go on when a file there is named after it."""
+        seen = params["arguments"].get("seen")
         token = params["_meta"]["progressToken"]
         for at in range(count):
             note = {"progressToken": token, "progress": at, "total": count}
             note |= {"message": f"step {at}"} if message else {}
             self.send({"method": "notifications/progress", "params": note})
-            time.sleep(pause)
+            while seen and not (Path(seen) / str(at)).exists():
+                time.sleep(0.005)
 
     def do_request(self, _: Any, *, method: str, how: Any) -> str:
         """Request something of the client; one call at a time may."""
