@@ -18,7 +18,14 @@ PROGRAM = shutil.which("redis-server")
 
 needs_redis = pytest.mark.skipif(PROGRAM is None, reason="there is no redis-server")
 
-START_SECONDS = 20
+START_SECONDS = 60
+
+
+_END_OF_LEASE = (
+    "local left = redis.call('PTTL', KEYS[1]) if left < 0 then return 0 end "
+    "local now = redis.call('TIME') return now[1] * 1000 + math.floor(now[2] / 1000) + left"
+)
+"""Milliseconds of the clock; 0 if there is none. Redis 6 has no command for it."""
 
 
 def free_port() -> int:
@@ -75,6 +82,17 @@ class Redis:
         """Every key that it holds."""
         words = (await self.command("KEYS *")).decode().split("\r\n")
         return [word for word in words if word and word[0] not in "*$"]
+
+    async def until_renewed(self, key: str, lease_seconds: float) -> None:
+        """Wait until the end of a lease has moved on before it had come."""
+        end = 0.0
+        with anyio.fail_after(30):
+            while True:
+                answer = await self.command(f'EVAL "{_END_OF_LEASE}" 1 {key}')
+                last, end = end, int(answer.decode().strip(":\r\n")) / 1000
+                if last < end < last + lease_seconds:
+                    return
+                await anyio.sleep(0.02)
 
     @property
     def is_stopped(self) -> bool:

@@ -34,29 +34,11 @@ async def until_read(owner: RedisRunSignals, *, read: bool = True) -> None:
             await asyncio.sleep(0.02)
 
 
-async def expiry(redis: Redis) -> float:
-    """When the last mark of a reader expires, in seconds; 0: there is none."""
-    answer = await redis.command("ZRANGE mochi:run:run_1:readers -1 -1 WITHSCORES")
-    lines = answer.decode().split()
-    return float(lines[-1]) / 1000 if len(lines) > 1 else 0
-
-
-async def until_renewed(redis: Redis, *, lease_seconds: float) -> None:
-    """Wait until a mark has been renewed before it expired."""
-    expires = await expiry(redis)
-    with anyio.fail_after(30):
-        while True:
-            await asyncio.sleep(0.02)
-            last, expires = expires, await expiry(redis)
-            if last < expires < last + lease_seconds:
-                return
-
-
 async def test_a_reader_counts_for_as_long_as_its_process_lives(redis: Redis, line: Line) -> None:
     async with signals(redis.url, line.url, lease_seconds=0.3) as [owner, reader]:
         await reader.add_reader("run_1")
         for _ in range(4):  # longer than one lease
-            await until_renewed(redis, lease_seconds=0.3)
+            await redis.until_renewed("mochi:run:run_1:readers", 0.3)
         await until_read(owner)
         line.cut()
         await until_read(owner, read=False)

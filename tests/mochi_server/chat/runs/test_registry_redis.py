@@ -25,7 +25,8 @@ from tests.support.turns import Bench, bench, kinds, read_all, read_until
 
 pytestmark = needs_redis
 
-LEASE_SECONDS = 0.5
+short_leases = pytest.mark.parametrize("lease_seconds", [0.5])
+"""Of tests that wait until leases expire; in the others none does, however slow the machine is."""
 WORDS = [f"{number} " for number in range(20)]
 
 
@@ -58,19 +59,23 @@ class Machines:
                 await asyncio.sleep(0.05)
 
 
-def _build_runs(settings: MochiServerSettings) -> tuple[RunJournal, RunSignals]:
-    url = str(settings.redis_url)
-    return (
-        RedisRunJournal(url, lease_seconds=LEASE_SECONDS),
-        RedisRunSignals(url, lease_seconds=LEASE_SECONDS),
-    )
+@pytest.fixture
+def lease_seconds() -> float:
+    return 600
 
 
 @pytest.fixture
 async def machines(
-    tmp_path: Path, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch, lease_seconds: float
 ) -> AsyncIterator[Machines]:
-    monkeypatch.setattr(runtimes, "build_runs", _build_runs)
+    def build_runs(settings: MochiServerSettings) -> tuple[RunJournal, RunSignals]:
+        url = str(settings.redis_url)
+        return (
+            RedisRunJournal(url, lease_seconds=lease_seconds),
+            RedisRunSignals(url, lease_seconds=lease_seconds),
+        )
+
+    monkeypatch.setattr(runtimes, "build_runs", build_runs)
     ollama.one_at_a_time = False
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(running_redis(tmp_path))
@@ -112,6 +117,7 @@ async def test_a_reader_at_another_machine_gets_everything(machines: Machines) -
     assert await machines.states() == ["done"]
 
 
+@short_leases
 async def test_a_machine_without_redis_keeps_its_run_as_it_keeps_its_session(
     machines: Machines,
 ) -> None:
@@ -131,6 +137,7 @@ async def test_a_machine_without_redis_keeps_its_run_as_it_keeps_its_session(
     ]
 
 
+@short_leases
 async def test_a_run_that_another_machine_has_taken_ends_at_once(machines: Machines) -> None:
     session_id, run_id, _ = await begin(machines)
     reader = await machines.owner.runs.join(run_id)
@@ -182,6 +189,7 @@ async def test_a_reader_at_another_machine_waits_while_redis_is_away(machines: M
     assert [m["content"] for m in machines.owner.stored(session_id)] == ["Hello", "".join(WORDS)]
 
 
+@short_leases
 async def test_a_run_that_nobody_reads_is_cancelled_soon_after_redis_has_gone(
     machines: Machines,
 ) -> None:
