@@ -187,7 +187,7 @@ async def test_a_reader_waits_for_more(journals: Journals):
     await journals.own.flush()
     part = await journals.other.read("run_1")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await journals.other.wait("run_1", part.position)
         waiting = asyncio.ensure_future(journals.other.wait("run_1", part.position))
         await finish(journals.own, writer)

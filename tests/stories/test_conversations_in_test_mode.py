@@ -89,7 +89,7 @@ async def test_a_client_that_leaves_at_a_stall_stores_the_part(server):
         if event.event == "content_delta":
             heard = event.data["content"]
             break
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while True:
             _, found = await server.get(f"/sessions/{session}")
             if found["messages"][-1]["role"] == "assistant":

@@ -53,7 +53,7 @@ class HttpServer:
         config = uvicorn.Config(app, port=self.port, log_level="error", ws="none")
         server = uvicorn.Server(config)
         task = asyncio.get_running_loop().create_task(server.serve())
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while not server.started:  # noqa: ASYNC110 - nothing tells it
                 await anyio.sleep(0.005)
         self._running = server, task
@@ -65,7 +65,7 @@ class HttpServer:
             server.should_exit = server.force_exit = True
             for connection in [*server.server_state.connections]:  # Python 3.12 waits for them
                 connection.transport.abort()
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 await task
 
 

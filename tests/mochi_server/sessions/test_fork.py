@@ -51,7 +51,7 @@ async def test_a_fork_whose_client_leaves_has_its_attachments(tmp_path: Path) ->
     storage.created.clear()
     storage.go_on = asyncio.Event()
     forking = asyncio.create_task(fork_session(sessions, store, source.session_id))
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await storage.created.wait()
         forking.cancel()
         storage.go_on.set()

@@ -224,7 +224,7 @@ async def test_what_belonged_to_a_deleted_session_goes_before_its_id_is_used_aga
     manager.on_deleted += [remove_slowly, remove]
     made = await manager.create("m")
     deletion = asyncio.create_task(manager.delete(made.session_id))
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await reached.wait()
         await manager.create("m", session_id=made.session_id)
         with pytest.raises(SessionBusy):

@@ -518,7 +518,7 @@ async def test_when_the_one_that_watches_cannot_use_the_file_another_watches(
         async def both_see_it():
             return await ids(mine) == await ids(yours) == []
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await until(both_see_it)
 
 

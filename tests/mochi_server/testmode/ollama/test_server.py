@@ -356,7 +356,7 @@ async def test_the_command_listens_where_it_is_told_and_the_server_can_use_it(tm
         assert re.search(r"^A stand-in for Ollama listens on http://127\.0\.0\.1:\d+$", fake.log)
         async with running_server(data_dir=tmp_path, ollama=fake.url) as server:
             session = await server.new_session("lorem")
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 events = [
                     event
                     async for event in server.stream(

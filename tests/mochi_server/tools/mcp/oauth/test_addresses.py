@@ -65,5 +65,5 @@ async def test_a_name_that_points_here_afterwards_is_not_followed(
         await AddressGuard("https://server.example/mcp").check_request(request)
         with pytest.raises(AddressRefused):
             await client.send(request)
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), 30)
     assert received == [b""]
