@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from typing_extensions import Self
@@ -26,6 +27,7 @@ from .backends import (
     default_storages,
 )
 from .chat import ChatService, Conversations, RequestLimits, RunRegistry, StatusService
+from .chat.completions import CompletionService
 from .chat.confirmations.feed import ConfirmationFeed
 from .chat.confirmations.inbox import ConfirmationInbox
 from .chat.confirmations.store import ConfirmationStore
@@ -49,6 +51,7 @@ from .sessions.attachments import AttachmentReader, AttachmentStore, MemoryAttac
 from .sessions.catalogue.catalogue import CATALOGUE
 from .sessions.catalogue.search import SessionSearch
 from .sessions.storage.base import SessionStorage
+from .sessions.storage.memory import MemoryStorage
 from .tools.base import ToolSource
 from .tools.catalogue import ToolCatalogue
 from .tools.execution import ToolExecutionService
@@ -138,6 +141,7 @@ class Runtime:
             retention_days=settings.workspace_retention_days,
         )
         self.agent_sessions = SessionManager(self._storages["agent_chats"])
+        self.temporary_sessions = SessionManager(MemoryStorage())
         self.search = SessionSearch(self.sessions.catalogue)
         self.context_window = DynamicContextWindowService(
             enabled=settings.dynamic_context_window_enabled,
@@ -177,11 +181,12 @@ class Runtime:
         self.mcp_prompts = McpPrompts(self.mcp, default_timeout=settings.tool_timeout_seconds)
         self.mcp_resources = McpResources(self.mcp, default_timeout=settings.tool_timeout_seconds)
         self.prompts = SystemPromptService(settings.system_prompts_path, self.mcp_prompts)
-        self.sessions.on_deleted += [
-            self.mcp.end_session,
-            self.session_folders.remove,
-            self.attachments.remove,
-        ]
+        for manager in (self.sessions, self.temporary_sessions):
+            manager.on_deleted += [
+                self.mcp.end_session,
+                self.session_folders.remove,
+                self.attachments.remove,
+            ]
         self.tools = self._catalogue(tools)
         self.tool_execution = ToolExecutionService(
             result_characters=settings.tool_result_characters,
@@ -204,14 +209,15 @@ class Runtime:
             stamp=settings.state_path / AGENTS_STAMP,
         )
         agents = AgentSource(self.agents, self._agent_runner(conversations))
+        policies = PolicyPlaces(
+            MemoryPolicies()
+            if settings.session_storage == "memory"
+            else PolicyFile(settings.policies_path),
+            self.sessions,
+        )
         self.inbox = ConfirmationInbox(
             store=self.confirmations,
-            policies=PolicyPlaces(
-                MemoryPolicies()
-                if settings.session_storage == "memory"
-                else PolicyFile(settings.policies_path),
-                self.sessions,
-            ),
+            policies=policies,
             tools=self.tools,
             agents=agents,
             resume=self._resume,
@@ -238,6 +244,18 @@ class Runtime:
             runs=self.runs,
             sessions=self.sessions,
             confirmations=self.confirmations,
+        )
+        self.completions = CompletionService(
+            chat=self.chat,
+            temporary=replace(
+                self.chat,
+                sessions=self.temporary_sessions,
+                inbox=replace(
+                    self.inbox, policies=replace(policies, sessions=self.temporary_sessions)
+                ),
+                is_temporary=True,
+            ),
+            run_control=self.run_control,
         )
         self.status = StatusService(
             sessions=self.sessions,
@@ -355,7 +373,8 @@ class Runtime:
     async def aclose(self) -> None:
         """End turns, which keep what they have, finish background work and close all parts."""
         closers = [storage.aclose for storage in self._storages.values()]
-        closers += [self.sessions.catalogue.aclose, self.agent_sessions.catalogue.aclose]
+        managers = [self.sessions, self.agent_sessions, self.temporary_sessions]
+        closers += [manager.catalogue.aclose for manager in managers]
         closers += [self.search.aclose, self.providers.aclose, self.tool_loader.aclose]
         closers += [self.agents.aclose, self.tools.aclose, self.confirmations.aclose]
         async with AsyncExitStack() as closing:  # the last one first, and all whatever one raises

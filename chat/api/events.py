@@ -65,6 +65,7 @@ _EXAMPLES: tuple[Event, ...] = (
         model=MODEL,
         started_at="2026-01-15T10:35:00.000000Z",
     ),
+    events.HistoryShortened(dropped_messages=2),
     events.ContentDelta("The capital"),
     events.ThinkingDelta("The user asks"),
     events.ToolCallStarted(arguments={"a": 2, "b": 3}, **_ADD),

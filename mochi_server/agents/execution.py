@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ..chat.conversation import Conversation, Conversations, add_question, open_calls
+from ..chat.conversation import Conversation, Conversations, add_messages, calls_of, open_reply
 from ..chat.reply import Reply
 from ..chat.tool_calls import CallContext, ToolCalls
 from ..core.ids import new_call_id
@@ -87,7 +87,7 @@ class AgentExecutionService:
                 system = system_of(session)
                 if system is None or system.get("content") != definition.system_prompt:
                     session.set_system_prompt(definition.system_prompt)
-                add_question(session, UserMessage(content=instruction))
+                add_messages(session, [UserMessage(content=instruction)])
 
             before = context.before
             is_new = session_id is None and before is None
@@ -233,7 +233,8 @@ class AgentRun:
         assert self.calls.of_run.before is not None  # noqa: S101 - the run was resumed
         before = self.calls.of_run.before.of(session.session_id).unstored(session)
         self.is_resumed = True
-        self.open_calls = open_calls(session)
+        reply = open_reply(session)
+        self.open_calls = [] if reply is None else calls_of(reply)
         self.calls.before = before
         messages = session.messages[self.begin :]
         self.replies = sum(map(_is_whole_reply, messages))

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ..core.aio import in_thread_if, run_to_completion
-from ..errors import ContextOverflow, ProviderError
+from ..errors import ContextOverflow, InvalidRequest, ProviderError
 from ..protocol.completions import Finish
-from ..protocol.events import ContentDelta, Event
-from ..protocol.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from ..protocol.events import ContentDelta, Event, HistoryShortened
+from ..protocol.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from ..protocol.options import NO_OPTIONS, ModelOptions
 from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
@@ -75,8 +75,12 @@ class Conversation:
         retried = False
         longest = self.requests.limits.max_reply_bytes
         self.preempt(self.model.full_name, self.session_id)
+        told = self.requests.dropped
         request = await self._request(extras)
         while True:
+            if self.requests.dropped != told:
+                told = self.requests.dropped
+                yield [HistoryShortened(dropped_messages=told)]
             try:
                 async with aclosing(self.model.provider.batches(request)) as batches:
                     del request  # it may be long, and a stream lives long
@@ -273,19 +277,35 @@ class Conversations:
         )
 
 
-def add_question(session: ChatSession, message: UserMessage) -> None:
-    """Add a user's message, and results for calls that a crash has left without any."""
-    session.append(*unanswered(objects(session.tail())), message)
+def add_messages(session: ChatSession, messages: Sequence[Message]) -> None:
+    """Add messages, before them results for calls that are left without any.
+
+    Raises:
+        InvalidRequest: a result is of no call that waits for one.
+    """
+    missing = unanswered(objects(session.tail()))
+    waiting = {result.tool_call_id for result in missing}
+    sent = [each.tool_call_id for each in messages if isinstance(each, ToolMessage)]
+    for number, call_id in enumerate(sent):
+        if call_id not in waiting or call_id in sent[:number]:
+            text = f"No call {call_id!r} waits for a result."
+            raise InvalidRequest(text, details={"tool_call_id": call_id})
+    session.append(*(each for each in missing if each.tool_call_id not in sent), *messages)
 
 
-def open_calls(session: ChatSession) -> list[ToolCall]:
-    """Return the calls of the last reply if their results are not stored yet."""
+def open_reply(session: ChatSession) -> AssistantMessage | None:
+    """Return the last reply if it has calls whose results are not stored yet."""
     last = session.messages[-1] if session.messages else None
-    if not isinstance(last, AssistantMessage) or last.interrupted:
-        return []
+    if not isinstance(last, AssistantMessage) or last.interrupted or not last.tool_calls:
+        return None
+    return last
+
+
+def calls_of(reply: AssistantMessage) -> list[ToolCall]:
+    """Return the calls of a stored reply."""
     return [
         ToolCall(
             id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"]
         )
-        for call in last.tool_calls or []
+        for call in reply.tool_calls or []
     ]

@@ -23,7 +23,7 @@ from ..errors import (
     ToolNotFound,
 )
 from ..protocol.events import ErrorEvent, Event, RunStart
-from ..protocol.messages import UserMessage, now
+from ..protocol.messages import Message, UserMessage, now
 from ..protocol.options import ModelOptions
 from ..providers.base import Think
 from ..services.requests import ChatModel
@@ -37,7 +37,7 @@ from ..tools.execution import ToolExecutionService
 from .confirmations.asking import Confirmations
 from .confirmations.inbox import ConfirmationInbox
 from .confirmations.store import StoredConfirmation
-from .conversation import Conversations, StoredMessages, add_question, open_calls
+from .conversation import Conversations, StoredMessages, add_messages, open_reply
 from .journal.records import RunHead
 from .reply import WholeReply
 from .runs.log import LogReader, RunLog
@@ -53,7 +53,9 @@ class TurnOptions(TypedDict, total=False):
     """Keyword arguments of ``ChatService.open_turn``, which says what they mean."""
 
     message: str | None
+    new_messages: Sequence[Message] | None
     attachments: Sequence[NewAttachment]
+    client_tools: Sequence[JSONObject]
     think: Think
     options: ModelOptions | None
     wait: bool
@@ -80,13 +82,17 @@ class ChatService:
     max_tool_rounds: int
     confirmation_timeout: float
     """Seconds after which a confirmation expires where a session does not say it; 0: never."""
+    is_temporary: bool = False
+    """Whether its sessions last as long as their turns: they are not summarised."""
 
     async def open_turn(
         self,
         session_id: str,
         *,
         message: str | None = None,
+        new_messages: Sequence[Message] | None = None,
         attachments: Sequence[NewAttachment] = (),
+        client_tools: Sequence[JSONObject] = (),
         think: Think = False,
         options: ModelOptions | None = None,
         wait: bool = True,
@@ -103,7 +109,12 @@ class ChatService:
         Args:
             session_id: The session.
             message: The user's message; None answers the last one again and drops what follows it.
-            attachments: Files that belong to the message.
+            new_messages: In its place, what a client adds: messages of the user, and results of
+                calls that it has run. Without any, the model goes on after what is stored.
+            attachments: Files that belong to the message, or that new messages name.
+            client_tools: Schemas of the functions that the client runs:
+                ``{"type": "function", "function": {"name", "description", "parameters"}}`` each.
+                They come before tools of the same name. A call of one ends the turn.
             think: Whether the model thinks first.
             options: Options for this turn; those of the session hold for what it does not name.
             wait: Whether to wait for confirmations; else calls that need one are denied.
@@ -118,13 +129,16 @@ class ChatService:
             ThinkingNotSupported, ToolsNotSupported, ContextOverflow, ProviderUnreachable,
             ProviderError, ShuttingDown, StorageError.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
+            InvalidRequest: a new message is the result of no call that waits for one.
         """
         self.runs.check_open()
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self.sessions.claim(session_id))
             metadata = session.metadata
             full_name = model or metadata.model
-            stack.enter_context(self.summaries.turn(session_id, full_name))
+            stack.enter_context(
+                self.summaries.turn(session_id, full_name, is_kept=not self.is_temporary)
+            )
             run_id = new_run_id() if queued is None else queued.run_id
             await self.sessions.check_run(session)
             try:
@@ -133,24 +147,26 @@ class ChatService:
                 log_failure(session_id, run_id, full_name, error)
                 raise
             tools = await self._offered(metadata, selected)
-            if tools:
+            if tools or client_tools:
                 chosen.check_tools()
 
-            question = None
             if message is not None:
                 question = UserMessage(content=message)
                 attach(question, attachments)
-                chosen.check_length(session, question)
-                await self.attachments.keep(session_id, attachments)
+                new_messages = [question]
+            for new in new_messages or ():
+                if isinstance(new, UserMessage):
+                    chosen.check_length(session, new)
+            await self.attachments.keep(session_id, attachments)
             number = 0
 
             def change(session: ChatSession) -> None:
                 nonlocal number
                 number = session.metadata.begin_run(run_id)
-                if question is None:
+                if new_messages is None:
                     session.truncate_after_last_user()
                 else:
-                    add_question(session, question)
+                    add_messages(session, new_messages)
 
             session = await self.sessions.update(session_id, change)
             head = RunHead(
@@ -163,6 +179,7 @@ class ChatService:
                 options=metadata.options.with_changes(options).as_stored(),
                 wait=wait,
                 selected=selected,
+                client_tools=client_tools,
                 continues=continues,
             )
             run = queued or self.runs.new(head)
@@ -233,6 +250,7 @@ class ChatService:
         settings = session.metadata.tool_settings or ToolSettings()
         seconds = settings.seconds_to_confirm
         before = run.before
+        client_tools = {_name_of(tool): tool for tool in run.head.client_tools}
         confirmations = Confirmations(
             store=self.inbox.store,
             policies=self.inbox.policies,
@@ -262,7 +280,7 @@ class ChatService:
                 execution=self.execution,
                 confirmations=confirmations,
                 sampler=self.conversations,
-                tools=tools,
+                tools={name: tool for name, tool in tools.items() if name not in client_tools},
                 settings=settings,
                 before=(
                     before.of(session.session_id).unstored(session) if before is not None else None
@@ -270,7 +288,8 @@ class ChatService:
             ),
             max_rounds=self.max_tool_rounds,
             claim=claim,
-            open_calls=open_calls(session) if before is not None else (),
+            client_tools=client_tools,
+            open_reply=open_reply(session) if before is not None else None,
         )
 
     async def _offered(
@@ -344,6 +363,11 @@ class ChatService:
         """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
         pending = await self.inbox.store.pending(session_id=session_id)
         return [confirmation.payload() for confirmation in pending]
+
+
+def _name_of(tool: JSONObject) -> str:
+    function = tool["function"]
+    return str(function["name"]) if isinstance(function, dict) else ""
 
 
 async def events_of(reader: LogReader) -> AsyncGenerator[Event, None]:

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 import orjson
+from pydantic import JsonValue
 
 from ..core.aio import merge
 from ..errors import (
@@ -576,16 +577,22 @@ def results_or_interrupted(calls: Sequence[ToolCall], results: Results) -> list[
 
 
 def unanswered(backwards: Iterable[JSONObject]) -> list[ToolMessage]:
-    """Make results for calls that a crash has left without any at the end of a session."""
-    answered = 0
+    """Make results for the calls at the end of a session that have none.
+
+    A crash leaves such calls, and a client that does not send the results of its own functions.
+    """
+    answered: list[JsonValue] = []
     for message in backwards:
         if message.get("role") == "tool":
-            answered += 1
+            answered.append(message.get("tool_call_id"))
             continue
         calls = message.get("tool_calls") if message.get("role") == "assistant" else None
-        return (
-            [_stored_result(call) for call in calls[answered:]] if isinstance(calls, list) else []
-        )
+        if not isinstance(calls, list):
+            return []
+        results = [_stored_result(call) for call in calls]
+        if any(result.tool_call_id is None for result in results):  # files of old writers
+            return results[len(answered) :]
+        return [result for result in results if result.tool_call_id not in answered]
     return []
 
 

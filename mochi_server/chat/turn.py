@@ -7,14 +7,15 @@ before ``message_complete``. What came before a cut is kept and marked as interr
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ..errors import JSONObject
 from ..protocol.events import Event, MessageComplete, ToolContinuationStart
-from ..protocol.messages import ToolCall
-from ..services.requests import NO_EXTRAS, RequestExtras
-from .conversation import Conversation
+from ..protocol.messages import AssistantMessage, ToolCall
+from ..services.requests import RequestExtras
+from .conversation import Conversation, calls_of
 from .reply import Reply
 from .runs.run import Run
 from .tool_calls import ToolCalls
@@ -30,8 +31,10 @@ class Turn:
     max_rounds: int
     """Rounds of tool calls; after them the model has to answer without."""
     claim: AsyncExitStack
-    open_calls: Sequence[ToolCall] = ()
-    """Calls of the session's last reply, where an earlier process began the turn."""
+    client_tools: Mapping[str, JSONObject] = field(default_factory=dict)
+    """Schemas of the functions that the client runs, by name: a call of one ends the turn."""
+    open_reply: AssistantMessage | None = None
+    """The session's last reply, where an earlier process began the turn and calls are open."""
 
     @property
     def session_id(self) -> str:
@@ -50,24 +53,34 @@ class Turn:
         However it ends, what came so far is stored.
         """
         conversation = self.conversation
-        offered = RequestExtras(tools=self.calls.schemas())
+        clients = RequestExtras(tools=[*self.client_tools.values()])
+        offered = RequestExtras(tools=[*self.calls.schemas(), *clients.tools])
         rounds = self.run.rounds
-        if self.open_calls:
+        if self.open_reply is not None:
             rounds += 1
-            stored = conversation.run_stored_calls(self.open_calls, self.calls)
-            async with aclosing(stored) as batches:
+            async with aclosing(self._run_open(self.open_reply)) as batches:
                 async for events in batches:
                     yield events
+            if self._of_client(calls_of(self.open_reply)):
+                yield [self._complete(self.open_reply)]
+                return
             yield [ToolContinuationStart()]
         while True:
             reply = Reply()
             exhausted = rounds >= self.max_rounds
-            extras = NO_EXTRAS if exhausted else offered
-            async with aclosing(conversation.ask(reply, extras)) as batches:
+            async with aclosing(
+                conversation.ask(reply, clients if exhausted else offered)
+            ) as batches:
                 async for deltas in batches:
                     yield deltas
-            if not reply.calls or exhausted:
-                yield [await self._complete(reply, exhausted=exhausted)]
+            if exhausted:
+                reply.calls = self._of_client(reply.calls)
+            if not reply.calls or self._of_client(reply.calls):
+                message = await conversation.store_answer(reply)
+                async with aclosing(self._run_open(message)) as batches:
+                    async for events in batches:
+                        yield events
+                yield [self._complete(message, reply, exhausted=exhausted)]
                 return
             rounds += 1
             async with aclosing(conversation.run_calls(reply, self.calls)) as batches:
@@ -75,19 +88,34 @@ class Turn:
                     yield events
             yield [ToolContinuationStart()]
 
-    async def _complete(self, reply: Reply, *, exhausted: bool) -> MessageComplete:
-        if exhausted:
-            reply.calls.clear()
+    def _of_client(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        return [call for call in calls if call.name in self.client_tools]
+
+    async def _run_open(self, reply: AssistantMessage) -> AsyncGenerator[list[Event], None]:
+        """Run the calls of a stored reply that are not the client's."""
+        calls = [call for call in calls_of(reply) if call.name not in self.client_tools]
+        if calls:
+            async with aclosing(self.conversation.run_stored_calls(calls, self.calls)) as batches:
+                async for events in batches:
+                    yield events
+
+    def _complete(
+        self, message: AssistantMessage, reply: Reply | None = None, *, exhausted: bool = False
+    ) -> MessageComplete:
         conversation = self.conversation
-        message = await conversation.store_answer(reply)
+        calls = self._of_client(calls_of(message))
+        reason = reply.finish.reason if reply is not None and reply.finish else None
         return MessageComplete(
             message_id=message.message_id or "",
             model=conversation.model.full_name,
             eval_count=message.eval_count,
             prompt_eval_count=message.prompt_eval_count,
             context_window=conversation.requests.window_payload(message),
-            finish_reason=reply.finish.reason if reply.finish else None,
+            finish_reason="tool_calls" if calls else reason,
             tool_rounds_exhausted=exhausted,
             ignored_options=tuple(conversation.requests.ignored_options),
+            client_calls=tuple(
+                {"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls
+            ),
             message=message.as_stored(),
         )

@@ -31,6 +31,7 @@ __all__ = [
     "Done",
     "ErrorEvent",
     "Event",
+    "HistoryShortened",
     "MessageComplete",
     "RunStart",
     "ThinkingDelta",
@@ -73,6 +74,15 @@ class RunStart(FieldPayload):
     model: str
     started_at: str
     """UTC, microseconds, ``Z``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryShortened(FieldPayload):
+    """The history does not fit the context window; the model is asked without its oldest part."""
+
+    type: ClassVar[str] = "history_shortened"
+    dropped_messages: int
+    """Messages that are not sent."""
 
 
 @dataclass(slots=True)  # not frozen: that trebles the cost of building one for each token
@@ -348,6 +358,9 @@ class MessageComplete(FieldPayload):
     """Whether the limit of tool rounds forced this answer."""
     ignored_options: Sequence[str] = ()
     """Names of the options that the model's provider does not know, or not for this model."""
+    client_calls: Sequence[JSONObject] = ()
+    """Calls of the client's own functions, ``{"id", "name", "arguments"}`` each: it runs them and
+    sends their results with its next request."""
     message: JSONObject
     """The message as it is stored; for replies in one piece, not part of the payload."""
 
@@ -382,6 +395,7 @@ class Done(FieldPayload):
 
 Event: TypeAlias = (
     RunStart
+    | HistoryShortened
     | ContentDelta
     | ThinkingDelta
     | ToolCallStarted

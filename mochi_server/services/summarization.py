@@ -107,14 +107,15 @@ class SummarizationService:
     # Called by chats
 
     @contextmanager
-    def turn(self, session_id: str, model: str) -> Iterator[None]:
-        """Preempt summaries while a turn runs, and schedule one of the session after it."""
+    def turn(self, session_id: str, model: str, *, is_kept: bool = True) -> Iterator[None]:
+        """Preempt summaries while a turn runs, and schedule one of a session that is kept."""
         self._drop(session_id)
         try:
             with self._scheduler.turn(session_id, self._providers.memory_key(model)):
                 yield
         finally:
-            self.schedule(session_id)
+            if is_kept:
+                self.schedule(session_id)
             self._used.add(model)
             self._resume(model)
 

@@ -143,6 +143,7 @@ def test_codes_within_a_turn_are_those_of_the_engine() -> None:
 
 SAMPLES: tuple[events.Event, ...] = (
     events.RunStart(run_id="r", session_id="1", model="m", started_at="t"),
+    events.HistoryShortened(dropped_messages=2),
     events.ContentDelta("a"),
     events.ThinkingDelta("a"),
     events.ToolCallStarted(tool_name="a", arguments={}, call_index=0, tool_call_id="1"),
@@ -267,6 +268,7 @@ SAMPLES: tuple[events.Event, ...] = (
         finish_reason="stop",
         tool_rounds_exhausted=True,
         ignored_options=("min_p",),
+        client_calls=({"id": "call_1", "name": "weather", "arguments": {}},),
         message={},
     ),
     events.ErrorEvent(code="C", message="m", details={}),

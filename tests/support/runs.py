@@ -24,6 +24,7 @@ _CALL = {"tool_name": "t", "call_index": 3, "tool_call_id": "call"}
 
 EVENTS: list[Event] = [
     protocol.RunStart(run_id="r", session_id="s", model="m", started_at="t"),
+    protocol.HistoryShortened(dropped_messages=2),
     protocol.ContentDelta(""),
     protocol.ContentDelta('text\n {"run" ü\r\u2028'),
     protocol.ContentDelta("ends with {"),
@@ -112,6 +113,7 @@ EVENTS: list[Event] = [
         finish_reason="stop",
         tool_rounds_exhausted=True,
         ignored_options=["min_p"],
+        client_calls=[{"id": "call_1", "name": "weather", "arguments": {"city": "Rome"}}],
         message={"role": "assistant", "content": "text"},
     ),
     protocol.ErrorEvent(code="CODE", message="m", details={"d": []}),

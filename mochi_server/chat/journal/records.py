@@ -64,6 +64,8 @@ class RunHead:
     """Names of the tools of this run; those of the session if None."""
     options: JSONObject = field(default_factory=dict)
     """The options of its model, as ``ModelOptions`` has them."""
+    client_tools: Sequence[JSONObject] = field(default_factory=list)
+    """Schemas of the functions that the client runs itself."""
     continues: bool = False
     """Whether it goes on without a reader."""
 

@@ -106,18 +106,18 @@ class RunControl:
         if when_busy == "queue":
             if not self._queue.has(session_id):
                 try:
-                    return await self._started(await self._chat.open_turn(session_id, **options))
+                    return await self.begin(await self._chat.open_turn(session_id, **options))
                 except SessionBusy:
                     pass
             return await self._enqueue(session_id, options)
         if when_busy == "interrupt":
-            return await self._started(await self._interrupt(session_id, options))
+            return await self.begin(await self._interrupt(session_id, options))
         if self._queue.has(session_id):
             raise SessionBusy(session_id=session_id)
-        return await self._started(await self._chat.open_turn(session_id, **options))
+        return await self.begin(await self._chat.open_turn(session_id, **options))
 
-    async def _started(self, turn: Turn) -> StartedRun:
-        """Start a run; return when other processes know it by its id."""
+    async def begin(self, turn: Turn) -> StartedRun:
+        """Start the run of a turn; return when other processes know it by its id."""
         run = turn.run
         reader = run.log.reader()
         self._chat.start(turn)

@@ -1,0 +1,134 @@
+"""Requests that carry their whole history, as the APIs of vendors have them.
+
+Without a session such a request gets one in memory, which lasts as long as its run. With one, the
+history of the session counts, and only what the client adds is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import takewhile
+
+from ..errors import JSONObject, SessionNotFound
+from ..protocol.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ..protocol.options import NO_OPTIONS, ModelOptions
+from ..providers.base import Think
+from ..sessions import ChatSession, SessionManager
+from ..sessions.attachments import NewAttachment
+from .runs.control import RunControl, StartedRun
+from .service import ChatService, TurnOptions
+from .turn import Turn
+
+NEW_SESSION = "new"
+"""In the place of a session's id: a new session is to keep the conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionRequest:
+    """What a client asks of a model."""
+
+    model: str
+    """Full name of a model, or what stands for one in sessions."""
+    messages: Sequence[Message]
+    """The whole conversation; system messages at the beginning are the system prompt."""
+    attachments: Sequence[NewAttachment] = ()
+    """The files that messages name."""
+    options: ModelOptions = NO_OPTIONS
+    think: Think = False
+    client_tools: Sequence[JSONObject] = ()
+    """Schemas of the functions that the client runs, see ``ChatService.open_turn``."""
+    tools: Sequence[str] | None = None
+    """Names of the server's tools that are offered. None: those of the session, or of what
+    stands for the model; else none."""
+    session_id: str | None = None
+    """The session that is continued; ``NEW_SESSION``: one that is made; None: nothing is kept."""
+    continues: bool = False
+    """Whether the run goes on when nobody reads it."""
+
+    def split(self) -> tuple[str | None, list[Message], list[Message]]:
+        """Return the system prompt, what was said up to the last reply, and what came after it."""
+        prompts = [*takewhile(lambda each: isinstance(each, SystemMessage), self.messages)]
+        system = "\n\n".join(each.text for each in prompts) if prompts else None
+        rest = [*self.messages[len(prompts) :]]
+        end = len(rest)
+        while end and not isinstance(rest[end - 1], AssistantMessage):
+            end -= 1
+        return system, rest[:end], rest[end:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionService:
+    """Starts the runs of such requests."""
+
+    chat: ChatService
+    temporary: ChatService
+    """The same for sessions in memory."""
+    run_control: RunControl
+
+    async def start(self, request: CompletionRequest) -> StartedRun:
+        """Start a run; the caller must let its reader ``leave``.
+
+        Raises:
+            MochiError: what ``ChatService.open_turn`` raises.
+        """
+        if request.session_id is None:
+            return await self.run_control.begin(await self._open_temporary(request))
+        if request.session_id == NEW_SESSION:
+            return await self.run_control.begin(await self._open_new(request))
+        new = [each for each in request.split()[2] if isinstance(each, UserMessage | ToolMessage)]
+        return await self.run_control.start(request.session_id, **_options(request, new))
+
+    async def _open_temporary(self, request: CompletionRequest) -> Turn:
+        """Open a turn of a session that is deleted when the turn has ended."""
+        chat = self.temporary
+        async with AsyncExitStack() as stack:
+            turn = await _open(chat, request, stack)
+            ended = stack.pop_all()
+        ended.push_async_exit(turn.claim)
+        turn.claim = ended
+        return turn
+
+    async def _open_new(self, request: CompletionRequest) -> Turn:
+        async with AsyncExitStack() as stack:
+            turn = await _open(self.chat, request, stack)
+            stack.pop_all()
+        return turn
+
+
+async def _open(chat: ChatService, request: CompletionRequest, stack: AsyncExitStack) -> Turn:
+    """Create a session of the request's history and open its turn.
+
+    The stack deletes the session, unless its callbacks are taken away.
+    """
+    system, history, new = request.split()
+
+    def prepare(session: ChatSession) -> None:
+        session.append(*history)
+
+    session = await chat.sessions.create(
+        request.model, system_prompt=system, options=request.options, prepare=prepare
+    )
+    stack.push_async_callback(_delete, chat.sessions, session.session_id)
+    return await chat.open_turn(session.session_id, **_options(request, new))
+
+
+async def _delete(sessions: SessionManager, session_id: str) -> None:
+    try:
+        await sessions.delete(session_id)
+    except SessionNotFound:  # deleted by its owner
+        return
+
+
+def _options(request: CompletionRequest, new: Sequence[Message]) -> TurnOptions:
+    return {
+        "model": request.model,
+        "new_messages": new,
+        "attachments": request.attachments,
+        "client_tools": request.client_tools,
+        "think": request.think,
+        "options": request.options,
+        "selected": request.tools,
+        "continues": request.continues,
+    }
