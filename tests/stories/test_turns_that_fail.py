@@ -126,7 +126,7 @@ async def test_a_silent_upstream_ends_the_turn_after_the_idle_limit(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:
     """No turn hangs for ever."""
-    async with bench(tmp_path, ollama, ollama_idle_timeout_seconds=0.2) as engine:
+    async with bench(tmp_path, ollama, ollama_idle_timeout_seconds=0.5) as engine:
         ollama.play("stall_for_ever")
         session = await engine.session()
         events = await engine.turn(session)

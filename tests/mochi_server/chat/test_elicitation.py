@@ -105,9 +105,9 @@ async def test_nobody_is_asked_in_a_reply_in_one_piece(engine: Bench, ollama: Fa
 
 
 async def test_the_time_of_a_person_is_not_the_tool_s(tmp_path: Path, ollama: FakeOllama) -> None:
-    """The tool may run for a millisecond, and nobody answers in a second."""
-    async with bench(tmp_path, ollama, tool_confirmation_timeout_seconds=1) as engine:
-        add_booking(engine, timeout=0.05)
+    """The tool may run for two seconds, and nobody answers in three."""
+    async with bench(tmp_path, ollama, tool_confirmation_timeout_seconds=3) as engine:
+        add_booking(engine, timeout=2)
         session = await travelling(engine, ollama)
         assert result_of(await engine.turn(session)) == "cancel: None"
 

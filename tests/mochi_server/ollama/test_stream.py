@@ -219,30 +219,30 @@ async def test_silence_before_the_first_byte_names_the_setting(ollama):
 
 
 async def test_silence_within_a_reply_names_the_setting(ollama):
-    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=0.1)
+    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=0.5)
     ollama.play("stall_for_ever")
     texts, error = await failure(provider)
     assert (texts, type(error)) == (["The"], OllamaUnreachable)
-    assert "0.1 s (MOCHI_OLLAMA_IDLE_TIMEOUT_SECONDS)" in error.message
+    assert "0.5 s (MOCHI_OLLAMA_IDLE_TIMEOUT_SECONDS)" in error.message
     assert error.details["incomplete"] is True
     await ollama.disconnected()
     await provider.aclose()
 
 
 async def test_many_short_pauses_are_no_silence(ollama):
-    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=0.2)
-    ollama.reply(["x"] * 10, delay=0.05)
-    assert await text_of(provider) == "x" * 10
+    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=2)
+    ollama.reply(["x"] * 6, delay=0.5)
+    assert await text_of(provider) == "x" * 6
     await provider.aclose()
 
 
 async def test_a_consumer_that_takes_its_time_is_not_blamed_on_the_server(ollama):
-    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=0.1)
+    provider = OllamaProvider("ollama", host=ollama.url, idle_timeout=1)
     gate = asyncio.Event()
     ollama.reply(["a", "b"], gate=gate, pause_after=1)
     async with aclosing(provider.stream(REQUEST)) as chunks:
         assert (await anext(chunks)).content == "a"
-        await asyncio.sleep(0.25)  # the consumer's own work, longer than the limit
+        await asyncio.sleep(1.2)  # the consumer's own work, longer than the limit
         gate.set()
         assert (await anext(chunks)).content == "b"
     await provider.aclose()
@@ -345,7 +345,7 @@ async def test_a_refusal_that_falls_silent_is_told_with_what_came(body, words):
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    provider = OllamaProvider("ollama", host=host, idle_timeout=0.1)
+    provider = OllamaProvider("ollama", host=host, idle_timeout=0.5)
     with anyio.fail_after(30), pytest.raises(OllamaError, match=words) as caught:
         await collect(provider)
     assert caught.value.details["status"] == 500

@@ -48,11 +48,13 @@ async def test_a_turn_that_ended_well_is_summarised_and_the_list_shows_it(engine
 
 
 async def test_a_summary_is_no_change_of_the_conversation(tmp_path, ollama):
-    async with summarising(tmp_path, ollama, summarization_interval_seconds=1) as engine:
-        reply(ollama)
+    async with summarising(tmp_path, ollama) as engine:
+        gate = asyncio.Event()
+        ollama.reply([json.dumps(WRITTEN)], gate=gate, match="Summarise")
         session_id = await said(engine, HELLO)
         before = engine.document(session_id)
         assert before["metadata"]["summary"] is None
+        gate.set()
         await summarised(engine, session_id)
         after = engine.document(session_id)
     assert after["messages"] == before["messages"]
@@ -62,14 +64,12 @@ async def test_a_summary_is_no_change_of_the_conversation(tmp_path, ollama):
 
 async def test_the_quiet_time_begins_anew_with_each_turn(tmp_path, ollama):
     async with summarising(tmp_path, ollama, summarization_interval_seconds=3) as engine:
-        session_id = await engine.session()
-        for number in range(3):
-            await engine.turn(session_id, f"Message {number}")
-            await anyio.sleep(1.2)
-            assert summaries(ollama) == []
-        ended = time.monotonic()
+        session_id = await said(engine, HELLO)
+        await anyio.sleep(0.5)
+        began = time.monotonic()
+        await engine.turn(session_id, "Hello again")
         await until(lambda: summaries(ollama))
-        assert time.monotonic() - ended > 0.5
+        assert time.monotonic() - began >= 3
         await idle(engine)
     assert len(summaries(ollama)) == 1
 
@@ -218,11 +218,11 @@ async def test_the_quiet_time_is_longer_where_a_cancelled_prompt_is_read_to_its_
     monkeypatch.setattr(ollama, "version", "0.24.0")
     async with summarising(tmp_path, ollama, summarization_interval_seconds=0.1) as engine:
         session_id = await said(engine, HELLO)
-        await anyio.sleep(0.8)
+        await anyio.sleep(0.3)
+        began = time.monotonic()
         await said(engine, "Hello")  # of another session, which has nothing to summarise
-        ended = time.monotonic()
         await until(lambda: summaries(ollama))
-        assert time.monotonic() - ended > 1.9
+        assert time.monotonic() - began > 1.9
         await summarised(engine, session_id, "Lorem ipsum")
 
 

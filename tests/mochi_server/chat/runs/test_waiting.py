@@ -324,15 +324,19 @@ async def test_a_run_that_waits_can_be_stopped(
     await first.turn(session, "Again.")
 
 
-async def test_time_that_is_over_takes_a_run_up(house: House, ollama: FakeOllama) -> None:
+async def test_time_that_is_over_takes_a_run_up(
+    house: House, ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ollama.reply(tool_calls=[call("erase", path="a")])
     ollama.reply(["Then not."])
-    async with house.process(tool_confirmation_timeout_seconds=0.5) as one:
+    async with house.process(tool_confirmation_timeout_seconds=600) as one:
         one.runtime.start()
         session = await session_of(one)
         run_id = await ask(one, session)
+        later = one.runtime.confirmations.clock() + timedelta(hours=1)
+        monkeypatch.setattr(one.runtime.confirmations, "clock", lambda: later)
         assert (await ended(one, run_id))["state"] == "done"
-        assert "nobody confirmed the call within 0.5 seconds" in one.stored(session)[-2]["content"]
+        assert "nobody confirmed the call within 600 seconds" in one.stored(session)[-2]["content"]
     assert house.ran == []
 
 

