@@ -95,17 +95,22 @@ async def test_a_server_that_dies_in_a_call_is_started_again(tmp_path: Path):
         ]
 
 
-async def test_a_server_that_fails_again_and_again_is_left_alone_for_longer(tmp_path: Path):
+async def test_a_server_that_fails_again_and_again_is_left_alone_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server_module, "FIRST_DELAY", 20.0)
     async with one_server(tmp_path, {}, start="exit") as (source, wire):
-        await until(lambda: source.servers.servers["a"].last_error)
         server = source.servers.servers["a"]
-        with pytest.raises(ToolFailed, match=r"exit code 3 \(no, I am not\)\. It is started again"):
+        await until(lambda: server.state == "failed")
+        with pytest.raises(
+            ToolFailed, match=r"exit code 3 \(no, I am not\)\. It is started again after [12]\d s"
+        ):
             await server.wait_started()
-        await anyio.sleep(server_module.FIRST_DELAY)
+        server._retry_at = 0.0  # as if the time were over
         await server.wait_started()
         assert len(wire.pids) == 2
-        await anyio.sleep(server_module.FIRST_DELAY)
-        with pytest.raises(ToolFailed, match="It is started again"):
+        await until(lambda: server.state == "failed")
+        with pytest.raises(ToolFailed, match=r"It is started again after [34]\d s"):
             await server.wait_started()
         assert source.groups() == {"good": ["good__echo"]}
 
