@@ -125,7 +125,9 @@ async def test_without_time_to_shut_down_a_partial_reply_is_kept_all_the_same(
         session_id = await server.new_session()
         gone = (aiohttp.ClientError, ProcessLookupError)  # between two events that had come
         with anyio.fail_after(60), contextlib.suppress(*gone):
-            async for _ in server.stream(f"/chat/{session_id}/stream", {"message": "Hi"}):
+            async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Hi"}):
+                if event.event != "content_delta":
+                    continue
                 async with JSONFileStorage(tmp_path / "chat_sessions").lock(session_id):
                     os.kill(server.pid, signal.SIGTERM)
                     await server.saw("graceful shutdown exceeded")
