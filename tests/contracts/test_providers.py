@@ -97,7 +97,7 @@ class Talk:
 
     async def reply(self, message: str, **fields: Any) -> list[Chunk]:
         """The provider's own chunks."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             stream = self.service.provider.stream(self.request(message, **fields))
             async with aclosing(stream) as chunks:
                 return [chunk async for chunk in chunks]
@@ -303,7 +303,7 @@ async def test_a_stream_is_text_and_one_finish_at_its_end(talk: Talk) -> None:
 async def test_a_reply_with_a_schema_validates(talk: Talk) -> None:
     talk.service.says([], [Animal(name="Tom", legs=4).model_dump_json()])
     request = talk.request("Describe a cat as JSON with its name and its number of legs.")
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         animal = await talk.service.provider.structured(request, Animal)
     assert animal.name
 

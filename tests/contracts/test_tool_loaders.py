@@ -293,7 +293,7 @@ async def test_calls_run_beside_each_other(folder: LoadedFolder, tmp_path: Path)
 
 
 async def test_more_calls_than_workers_wait_for_their_turn(folder: LoadedFolder):
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         results = await asyncio.gather(*(folder.call("add", {"a": n}) for n in range(32)))
 
     assert results == [str(n + 1) for n in range(32)]
@@ -307,7 +307,7 @@ async def test_a_cancelled_call_is_given_up_at_once(
     await until((tmp_path / "waiting").exists)
 
     call.cancel()
-    with anyio.fail_after(20), pytest.raises(asyncio.CancelledError):
+    with anyio.fail_after(30), pytest.raises(asyncio.CancelledError):
         await call
 
     with anyio.fail_after(30):
@@ -319,7 +319,7 @@ async def test_arguments_are_looked_at_while_calls_run(folder: LoadedFolder, tmp
     running = asyncio.gather(*calls)
     await until((tmp_path / "waiting").exists)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         assert await tool_of(folder, "add").validate({"a": "5"}) == {"a": 5}
 
     running.cancel()
@@ -382,7 +382,7 @@ async def test_closing_a_folder_fails_its_running_calls(kind: str, tmp_path: Pat
         call = asyncio.get_running_loop().create_task(folder.call(tool, {"folder": str(tmp_path)}))
         await until((tmp_path / "waiting").exists)
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             await folder.aclose()
             with pytest.raises(ToolFailed, match="closed"):
                 await call

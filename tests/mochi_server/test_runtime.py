@@ -181,7 +181,7 @@ async def test_a_function_that_hangs_ends_its_own_call(tmp_path: Path, ollama: F
         return "never told"
 
     calls(ollama, ("hang", {}), ("double", {"number": 1}))
-    short = {"tool_timeout_seconds": 0.3}
+    short = {"tool_timeout_seconds": 1}
     began = time.monotonic()
     async with library(tmp_path, ollama, tools=[hang, double], settings=short) as mochi:
         hung, good = await results(mochi, "hang", "double")

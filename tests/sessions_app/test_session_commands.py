@@ -557,7 +557,7 @@ async def test_an_import_that_waits_for_stdin_can_be_interrupted(tmp_path):
             await anyio.open_file(path, "wb"),
         ):
             process.send_signal(signal.SIGINT)
-            with anyio.fail_after(20):
+            with anyio.fail_after(30):
                 assert await process.wait() == INTERRUPTED
 
 

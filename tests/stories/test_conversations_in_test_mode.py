@@ -134,7 +134,7 @@ async def test_a_whole_conversation_with_tools_and_a_confirmation_in_one_message
         },
     )
     events = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async for event in server.stream(f"/chat/{session}/stream", {"message": script}):
             events.append(event)
             if event.event == "tool_call_confirmation_required":

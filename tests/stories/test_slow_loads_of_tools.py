@@ -149,7 +149,7 @@ async def test_the_end_waits_for_no_import(tmp_path: Path, loader: ToolLoader) -
     async with source_of(folder, loader) as source:
         asked = asyncio.ensure_future(names(source))
         await until((tmp_path / "begun").exists)
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             await source.aclose()
             assert await asked == []
     (tmp_path / "go").touch()  # the thread, if it is one, ends as well

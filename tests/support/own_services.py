@@ -88,7 +88,7 @@ class BuiltIn(Service):
         """Load the model, which takes longer than a turn of a test may."""
         hello = [{"role": "user", "content": "Hi"}]
         request = ModelRequest(model=self.model, messages=hello, max_tokens=1)
-        with anyio.fail_after(40):
+        with anyio.fail_after(60):
             async with aclosing(self.provider.stream(request)) as chunks:
                 assert [chunk async for chunk in chunks]
 

@@ -166,7 +166,7 @@ def frames(text: str) -> list[tuple[str, Any]]:
 
 async def read(response: Any, count: int) -> list[tuple[str, Any]]:
     text = ""
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async for part in response.streaming_content:
             text += part.decode()
             if len(frames(text)) >= count:
@@ -209,7 +209,7 @@ async def test_a_reader_that_does_not_keep_up_is_ended(api, monkeypatch):
     other = await runtime.confirmation_feed.reader("nowhere")
     for number in range(5):
         await put(minutes=number)
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         while not reader._ended:  # noqa: ASYNC110 - its own task fills it
             await anyio.sleep(0.05)
         assert [number for number, _ in await reader.next() or []] == [1, 2, 3]

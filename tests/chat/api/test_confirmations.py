@@ -61,7 +61,7 @@ async def asking(api: Any, mochi: Any, ollama: Any) -> Any:
     ollama.reply(["Done."])
     turn = Asking(await api.new_session(tool_settings={"tools": ["add"]}))
     running = asyncio.ensure_future(turn.run())
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await turn.announced.wait()
     turn.running = running
     yield turn

@@ -160,7 +160,7 @@ async def test_a_body_that_arrives_slowly_gives_way_to_others() -> None:
         with bodies.one() as body:
             return await body.read(receive_from(*parts, more=more))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         slow = [asyncio.ensure_future(arrive(b"a" * MB, more=True)) for _ in range(10)]
         while bodies.room:
             await checkpoint()

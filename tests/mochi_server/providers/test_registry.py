@@ -92,7 +92,7 @@ async def test_one_bad_provider_hides_no_good_one(
         empty=EmptyProvider,
         good=GoodProvider,
     )
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         found = await providers.list_models()
     assert [(model.name, model.provider) for model in found.models] == [("good/a", "good")]
     assert [(problem["provider"], problem["code"]) for problem in found.problems] == [

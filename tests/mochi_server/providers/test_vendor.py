@@ -165,7 +165,7 @@ async def test_a_redirect_is_told_and_not_followed(kind: Any) -> None:
             lambda: provider.show_model("some-model"),
             provider.stream(ModelRequest(model="some-model", messages=HELLO)).__anext__,
         ):
-            with anyio.fail_after(40), pytest.raises(ProviderError) as caught:
+            with anyio.fail_after(60), pytest.raises(ProviderError) as caught:
                 await ask()
             assert f"redirects to {elsewhere}/moved/" in caught.value.message
             assert caught.value.details["upstream_status"] == 307

@@ -14,7 +14,7 @@ import pytest
 from mochi_server.sandbox import SandboxFolder, SandboxLimits, SandboxSpec
 from mochi_server.sandbox.docker import DockerSandbox
 
-SECONDS = 20.0
+SECONDS = 60.0
 STAND_IN = Path(__file__).parents[2] / "support" / "docker_stand_in.py"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")

@@ -127,7 +127,7 @@ async def test_many_edits_at_once_lose_nothing(manager: SessionManager):
             await anyio.lowlevel.checkpoint()
             session.append(UserMessage(content=str(number)))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await asyncio.gather(*(edit(number) for number in range(40)), manager.list())
     found = await manager.get(made.session_id)
     assert sorted(int(message.text) for message in found.messages) == list(range(40))

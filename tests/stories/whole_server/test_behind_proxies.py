@@ -70,7 +70,7 @@ async def running(arguments: list[str], port: int, folder: Path) -> AsyncIterato
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while not await listens(port):
                 assert process.returncode is None, "the proxy ended"
                 await anyio.sleep(0.02)

@@ -189,7 +189,7 @@ async def test_a_client_that_vanishes_stops_its_call(server_of, tmp_path, stand_
 
 async def test_the_server_stops_while_clients_listen(server_of, tmp_path, stand_in):
     write_mcp_tools(tmp_path)
-    async with server_of(ollama=stand_in) as server:
+    async with server_of(ollama=stand_in, shutdown_seconds=30) as server:
         url = f"{server.url}/mcp"
         async with server.http.post(url, json=INITIALIZE, headers=ACCEPTED) as response:
             session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPTED}
@@ -199,7 +199,7 @@ async def test_the_server_stops_while_clients_listen(server_of, tmp_path, stand_
                 await exists(tmp_path / "hangs.txt")
             began = time.monotonic()
             assert await server.stop(signal.SIGTERM) in {0, -signal.SIGTERM}
-            assert time.monotonic() - began < 9
+            assert time.monotonic() - began < 20
             result = await calling
             assert result["isError"]
             assert "shutting down" in result["content"][0]["text"]

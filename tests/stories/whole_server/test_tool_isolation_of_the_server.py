@@ -524,7 +524,7 @@ async def test_a_server_stops_in_time_while_hostile_tools_run(
     ollama.one_at_a_time = False
     names = ["loop", "loop_in_c", "block_signals", "stop_itself", "children", "at_exit"]
     async with hostile_server(
-        tmp_path, mark, ollama=ollama, tool_timeout_seconds=60, shutdown_seconds=1, tool_workers=12
+        tmp_path, mark, ollama=ollama, tool_timeout_seconds=60, tool_workers=12
     ) as server:  # a session alone has half of the processes: all six tools run
         policy = {"tools": names, "execution_policy": "never_confirm"}
         session = await server.new_session(tool_settings=policy)

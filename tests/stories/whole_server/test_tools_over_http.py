@@ -976,7 +976,7 @@ async def test_a_server_that_ends_while_tools_run_leaves_a_sound_file_and_no_pro
     tmp_path: Path, ollama: FakeOllama, number: signal.Signals
 ) -> None:
     write_tools(tmp_path / "tools", init=SLOW)
-    async with running_server(data_dir=tmp_path, ollama=ollama, shutdown_seconds=1) as server:
+    async with running_server(data_dir=tmp_path, ollama=ollama, shutdown_seconds=10) as server:
         session = await server.new_session(**settings("stay"))
         ollama.reply(tool_calls=[call("stay", {"number": n}, f"c{n}") for n in range(3)])
         path = f"{server.api}/chat/{session}/stream"

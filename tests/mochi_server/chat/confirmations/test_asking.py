@@ -153,7 +153,7 @@ async def test_what_an_earlier_process_asked_is_not_asked_again() -> None:
     waiting = asyncio.ensure_future(anext(steps))
     await asyncio.sleep(0)
     await before.store.decide(names[1], YES)
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         assert await waiting == (await before.store.find(names[1])).decision
     await steps.aclose()
 
@@ -218,7 +218,7 @@ async def test_a_confirmation_that_was_announced_stays_open_while_the_store_is_a
     name = (await first(steps)).confirmation_id
     store.fails = True
     waiting = asyncio.ensure_future(anext(steps))
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await store.refused.wait()
         store._stored.clear()  # it has forgotten everything when it is back
         store.fails = False
@@ -239,7 +239,7 @@ async def test_a_confirmation_is_denied_when_the_store_is_away_until_its_time_is
     await first(steps)
     store.fails = True
     waiting = asyncio.ensure_future(anext(steps))
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await store.refused.wait()
         clock.advance(seconds=asking.timeout)
         decision = await waiting

@@ -269,7 +269,7 @@ async def test_rules_that_are_added_at_once_wait_for_each_other(path: Path):
         async with file.adding(rule(tool=tool)):
             await PolicyFile(path).load()  # in a thread, as decisions are stored
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await asyncio.gather(*(add_slowly(f"tool_{number}") for number in range(30)))
     assert len((await file.load()).rules) == 30
 

@@ -48,13 +48,13 @@ class Machines:
         return [run.state for run in await self.other.runs.all_runs()]
 
     async def until_state(self, state: str) -> None:
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while await self.states() != [state]:  # noqa: ASYNC110 - of another machine
                 await asyncio.sleep(0.05)
 
     async def until_free(self, run_id: str) -> None:
         """Wait until the run is in Redis, and no machine has a lease of it."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while (part := await self.journal.read(run_id)) is None or part.is_held:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
@@ -101,7 +101,7 @@ async def begin(machines: Machines) -> tuple[str, str, asyncio.Event]:
     reader.leave()
     run_id = machines.owner.runs.running_of(session_id)
     assert run_id is not None
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         while await machines.journal.read(run_id) is None:  # noqa: ASYNC110 - of the owner
             await asyncio.sleep(0.05)
     return session_id, run_id, gate

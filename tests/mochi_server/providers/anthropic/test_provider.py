@@ -212,7 +212,7 @@ async def test_a_reply_ends_where_it_says_so(provider, fake, then):
     assert chunks[:2] == [ContentDelta("a"), ToolCall(id="one", name="add", arguments={"x": 1})]
     assert isinstance(chunks[-1], Finish)
     if then == "hold":
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             await fake.left.wait()
 
 
@@ -369,7 +369,7 @@ async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
     fake.scripts = [said(text(0, "a"), then="hold")]
     chunks = provider.stream(ModelRequest(model=MODEL, messages=HELLO))
     assert await chunks.__anext__() == ContentDelta("a")
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await chunks.aclose()
         await fake.left.wait()
 
@@ -382,7 +382,7 @@ async def test_cancelling_the_reader_closes_the_connection(provider, fake):
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await fake.left.wait()
 
 

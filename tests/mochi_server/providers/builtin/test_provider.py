@@ -44,7 +44,7 @@ def ask(text: str, **fields: Any) -> ModelRequest:
 
 async def answer(provider: LocalProvider, request: ModelRequest) -> tuple[str, Finish]:
     chunks: list[Chunk] = []
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         async with aclosing(provider.stream(request)) as stream:
             chunks = [chunk async for chunk in stream]
     *texts, finish = chunks
@@ -94,7 +94,7 @@ def own_folder(tmp_path: Path) -> Path:
 
 
 async def test_it_streams_an_answer_about_the_capital_of_france(provider):
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         async with aclosing(provider.stream(ask("What is the capital of France?"))) as stream:
             chunks = [chunk async for chunk in stream]
     texts = [chunk.content for chunk in chunks[:-1] if isinstance(chunk, ContentDelta)]
@@ -143,7 +143,7 @@ class Animal(BaseModel):
 
 async def test_a_schema_gives_json_that_validates(provider):
     request = ask("Describe a cat as JSON with its name and its number of legs.")
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         animal = await provider.structured(request, Animal)
     assert animal.name
 
@@ -152,7 +152,7 @@ async def test_closed_streams_free_their_slots(provider):
     """Each of them would run for 2,000 tokens and hold the next request up."""
     for _ in range(SLOTS):
         stream = provider.stream(ask(LONG, max_tokens=2000))
-        with anyio.fail_after(40):
+        with anyio.fail_after(60):
             await stream.__anext__()
         with anyio.fail_after(30):
             await stream.aclose()
@@ -304,7 +304,7 @@ async def test_an_idle_model_is_unloaded_and_comes_back(own_folder):
 async def test_a_killed_child_is_an_error_and_the_next_request_works(own_folder):
     provider = local(own_folder)
     stream = provider.stream(ask(LONG, max_tokens=2000))
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         await stream.__anext__()
     first = child_pid(provider)
     os.kill(first, signal.SIGKILL)
@@ -361,7 +361,7 @@ async def test_two_processes_share_a_child_which_ends_when_both_are_killed(own_f
             user = await anyio.open_process(command, stdin=PIPE, stdout=PIPE)
             users.append(await stack.enter_async_context(user))
             stack.callback(kill_if_running, user)
-        with anyio.fail_after(40):
+        with anyio.fail_after(60):
             for user in users:
                 assert user.stdout is not None
                 pids.append(int(await user.stdout.receive()))
@@ -397,14 +397,14 @@ async def test_replacing_a_file_leaves_the_replies_of_the_old_one_alone(own_fold
     provider = local(own_folder)
     file = own_folder / "smollm2-135m.gguf"
     stream = provider.stream(ask(LONG, max_tokens=300))
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         await stream.__anext__()
     (old,) = (path for path in (own_folder / ".run").iterdir() if path.is_dir())
     source = file.resolve()
     file.unlink()
     shutil.copyfile(source, file)
     assert "Paris" in (await answer(provider, ask("What is the capital of France?")))[0]
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         chunks = [chunk async for chunk in stream]
     assert isinstance(chunks[-1], Finish)
     assert chunks[-1].reason in ("stop", "length")

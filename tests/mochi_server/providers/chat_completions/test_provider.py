@@ -400,7 +400,7 @@ async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
     chunks = provider.stream(ModelRequest(model="m", messages=HELLO))
     assert await chunks.__anext__() == ContentDelta("a")
     assert not fake.client_gone.is_set()
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await chunks.aclose()
         await fake.client_gone.wait()
 
@@ -412,7 +412,7 @@ async def test_cancelling_the_reader_closes_the_connection(provider, fake):
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await fake.client_gone.wait()
 
 

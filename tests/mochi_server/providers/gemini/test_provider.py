@@ -363,7 +363,7 @@ async def test_closing_the_stream_closes_the_connection_at_once(provider, fake):
     fake.scripts = [Script(pieces=[A], then="hold")]
     chunks = provider.stream(ModelRequest(model=MODEL, messages=HELLO))
     assert await chunks.__anext__() == ContentDelta("a")
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await chunks.aclose()
         await fake.left.wait()
 
@@ -376,7 +376,7 @@ async def test_cancelling_the_reader_closes_the_connection(provider, fake):
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await fake.left.wait()
 
 

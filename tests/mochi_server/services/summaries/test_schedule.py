@@ -57,7 +57,7 @@ async def test_a_new_message_of_the_session_cancels_a_summary_which_comes_later(
 async def test_a_chat_of_another_session_takes_the_model_away(engine, ollama):
     first, second = await engine.session(), await engine.session()
     await begun(engine, ollama, first)
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await engine.turn(second, f"Me first. {HELLO}")
     assert ollama.disconnects == 1
     for session_id in (first, second):
@@ -108,7 +108,7 @@ async def test_on_a_model_that_always_has_a_turn_a_summary_comes_beside_it(
     busy, gate, _reader = await occupied(engine, ollama)
     session_id = await engine.session()
     await begun(engine, ollama, session_id)
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         await engine.turn(await engine.session(), "Me first")
     assert ollama.disconnects == 1
     await until(lambda: summary_of(engine, session_id))
@@ -140,7 +140,7 @@ async def test_another_process_is_made_way_for(tmp_path, ollama):
     async with summarising(tmp_path, ollama) as engine, bench(tmp_path, ollama) as other:
         first, second = await engine.session(), await other.session()
         await begun(engine, ollama, first)
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             await other.turn(second, "Me first")
         assert ollama.disconnects == 1
         await until(lambda: summary_of(engine, first))
@@ -169,7 +169,7 @@ async def test_a_stop_cancels_a_summary_and_the_next_start_catches_it_up(tmp_pat
     async with summarising(tmp_path, ollama) as engine:
         session_id = await engine.session()
         await begun(engine, ollama, session_id)
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             await engine.runtime.aclose()
         assert marked(engine) == [session_id]
         with pytest.raises(ShuttingDown):

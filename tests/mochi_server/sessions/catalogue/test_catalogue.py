@@ -66,7 +66,7 @@ async def ids(manager, **options):
 
 async def until(condition):
     """Ask again until it is true; a background check takes a moment."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         while not await condition():  # noqa: ASYNC110 - it is another process's
             await anyio.sleep(0.02)
 
@@ -398,7 +398,7 @@ async def test_while_another_process_makes_the_file_a_list_waits(tmp_path, path)
         await anyio.sleep(0.05)
         assert not task.done()
         lock.release()
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             assert await task == ["one"]
 
 

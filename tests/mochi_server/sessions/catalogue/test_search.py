@@ -314,7 +314,7 @@ async def test_while_another_process_indexes_what_is_there_is_used(shelf):
 async def test_many_searches_at_once_agree(shelf):
     for number in range(30):
         await shelf.add(f"s{number}", "needle")
-    with anyio.fail_after(20):
+    with anyio.fail_after(30):
         found = await asyncio.gather(*(shelf.found("needle", limit=99) for _ in range(20)))
     assert {len(ids) for ids in found} == {30}
 

@@ -259,7 +259,7 @@ def started(folder: LoadedFolder, tool: str, tmp_path: Path) -> asyncio.Task[Any
 
 async def cancelled(call: asyncio.Task[Any]) -> None:
     call.cancel()
-    with anyio.fail_after(20), pytest.raises(asyncio.CancelledError):
+    with anyio.fail_after(30), pytest.raises(asyncio.CancelledError):
         await call
 
 
@@ -304,7 +304,7 @@ async def test_a_process_that_ends_says_how_and_the_next_call_has_another(
     folder: LoadedFolder, tool: str, arguments: dict[str, Any], reason: str
 ):
     before = await pid_of(folder)
-    with anyio.fail_after(20), pytest.raises(ToolFailed, match=reason):
+    with anyio.fail_after(30), pytest.raises(ToolFailed, match=reason):
         await folder.call(tool, arguments)
 
     assert await pid_of(folder) != before
@@ -317,7 +317,7 @@ async def test_one_that_is_killed_from_outside_says_so(folder: LoadedFolder, tmp
 
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
-    with anyio.fail_after(20), pytest.raises(ToolFailed, match="killed by signal SIGKILL"):
+    with anyio.fail_after(30), pytest.raises(ToolFailed, match="killed by signal SIGKILL"):
         await call
 
 
@@ -413,7 +413,7 @@ async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path, others: set
 
 
 async def test_memory_without_end_is_an_error_of_that_call(folder: LoadedFolder):
-    with anyio.fail_after(20), pytest.raises(ToolFailed, match="MemoryError"):
+    with anyio.fail_after(30), pytest.raises(ToolFailed, match="MemoryError"):
         await folder.call("grow", {})
 
     assert int(await folder.call("leak", {"mb": 50})) > 0
@@ -427,12 +427,12 @@ async def test_a_leak_is_in_no_later_call(fresh: LoadedFolder):
 
 
 async def test_memory_that_is_not_counted_is_seen(folder: LoadedFolder):
-    with anyio.fail_after(20), pytest.raises(ToolFailed, match="more than 200 MB"):
+    with anyio.fail_after(30), pytest.raises(ToolFailed, match="more than 200 MB"):
         await folder.call("map", {})
 
 
 async def test_c_code_that_finds_no_memory_ends_its_process(folder: LoadedFolder):
-    with anyio.fail_after(20), pytest.raises(ToolFailed, match=r"killed by signal|more than"):
+    with anyio.fail_after(30), pytest.raises(ToolFailed, match=r"killed by signal|more than"):
         await folder.call("mallocs", {})
 
     assert await pid_of(folder) > 0
@@ -458,7 +458,7 @@ async def test_a_flood_of_output_is_cut_short(
     loader: ProcessLoader, fresh: LoadedFolder, caplog: pytest.LogCaptureFixture
 ):
     with caplog.at_level(logging.INFO, logger="mochi_server.tools.process.output"):
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             assert await fresh.call("flood", {"lines": 100_000}) == "done"
         await loader.aclose()
 
@@ -650,7 +650,7 @@ async def test_a_server_without_descriptors_fails_the_call_and_recovers(folder: 
         with contextlib.suppress(OSError):
             while True:
                 taken.append(os.dup(0))
-        with anyio.fail_after(20), pytest.raises(ToolFailed, match="cannot be started"):
+        with anyio.fail_after(30), pytest.raises(ToolFailed, match="cannot be started"):
             await folder.call("pid", {})
     finally:
         for descriptor in taken:
