@@ -49,6 +49,9 @@ class EventStreamResponse(StreamingHttpResponse):
     before its body started, removes the reader from the log.
     """
 
+    ping = sse.PING
+    """What is sent after silence."""
+
     def __init__(
         self, reader: EventReader, encode: Encode = events.encode_all, *, run_id: str | None = None
     ) -> None:
@@ -70,17 +73,15 @@ class EventStreamResponse(StreamingHttpResponse):
 
         A generator of parts would cost something per token.
         """
-        headers = [(name.encode(), value.encode("latin-1")) for name, value in self.items()]
         loop = asyncio.get_running_loop()
         read, encode = self._reader.next, self._encode
         self._task = asyncio.current_task()
         self._moment = loop.time()
         self._timer = loop.call_later(min(self._heartbeat, self._stall), self._tick, loop)
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": sse.RETRY, "more_body": True})
+            await self._begin(send)
             while (batch := await read()) is not None:
-                if part := encode(batch) if batch else sse.PING:
+                if part := encode(batch) if batch else self.ping:
                     self._moment = loop.time()
                     self._sending = True
                     await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -88,6 +89,15 @@ class EventStreamResponse(StreamingHttpResponse):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self.end()
+
+    async def _begin(self, send: Send) -> None:
+        await self._send_head(send, sse.RETRY)
+
+    async def _send_head(self, send: Send, body: bytes) -> None:
+        """Send the status, the headers and the first bytes of the body."""
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in self.items()]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send a comment after silence; close the connection of a client that does not read."""

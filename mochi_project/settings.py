@@ -35,11 +35,23 @@ MIDDLEWARE = ["mochi_project.http.handler.plain_http"]
 if MOCHI.cors_origins:
     from corsheaders.defaults import default_headers
 
-    CORS_ALLOW_HEADERS = [*default_headers, "x-request-id"]
+    CORS_ALLOW_HEADERS = [
+        *default_headers,
+        "x-request-id",
+        "x-mochi-session",
+        "x-api-key",
+        "anthropic-version",
+    ]
     INSTALLED_APPS.append("corsheaders")
     MIDDLEWARE.insert(0, "corsheaders.middleware.CorsMiddleware")
 CORS_ALLOWED_ORIGINS = MOCHI.cors_origins
-CORS_EXPOSE_HEADERS = ["Retry-After", "X-Request-ID", "X-Run-Id"]
+CORS_EXPOSE_HEADERS = [
+    "Retry-After",
+    "X-Request-ID",
+    "X-Run-Id",
+    "X-Mochi-Session",
+    "X-Mochi-Dropped-Messages",
+]
 
 ROOT_URLCONF = "mochi_project.urls"
 DATA_UPLOAD_MAX_MEMORY_SIZE = MOCHI.max_body_bytes

@@ -1,10 +1,12 @@
-"""Every URL is under ``/api/v1``; the root leads a browser to the documentation."""
+"""Our URLs are under ``/api/v1``, those of vendors' wires where their clients look for them."""
 
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, path, re_path, resolve
+
+from chat.wires.openai.routes import api as openai
 
 from .api import api
 from .http import errors
@@ -35,5 +37,6 @@ urlpatterns = [
     re_path(r"^api/(?P<name>models/(available|check)|mcp/(health|add))\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset),
     path("api/v1/", api.urls),
+    path("v1/", openai.urls),
     re_path("", nowhere),
 ]

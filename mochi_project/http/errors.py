@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
@@ -35,20 +36,42 @@ NAME_CHARACTERS = 200  # of the name of a wrong field that an answer repeats
 TEXT_CHARACTERS = 2_000  # of a message, and of each text among its details
 
 
-def error_body(error: MochiError) -> bytes:
-    """Return the JSON of an error; long texts in it are cut."""
+ErrorShape = Callable[[MochiError], Mapping[str, Any]]
+
+VENDOR_SHAPES: dict[str, ErrorShape] = {}
+"""How errors look on the paths of vendors' APIs, by the beginning of the path."""
+
+
+def error_shape(error: MochiError) -> JSONObject:
+    """Return the object of an error; long texts in it are cut."""
     details = {
         name: shortened(value, TEXT_CHARACTERS) if isinstance(value, str) else value
         for name, value in error.details.items()
     }
     message = shortened(error.message, TEXT_CHARACTERS)
-    content = {"error": {"code": error.code, "message": message, "details": details}}
-    return json.dumps(content, default=str).encode()
+    return {"error": {"code": error.code, "message": message, "details": details}}
 
 
-def error_response(error: MochiError) -> HttpResponse:
-    body = error_body(error)
-    response = HttpResponse(body, status=error.status, content_type="application/json")
+def error_body(error: MochiError, path: str) -> bytes:
+    """Return the JSON of an error as clients of this path expect it."""
+    shape = _vendor_shape(path) or error_shape
+    return json.dumps(shape(error), default=str).encode()
+
+
+def status_of(error: MochiError, path: str) -> int:
+    """Return the status of an error: vendors answer 400 to a body that is not valid."""
+    is_invalid = error.status == HTTPStatus.UNPROCESSABLE_ENTITY
+    return HTTPStatus.BAD_REQUEST if is_invalid and _vendor_shape(path) else error.status
+
+
+def _vendor_shape(path: str) -> ErrorShape | None:
+    fitting = [prefix for prefix in VENDOR_SHAPES if path.startswith(prefix)]
+    return VENDOR_SHAPES[max(fitting, key=len)] if fitting else None
+
+
+def error_response(error: MochiError, path: str) -> HttpResponse:
+    body, status = error_body(error, path), status_of(error, path)
+    response = HttpResponse(body, status=status, content_type="application/json")
     response["Content-Length"] = str(len(body))
     if error.retry_after is not None:
         response["Retry-After"] = str(error.retry_after)
@@ -105,8 +128,8 @@ def translate(error: Exception) -> MochiError:
     return InternalError()
 
 
-def _answer(request: HttpRequest, error: Any) -> HttpResponse:  # noqa: ANN401, ARG001 - ninja's
-    response = error_response(translate(error))
+def _answer(request: HttpRequest, error: Any) -> HttpResponse:  # noqa: ANN401 - ninja's
+    response = error_response(translate(error), request.path_info)
     release_frames(error)
     return response
 
@@ -135,8 +158,8 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:  # noqa: ARG001
-    return error_response(NotFound(path=request.path))
+    return error_response(NotFound(path=request.path), request.path_info)
 
 
-def server_error(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    return error_response(InternalError())
+def server_error(request: HttpRequest) -> HttpResponse:
+    return error_response(InternalError(), request.path_info)

@@ -21,7 +21,7 @@ from mochi_server.core.logs import begin_request, request_id
 from mochi_server.errors import MochiError
 
 from ..openapi import ASSETS
-from .errors import error_body
+from .errors import error_body, status_of
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _PAGE_SCHEME = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 _OWN_SITES = frozenset({b"same-origin", b"none"})
 _WATCHED = {
     *(b"host", b"origin", b"authorization", b"content-length", b"access-control-request-method"),
-    *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", REQUEST_ID),
+    *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", REQUEST_ID, b"x-api-key"),
 }
 
 
@@ -251,6 +251,8 @@ def origin_key(origin: str) -> tuple[str, str, int] | None:
 def _tokens(scope: Scope, headers: Watched) -> list[bytes]:
     scheme, _, token = (headers.get(b"authorization") or b"").partition(b" ")
     tokens = [token.strip()] if scheme.lower() == b"bearer" else []
+    if (key := headers.get(b"x-api-key")) is not None:  # as Anthropic's clients send it
+        tokens.append(key)
     if scope["type"] == "websocket":
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         tokens += [text.encode() for text in query.get("token", [])]
@@ -272,7 +274,8 @@ async def refuse(scope: Scope, send: Send, error: MochiError, extra: Headers) ->
             await send({"type": "websocket.close", "code": 1008, "reason": error.code})
             return
         prefix = "websocket.http"
-    body = error_body(error)
+    path = inner_path(scope)
+    body, status = error_body(error, path), status_of(error, path)
     head = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
@@ -280,5 +283,5 @@ async def refuse(scope: Scope, send: Send, error: MochiError, extra: Headers) ->
         (REQUEST_ID, request_id().encode()),
         *extra,
     ]
-    await send({"type": f"{prefix}.response.start", "status": error.status, "headers": head})
+    await send({"type": f"{prefix}.response.start", "status": status, "headers": head})
     await send({"type": f"{prefix}.response.body", "body": body})

@@ -28,7 +28,7 @@ from mochi_server import errors
 from mochi_server.core.logs import request_id
 
 from .errors import error_response
-from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send
+from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send, inner_path
 
 logger = logging.getLogger("django.request")
 
@@ -187,7 +187,7 @@ class MochiASGIHandler(ASGIHandler):
         try:
             content = await body.read(receive)
         except errors.MochiError as error:
-            response = error_response(error)
+            response = error_response(error, inner_path(scope))
             if isinstance(error, errors.RequestTimeout):
                 response["Connection"] = "close"  # nobody waits for the rest
             return None, response
@@ -288,7 +288,7 @@ def plain_http(get_response: GetResponse) -> GetResponse:
         response = await get_response(request)
         request.method = method
         if isinstance(response, HttpResponseNotAllowed):
-            response = _not_allowed(method, response)
+            response = _not_allowed(request, response)
         if method == "HEAD" and isinstance(response, StreamingHttpResponse):
             response.close()  # a stream may have no end
             response = HttpResponse(status=response.status_code, headers=dict(response.items()))
@@ -302,7 +302,8 @@ def plain_http(get_response: GetResponse) -> GetResponse:
     return middleware
 
 
-def _not_allowed(method: str, response: HttpResponseNotAllowed) -> HttpResponse:
+def _not_allowed(request: HttpRequest, response: HttpResponseNotAllowed) -> HttpResponse:
+    method = request.method or ""
     allowed = {name.strip() for name in response["Allow"].split(",")} | {"OPTIONS"}
     if "GET" in allowed:
         allowed.add("HEAD")
@@ -310,7 +311,8 @@ def _not_allowed(method: str, response: HttpResponseNotAllowed) -> HttpResponse:
     answer = HttpResponse(status=HTTPStatus.NO_CONTENT)
     if method != "OPTIONS":
         answer = error_response(
-            errors.MethodNotAllowed(method=method, details={"allowed": [*names]})
+            errors.MethodNotAllowed(method=method, details={"allowed": [*names]}),
+            request.path_info,
         )
     answer["Allow"] = ", ".join(names)
     return answer

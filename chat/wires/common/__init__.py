@@ -1,0 +1,1 @@
+"""What the wires of vendors' APIs have in common."""

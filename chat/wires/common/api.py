@@ -1,0 +1,48 @@
+"""The API of a vendor's wire: its paths, and its errors in the vendor's shape."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from ninja import NinjaAPI
+
+from mochi_project.http.errors import VENDOR_SHAPES, ErrorShape, install
+from mochi_project.http.json import ORJSONParser, ORJSONRenderer
+from mochi_server.errors import InvalidRequest, JSONObject
+
+SESSION = "X-Mochi-Session"
+"""Header that names the session which a request continues, and the session of an answer."""
+
+
+class WireAPI(NinjaAPI):
+    """Ninja's API without a document: the vendor has one."""
+
+    def __init__(self, name: str, errors: dict[str, ErrorShape]) -> None:
+        """Make an API.
+
+        Args:
+            name: Of the wire.
+            errors: How errors look, by the beginning of the path.
+        """
+        super().__init__(
+            urls_namespace=name,
+            openapi_url=None,
+            docs_url=None,
+            parser=ORJSONParser(),
+            renderer=ORJSONRenderer(),
+        )
+        install(self)
+        VENDOR_SHAPES.update(errors)
+
+
+def session_of(request: HttpRequest, metadata: JSONObject | None) -> str | None:
+    """Return the session that a request continues: of its header, or ``metadata.session_id``.
+
+    Raises:
+        InvalidRequest: the metadata names something else.
+    """
+    if (header := request.headers.get(SESSION)) is not None:
+        return header
+    session_id = (metadata or {}).get("session_id")
+    if session_id is not None and not isinstance(session_id, str):
+        raise InvalidRequest("metadata.session_id must be a text.")
+    return session_id

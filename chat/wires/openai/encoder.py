@@ -1,0 +1,172 @@
+"""Encodes a run as a chat completion: one object, or a stream of chunks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+import orjson
+
+from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.runs.log import Numbered
+from mochi_server.errors import RunStopped
+from mochi_server.protocol.events import (
+    ContentDelta,
+    Done,
+    ErrorEvent,
+    Event,
+    MessageComplete,
+    RunStart,
+    ThinkingDelta,
+)
+
+from ..common.answers import Separator, WholeAnswer, extras_of
+from ..sse import PING
+from .errors import SERVER_ERROR, error_object
+
+FINISH_REASONS = frozenset({"length", "tool_calls", "content_filter"})
+"""Reasons for the end of a reply that have a name here; all others are ``stop``."""
+
+DONE = b"data: [DONE]\n\n"
+
+
+def completion_of(
+    started: StartedRun, answer: WholeAnswer, *, model: str, session_id: str | None
+) -> dict[str, Any]:
+    """Return a run as one chat completion."""
+    complete = answer.complete
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": answer.text or None,
+        "refusal": None,
+    }
+    if answer.thinking:
+        message["reasoning_content"] = answer.thinking
+    if complete.client_calls:
+        message["tool_calls"] = _calls(complete)
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": _finish_reason(complete),
+    }
+    return {
+        **_head(started, model, "chat.completion"),
+        "choices": [choice],
+        "usage": usage_of(complete),
+        "mochi": extras_of(started, session_id, complete),
+    }
+
+
+def _head(started: StartedRun, model: str, kind: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{started.run_id.removeprefix('run_')}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": model,
+        "system_fingerprint": "mochi-server",
+    }
+
+
+def _finish_reason(complete: MessageComplete) -> str:
+    reason = complete.finish_reason or ""
+    return reason if reason in FINISH_REASONS else "stop"
+
+
+def _calls(complete: MessageComplete) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": call["id"],
+            "type": "function",
+            "function": {
+                "name": call["name"],
+                "arguments": orjson.dumps(call["arguments"]).decode(),
+            },
+        }
+        for call in complete.client_calls
+    ]
+
+
+def usage_of(complete: MessageComplete) -> dict[str, int]:
+    """Return the tokens of the last reply; 0 where the provider has not counted."""
+    prompt, generated = complete.prompt_eval_count or 0, complete.eval_count or 0
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+    }
+
+
+class ChunkEncoder:
+    """Encodes a run as ``chat.completion.chunk`` objects, and ``[DONE]`` at the end."""
+
+    content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    ping: ClassVar[bytes] = PING
+
+    def __init__(
+        self, started: StartedRun, *, model: str, session_id: str | None, include_usage: bool
+    ) -> None:
+        self._started = started
+        self._session_id = session_id
+        self._include_usage = include_usage
+        self._head = _head(started, model, "chat.completion.chunk")
+        if include_usage:
+            self._head["usage"] = None
+        self._begin = b'data: %b,"choices":[{"index":0,"delta":{' % orjson.dumps(self._head)[:-1]
+        self._separator = Separator()
+        self._complete: MessageComplete | None = None
+        self._failed = False
+
+    def __call__(self, batch: list[Numbered]) -> bytes:
+        """Encode a batch; what has no place on this wire is left out."""
+        return b"".join([self._encode(event) for _, event in batch])
+
+    def _encode(self, event: Event) -> bytes:
+        match event:  # the commonest first: this runs for each token
+            case ContentDelta():
+                return self._delta("content", self._separator.before(event) + event.content)
+            case ThinkingDelta():
+                return self._delta("reasoning_content", event.content)
+            case RunStart():
+                return self._chunk(b'"role":"assistant","content":""')
+            case MessageComplete():
+                self._complete = event
+            case ErrorEvent():
+                self._failed = True
+                return self._error(event.message, event.code)
+            case Done() if not self._failed:
+                return self._end()
+            case _:
+                self._separator.note(event)
+        return b""
+
+    def _delta(self, name: str, text: str) -> bytes:
+        return self._chunk(b'"%b":%b' % (name.encode(), orjson.dumps(text)))
+
+    def _chunk(self, delta: bytes, finish_reason: bytes = b"null", more: bytes = b"") -> bytes:
+        return b'%b%b},"logprobs":null,"finish_reason":%b}]%b}\n\n' % (
+            self._begin,
+            delta,
+            finish_reason,
+            more,
+        )
+
+    def _error(self, message: str, code: str) -> bytes:
+        return b"data: %b\n\n" % orjson.dumps(error_object(message, code, SERVER_ERROR))
+
+    def _end(self) -> bytes:
+        complete = self._complete
+        if complete is None:
+            stopped = RunStopped(run_id=self._started.run_id)
+            return self._error(stopped.message, stopped.code)
+        parts = []
+        if complete.client_calls:
+            calls = [{"index": index, **call} for index, call in enumerate(_calls(complete))]
+            parts.append(self._chunk(b'"tool_calls":%b' % orjson.dumps(calls)))
+        extras = orjson.dumps(extras_of(self._started, self._session_id, complete))
+        reason = orjson.dumps(_finish_reason(complete))
+        parts.append(self._chunk(b"", reason, b',"mochi":%b' % extras))
+        if self._include_usage:
+            usage = {**self._head, "choices": [], "usage": usage_of(complete)}
+            parts.append(b"data: %b\n\n" % orjson.dumps(usage))
+        return b"".join([*parts, DONE])

@@ -1,0 +1,243 @@
+"""Chat completions, by OpenAI's own package against a real server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import openai
+import pytest
+import pytest_asyncio
+
+from tests.support.scripts import calls, fails, says, scripted, thinks
+from tests.support.server import Server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+SERVER_ADD = {"type": "mochi", "names": ["add"]}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(server: Server) -> AsyncIterator[openai.AsyncOpenAI]:
+    options = {"api_key": "none", "max_retries": 0, "timeout": 60}
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", **options) as made:
+        yield made
+
+
+def user(*replies: list[dict[str, Any]]) -> dict[str, str]:
+    return {"role": "user", "content": scripted(*replies)}
+
+
+async def ask(client: openai.AsyncOpenAI, *messages: Any, **options: Any) -> Any:
+    body = {"model": "lorem", "messages": messages, **options}
+    return await client.chat.completions.create(**body)
+
+
+async def chunks(client: openai.AsyncOpenAI, *messages: Any, **options: Any) -> list[Any]:
+    stream = await ask(client, *messages, stream=True, **options)
+    return [chunk async for chunk in stream]
+
+
+def text_of(received: list[Any]) -> str:
+    return "".join(chunk.choices[0].delta.content or "" for chunk in received if chunk.choices)
+
+
+async def decide(server: Server, *, approved: bool) -> str:
+    """Wait until a call waits for a person, decide, and return the name of its tool."""
+    with anyio.fail_after(30):
+        while True:
+            _, listed = await server.get("/confirmations")
+            if listed["confirmations"]:
+                break
+            await anyio.sleep(0.02)
+    waiting = listed["confirmations"][0]
+    path = f"/confirmations/{waiting['confirmation_id']}"
+    status, _ = await server.post(path, {"approved": approved})
+    assert status == 200
+    return waiting["tool_name"]
+
+
+async def test_an_answer_in_one_piece(client):
+    answer = await ask(client, {"role": "system", "content": "Hi"}, user([says("Hello there.")]))
+    [choice] = answer.choices
+    assert (choice.message.role, choice.message.content) == ("assistant", "Hello there.")
+    assert choice.finish_reason == "stop"
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer.usage.prompt_tokens > 0
+    assert answer.object == "chat.completion"
+    assert answer.mochi["dropped_messages"] == 0
+
+
+async def test_a_stream(client):
+    usage = {"stream_options": {"include_usage": True}}
+    received = await chunks(client, user([thinks("Hm.", "Hello.")]), **usage)
+    assert text_of(received) == "Hello."
+    assert received[0].choices[0].delta.role == "assistant"
+    assert len({chunk.id for chunk in received}) == 1
+    *_, last, counted = received
+    assert last.choices[0].finish_reason == "stop"
+    assert counted.choices == []
+    assert counted.usage.completion_tokens > 0
+    thoughts = [chunk.choices[0].delta.model_extra for chunk in received if chunk.choices]
+    assert "".join(extra.get("reasoning_content", "") for extra in thoughts) == "Hm."
+
+
+async def test_nothing_is_kept(client, server):
+    _, before = await server.get("/sessions")
+    await ask(client, user([says("Hello.")]))
+    _, after = await server.get("/sessions")
+    assert after == before
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_function_of_the_client(client, stream):
+    question = user([calls("weather", city="Rome")], [says("Sunny.")])
+    if stream:
+        received = await chunks(client, question, tools=[WEATHER])
+        [wanted] = [each for c in received for each in c.choices[0].delta.tool_calls or ()]
+        reason = received[-1].choices[0].finish_reason
+    else:
+        choice = (await ask(client, question, tools=[WEATHER])).choices[0]
+        [wanted], reason = choice.message.tool_calls, choice.finish_reason
+    assert reason == "tool_calls"
+    assert wanted.function.name == "weather"
+    assert wanted.function.arguments == '{"city":"Rome"}'
+    call = {
+        "id": wanted.id,
+        "type": "function",
+        "function": {"name": "weather", "arguments": wanted.function.arguments},
+    }
+    reply = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": wanted.id, "content": "22 degrees"}
+    answer = await ask(client, question, reply, result, tools=[WEATHER])
+    assert answer.choices[0].message.content == "Sunny."
+
+
+async def test_a_tool_of_the_server_after_a_person_has_allowed_it(client, server):
+    question = user([calls("add", a=2, b=3)], [says("It is 5.")])
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: decide(server, approved=True))
+        received = await chunks(client, question, tools=[SERVER_ADD])
+    assert text_of(received) == "It is 5."
+    assert not any(chunk.choices[0].delta.tool_calls for chunk in received)
+
+
+async def test_tools_of_both_in_one_reply_of_a_session(client, server):
+    question = user([calls("weather", city="Rome"), calls("add", a=2, b=3)], [says("Both.")])
+    options = {"tools": [WEATHER, SERVER_ADD]}
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: decide(server, approved=True))
+        new = {"extra_headers": {"X-Mochi-Session": "new"}}
+        raw = await client.chat.completions.with_raw_response.create(
+            model="lorem", messages=[question], **options, **new
+        )
+    session_id = raw.headers["X-Mochi-Session"]
+    [wanted] = raw.parse().choices[0].message.tool_calls
+    assert wanted.function.name == "weather"
+    result = {"role": "tool", "tool_call_id": wanted.id, "content": "22 degrees"}
+    named = {"metadata": {"session_id": session_id}}
+    answer = await ask(client, question, {"role": "assistant"}, result, **options, **named)
+    assert answer.choices[0].message.content == "Both."
+    assert answer.mochi["session_id"] == session_id
+    _, session = await server.get(f"/sessions/{session_id}")
+    roles = [message["role"] for message in session["messages"]]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant"]
+    assert {each["content"] for each in session["messages"][2:4]} == {"5", "22 degrees"}
+
+
+async def test_a_history_that_is_too_long_is_shortened_and_the_client_told(client):
+    history = [
+        {"role": role, "content": f"{number} {'word ' * 2_000}"}
+        for number in range(10)
+        for role in ("user", "assistant")
+    ]
+    question = user([says("Short.")])
+    raw = await client.chat.completions.with_raw_response.create(
+        model="lorem-small", messages=[*history, question], stream=True
+    )
+    assert int(raw.headers["X-Mochi-Dropped-Messages"]) > 0
+    received = [chunk async for chunk in raw.parse()]
+    told = received[-1].mochi["dropped_messages"]
+    assert told == int(raw.headers["X-Mochi-Dropped-Messages"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_failures_before_the_first_word_have_their_status(client, stream):
+    question = user([fails(429, "Too many.", retry_after=7)])
+    with pytest.raises(openai.InternalServerError, match="Too many") as caught:
+        await ask(client, question, stream=stream)
+    assert caught.value.status_code == 503
+    assert caught.value.response.headers["Retry-After"] == "7"
+
+
+async def test_a_failure_later_is_raised_in_the_stream(client):
+    question = user([says("One two three four."), fails(500, "Gone.", after_words=2)])
+    received = []
+
+    async def read():
+        async for chunk in await ask(client, question, stream=True):
+            received.append(chunk)  # noqa: PERF401 - what came before the failure counts
+
+    with pytest.raises(openai.APIError, match="Gone"):
+        await read()
+    assert text_of(received).strip()
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"n": 2}, "n"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages.0"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages.0"),
+    ],
+)
+async def test_bad_bodies_are_refused_in_the_vendors_shape(client, change, param):
+    body = {"model": "lorem", "messages": [user([says("Hi.")])], **change}
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.chat.completions.create(**body)
+    assert caught.value.type == "invalid_request_error"
+    assert caught.value.param.startswith(param)
+
+
+async def test_what_is_not_there(client):
+    with pytest.raises(openai.NotFoundError) as caught:
+        await ask(client, user([says("Hi.")]), extra_headers={"X-Mochi-Session": "0123456789"})
+    assert caught.value.code == "SESSION_NOT_FOUND"
+    with pytest.raises(openai.NotFoundError):
+        await client.files.retrieve("file-1")
+
+
+async def test_the_models_are_listed(client):
+    listed = [model.id async for model in client.models.list()]
+    assert "lorem" in listed
+    assert (await client.models.retrieve("lorem")).object == "model"
+
+
+async def test_an_image_reaches_the_model(client, server):
+    pixel = (
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+        "YPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+    )
+    parts = [
+        {"type": "text", "text": scripted([says("A pixel.")])},
+        {"type": "image_url", "image_url": {"url": pixel}},
+    ]
+    new = {"extra_headers": {"X-Mochi-Session": "new"}}
+    answer = await ask(client, {"role": "user", "content": parts}, **new)
+    _, session = await server.get(f"/sessions/{answer.mochi['session_id']}")
+    [attached] = session["messages"][0]["attachments"]
+    assert attached["media_type"] == "image/png"
+    parts[1]["image_url"]["url"] = "https://example.com/cat.png"
+    with pytest.raises(openai.BadRequestError, match="data URL"):
+        await ask(client, {"role": "user", "content": parts})
