@@ -13,6 +13,7 @@ import pytest
 from mochi_server import __version__
 from mochi_server.__main__ import main
 from mochi_server.config import MochiServerSettings, variable_of
+from tests.support.redis import free_port
 from tests.support.server import ROOT, environment, run_command, running_server
 
 
@@ -237,9 +238,7 @@ async def test_plain_uvicorn_serves_and_streams(tmp_path, ollama):
 @pytest.mark.parametrize("reload", [(), ("--noreload",)])
 async def test_runserver_streams(tmp_path, ollama, reload):
     ready = re.compile(r"server at (http://[^/\s]+)")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = (str(ROOT / "manage.py"), "runserver", f"127.0.0.1:{port}", *reload)
+    command = (str(ROOT / "manage.py"), "runserver", f"127.0.0.1:{free_port()}", *reload)
     async with running_server(
         data_dir=tmp_path, ollama=ollama, command=command, ready=ready
     ) as server:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 import shutil
-import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks
 from tests.support.fake_ollama import FakeOllama
+from tests.support.redis import free_port
 from tests.support.server import Server, running_server
 from tests.support.sse import events
 
@@ -30,11 +30,6 @@ pytestmark = [pytest.mark.slow]
 
 def shown(language: str) -> str:
     return next(block.text for block in blocks(PAGE) if block.language == language)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def nginx(folder: Path, port: int, server: Server) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.support.redis import needs_redis, running_redis
+from tests.support.redis import free_port, needs_redis, running_redis
 from tests.support.server import environment, run_command, running_server
 
 OWN_SETTINGS = """
@@ -28,11 +28,6 @@ from mochi_server.__main__ import main
 sys.exit(main(["--port", "0"]))
 """
 MEMORY_IS_FOR_ONE = "MOCHI_SESSION_STORAGE=memory is for one process, and 2 were asked for"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 async def ended(*command: str, cwd: Path, **settings: Any) -> tuple[int | None, str]:

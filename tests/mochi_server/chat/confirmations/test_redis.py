@@ -220,7 +220,6 @@ async def test_what_cannot_be_read_hides_nothing_and_is_never_an_approval(
         assert not decision.approved
 
 
-@pytest.mark.timing
 async def test_a_redis_that_says_nothing_hangs_nobody(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("mochi_server.core.redis.ANSWER_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
