@@ -158,6 +158,12 @@ class ThinkingNotSupported(MochiError, code="THINKING_NOT_SUPPORTED", status=400
     template = "Model {model!r} does not support thinking."
 
 
+class ImagesNotSupported(MochiError, code="IMAGES_NOT_SUPPORTED", status=400):
+    """A message has an image, and the model cannot see any."""
+
+    template = "Model {model!r} does not support images."
+
+
 class ToolsNotSupported(MochiError, code="TOOLS_NOT_SUPPORTED", status=400):
     """The session offers tools, and its model cannot call any."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
@@ -19,17 +18,15 @@ from mochi_server.chat.service import events_of, whole_reply
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import AssistantMessage
 from mochi_server.protocol.options import ModelOptions
-from mochi_server.sessions.attachments import MAX_ATTACHMENTS, NewAttachment
+from mochi_server.sessions.attachments import NewAttachment
 
 from ..streaming import RUN_ID, EventStreamResponse
+from .attachments import ATTACHMENT_ERRORS, Attachments, read_attachments
 from .confirmations import DECISION_ERRORS, Confirmed, DecisionBody, OpenConfirmation
 from .events import stream
 from .runs import AcceptedRun, After, StoppedRun, position_of
 
 router = Router()
-
-MAX_NAME, MAX_URI = 128, 4_096
-"""Characters of the name of an MCP server, and of the URI of a resource."""
 
 OnDisconnect = Annotated[
     Literal["cancel", "continue"] | None,
@@ -63,35 +60,6 @@ IgnoredOptions = Annotated[
 def continues(on_disconnect: str | None) -> bool:
     """Return whether a run goes on without a reader."""
     return (on_disconnect or get_runtime().settings.on_disconnect) == "continue"
-
-
-class ResourceBody(BaseModel):
-    """A resource of an MCP server, which is read when the message is sent."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    server: str = Field(
-        min_length=1, max_length=MAX_NAME, description="Name of the server.", examples=["docs"]
-    )
-    uri: str = Field(
-        min_length=1, max_length=MAX_URI, description="Of the resource.", examples=["docs://intro"]
-    )
-
-
-Attachments = Annotated[
-    list[ResourceBody],
-    Field(
-        max_length=MAX_ATTACHMENTS,
-        description="What the model reads with the message: texts of at most 1,000,000 bytes. "
-        "They are kept with the message.",
-    ),
-]
-
-
-async def read_attachments(session_id: str, bodies: Sequence[ResourceBody]) -> list[NewAttachment]:
-    """Read what is to be attached to a message of a session, which exists."""
-    resources = get_runtime().mcp_resources
-    return [await resources.read(each.server, each.uri, session_id=session_id) for each in bodies]
 
 
 class ChatRequest(BaseModel):
@@ -226,13 +194,6 @@ class ConfirmationList(ResponseModel):
     confirmations: list[OpenConfirmation]
 
 
-ATTACHMENT_ERRORS: ErrorTypes = (
-    errors.McpServerNotFound,
-    errors.McpResourceNotFound,
-    errors.McpServerFailed,
-    errors.AttachmentTooLarge,
-    errors.AttachmentUnsupported,
-)
 ERRORS: ErrorTypes = (
     errors.EmptyHistory,
     errors.ThinkingNotSupported,

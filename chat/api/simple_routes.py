@@ -31,15 +31,13 @@ from sessions_app.schemas import ModelName, Names
 
 from ..streaming import RUN_ID, Encode, EventStreamResponse
 from ..wires.chunks import BATCH, BatchMetadata, Chunks, Iterations
+from .attachments import ATTACHMENT_ERRORS, Attachments, read_attachments
 from .chat import (
-    ATTACHMENT_ERRORS,
-    Attachments,
     IgnoredOptions,
     OnDisconnect,
     TurnOptions,
     WhenBusyField,
     continues,
-    read_attachments,
 )
 from .events import MODEL, SESSION, simple_stream
 

@@ -126,8 +126,8 @@ class ChatService:
 
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
-            ThinkingNotSupported, ToolsNotSupported, ContextOverflow, ProviderUnreachable,
-            ProviderError, ShuttingDown, StorageError.
+            ThinkingNotSupported, ToolsNotSupported, ImagesNotSupported, AttachmentUnsupported,
+            ContextOverflow, ProviderUnreachable, ProviderError, ShuttingDown, StorageError.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
             InvalidRequest: a new message is the result of no call that waits for one.
         """
@@ -154,9 +154,12 @@ class ChatService:
                 question = UserMessage(content=message)
                 attach(question, attachments)
                 new_messages = [question]
-            for new in new_messages or ():
-                if isinstance(new, UserMessage):
-                    chosen.check_length(session, new)
+            questions = [each for each in new_messages or () if isinstance(each, UserMessage)]
+            asked = questions[-1].as_stored() if questions else session.last_user_message
+            if asked is not None:
+                chosen.check_attachments(asked)
+            for question in questions:
+                chosen.check_length(session, question)
             await self.attachments.keep(session_id, attachments)
             number = 0
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 PDF = "application/pdf"
 PLAIN_TEXT = "text/plain"
 JPEG, PNG, GIF, WEBP = "image/jpeg", "image/png", "image/gif", "image/webp"
+IMAGES = frozenset({JPEG, PNG, GIF, WEBP})
+"""The images that models can see."""
 
-_IMAGES = {b"\x89PNG\r\n\x1a\n": PNG, b"\xff\xd8\xff": JPEG, b"GIF87a": GIF, b"GIF89a": GIF}
+_SIGNATURES = {b"\x89PNG\r\n\x1a\n": PNG, b"\xff\xd8\xff": JPEG, b"GIF87a": GIF, b"GIF89a": GIF}
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}(; ?[\w.+-]{1,64}=[\w.+-]{1,64})?", re.ASCII)
 """Type, subtype, and a parameter such as ``charset``."""
 _BINARY = re.compile(r"(image/(?!svg)|audio/|video/|application/(pdf|octet-stream))", re.IGNORECASE)
@@ -20,11 +22,7 @@ def image_type(content: bytes) -> str | None:
     """Return the media type of an image; None if it is no image that models can see."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return WEBP
-    return next((kind for start, kind in _IMAGES.items() if content.startswith(start)), None)
-
-
-def is_pdf(content: bytes) -> bool:
-    return content.startswith(b"%PDF-")
+    return next((kind for start, kind in _SIGNATURES.items() if content.startswith(start)), None)
 
 
 def as_text(content: bytes) -> str | None:
@@ -35,6 +33,15 @@ def as_text(content: bytes) -> str | None:
         return content.decode()
     except UnicodeDecodeError:
         return None
+
+
+def media_type_of(content: bytes) -> str | None:
+    """Return the media type of a file that models can read; None if they cannot."""
+    if (image := image_type(content)) is not None:
+        return image
+    if content.startswith(b"%PDF-"):
+        return PDF
+    return None if as_text(content) is None else PLAIN_TEXT
 
 
 def text_type(named: str | None) -> str:

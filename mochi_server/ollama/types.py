@@ -12,11 +12,14 @@ import orjson
 from ..core.limits import CALL_LEVELS, CALL_VALUES, has_more_values, is_too_deep
 from ..errors import JSONObject
 from ..protocol.completions import ModelInfo, ModelRequest
+from ..protocol.files import files_of
 from ..protocol.messages import Message as ChatMessage
 
 __all__ = ["ChatMessage", "ModelInfo"]
 
 DETAILS = ("format", "family", "parameter_size", "quantization_level")
+SIGHT = frozenset({"clip", "mllama"})
+"""Families of models that see images, by which servers before 0.6.4 tell it."""
 TOO_MANY = f"(more than {CALL_VALUES:,} values)"
 """Stands for the arguments of a call that would take long to read."""
 _WEIGHTS = re.compile(r"^FROM .*sha256-([0-9a-f]{64})\s*$", re.MULTILINE)
@@ -69,7 +72,13 @@ def _capabilities_of(listed: Mapping[str, Any], shown: Mapping[str, Any]) -> lis
     for source in (listed, shown):
         if tells_abilities(source):
             return [str(item) for item in source["capabilities"]]
-    return ["completion", "tools"] if ".Tools" in (shown.get("template") or "") else ["completion"]
+    abilities = ["completion"]
+    if ".Tools" in (shown.get("template") or ""):
+        abilities.append("tools")
+    families = (listed.get("details") or shown.get("details") or {}).get("families") or ()
+    if SIGHT.intersection(families):
+        abilities.append("vision")
+    return abilities
 
 
 def _context_length_of(shown: Mapping[str, Any]) -> int | None:
@@ -155,7 +164,10 @@ def _message(stored: Mapping[str, Any]) -> dict[str, Any] | None:
     keys = {"tool": ("tool_name", "tool_call_id"), "user": ("images",), "system": ("images",)}
     if role not in keys:
         return None
-    return message | {key: stored[key] for key in keys[role] if stored.get(key)}
+    message |= {key: stored[key] for key in keys[role] if stored.get(key)}
+    if images := [file.data for file in files_of(stored) if file.is_image]:
+        message["images"] = images
+    return message
 
 
 def _assistant(message: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any] | None:

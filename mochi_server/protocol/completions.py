@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from ..errors import JSONObject
 from .events import ContentDelta, ThinkingDelta
+from .files import FILES
 from .messages import ToolCall
 from .options import NO_OPTIONS, ModelOptions
 
@@ -80,7 +81,10 @@ class ModelRequest:
     model: str
     """The provider's own name of the model (without alias)."""
     messages: Sequence[JSONObject]
-    """Stored messages (docs/reference/session-file.md), already fitted to the window."""
+    """Stored messages (docs/reference/session-file.md), already fitted to the window.
+
+    Those of the user may have files (``protocol.files.with_files``) in the place of attachments.
+    """
     tools: Sequence[JSONObject] = ()
     """``{"type": "function", "function": {"name", "description", "parameters"}}`` each."""
     think: Think = False
@@ -95,4 +99,4 @@ class ModelRequest:
     @property
     def is_long(self) -> bool:
         """Whether building the vendor's request body would block the event loop for too long."""
-        return len(self.messages) > LONG_REQUEST
+        return len(self.messages) > LONG_REQUEST or any(FILES in each for each in self.messages)

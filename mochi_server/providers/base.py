@@ -57,6 +57,8 @@ class Capabilities:
     thinking: bool = True
     structured_output: bool = True
     """Whether a reply obeys ``ModelRequest.schema``; summaries need it."""
+    documents: bool = False
+    """Whether a message may have PDF files."""
     context_size: bool = False
     """Whether a request may choose the size of the context window (``num_ctx``)."""
 

@@ -33,7 +33,7 @@ MODEL_CACHE_SECONDS: Final = 300.0
 NO_ROUTE: Final = frozenset({404, 405, 501})
 """Statuses of a service that has no list of models."""
 CALLS_AT_ONCE: Final = 100
-EVERYTHING: Final = ("completion", "tools", "thinking")
+EVERYTHING: Final = ("completion", "tools", "thinking", "vision")
 """Capabilities of a model of which nothing is known; the service refuses what it lacks."""
 MAX_CHARACTERS: Final = 1000
 """Characters of a service's text in an error: it may send a page, or the whole request."""

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from ..constants import CHARACTERS_PER_TOKEN
 from ..errors import JSONObject
 from ..sessions import ChatSession
-from .attachments import attached_characters
+from .attachments import attached_characters, attached_tokens
 
 MESSAGE_TOKENS = 4
 """Tokens that a chat template adds around each message."""
@@ -39,7 +39,7 @@ def estimate(message: JSONObject, ratio: float = CHARACTERS_PER_TOKEN) -> int:
     size += attached_characters(message)
     if calls := message.get("tool_calls"):
         size += len(orjson.dumps(calls))
-    return int(size / ratio) + MESSAGE_TOKENS
+    return int(size / ratio) + MESSAGE_TOKENS + attached_tokens(message)
 
 
 def _text(value: object) -> str:

@@ -10,13 +10,22 @@ from itertools import islice
 import orjson
 
 from ..core.aio import in_thread_if
-from ..errors import ContextOverflow, JSONObject, ThinkingNotSupported, ToolsNotSupported
+from ..core.media import IMAGES
+from ..errors import (
+    AttachmentUnsupported,
+    ContextOverflow,
+    ImagesNotSupported,
+    JSONObject,
+    ThinkingNotSupported,
+    ToolsNotSupported,
+)
+from ..protocol.files import FILES
 from ..protocol.messages import AssistantMessage, UserMessage
 from ..protocol.options import ModelOptions
 from ..providers.base import ModelInfo, ModelRequest, Provider, Think
 from ..sessions import ChatSession
 from ..sessions.attachments import AttachmentStore
-from .attachments import write_out
+from .attachments import Readable, attached_tokens, write_out
 from .context_window import DynamicContextWindowService, Window, record
 from .history import FittedHistory, estimate, fit, objects, system_of, usage_of
 
@@ -53,12 +62,32 @@ class ChatModel:
         if think and (unable or not self.provider.capabilities.thinking):
             raise ThinkingNotSupported(model=self.full_name)
 
+    @property
+    def readable(self) -> Readable:
+        """What the model can read beside texts; where it is not known, it shall say so itself."""
+        capabilities = self.info.capabilities
+        return Readable(
+            images=not capabilities or "vision" in capabilities,
+            documents=self.provider.capabilities.documents,
+        )
+
+    def check_attachments(self, message: JSONObject) -> None:
+        """Refuse a message with a file that the model is known not to read."""
+        if (entry := self.readable.refused(message)) is None:
+            return
+        if entry.get("media_type") in IMAGES:
+            raise ImagesNotSupported(model=self.full_name)
+        raise AttachmentUnsupported(
+            name=entry.get("name") or "file", reason=f"model {self.full_name!r} reads no PDF files"
+        )
+
     def check_length(self, session: ChatSession, message: UserMessage) -> None:
         """Refuse a message that cannot fit the model by any count."""
         longest = self.info.context_length
         if not longest:
             return
-        tokens = estimate(message.as_stored(), DENSEST_TEXT)
+        stored = message.as_stored()
+        tokens = estimate(stored, DENSEST_TEXT) - attached_tokens(stored)  # they may be fewer
         if (system := system_of(session)) is not None:
             tokens += estimate(system, DENSEST_TEXT)
         if tokens > longest:
@@ -115,6 +144,8 @@ class RequestBuilder:
     """Messages that the last request left out."""
     sent: int = field(default=0, init=False)
     """Characters of the last request, as far as they count as prompt."""
+    has_files: bool = field(default=False, init=False)
+    """Whether the last request had images or documents, whose tokens no characters tell."""
     extent: tuple[int | None, ...] = field(default=(), init=False)
     """Window, dropped messages and reply limit of the last request.
 
@@ -126,7 +157,10 @@ class RequestBuilder:
     async def build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
         is_long = len(session.messages) >= LONG_SESSION
         request = await in_thread_if(is_long, self._build, session, extras)
-        messages = await write_out(request.messages, self.attachments, session.session_id)
+        messages = await write_out(
+            request.messages, self.attachments, session.session_id, self.model.readable
+        )
+        self.has_files = any(FILES in message for message in messages)
         return replace(request, messages=messages)
 
     def _build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
@@ -222,7 +256,8 @@ class RequestBuilder:
             grown = self.windows.grow(self.model.full_name, self.model.info, needed)
         elif room:
             self.windows.loaded(self.model.full_name, room)
-        self.windows.calibrate(self.model.full_name, self.sent, needed)
+        if not self.has_files:
+            self.windows.calibrate(self.model.full_name, self.sent, needed)
         if grown and not needed:
             return  # the larger window may hold everything; how much it has to hold is unknown
         room = grown or room
@@ -232,7 +267,8 @@ class RequestBuilder:
 
     def learn(self, message: AssistantMessage) -> None:
         """Calibrate the estimate by the tokens that the provider counted for the last request."""
-        if message.prompt_eval_count and not self.dropped and self.window is not None:
+        is_whole = not self.dropped and not self.has_files
+        if message.prompt_eval_count and is_whole and self.window is not None:
             self.windows.calibrate(self.model.full_name, self.sent, message.prompt_eval_count)
 
 

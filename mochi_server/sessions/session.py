@@ -137,6 +137,20 @@ class ChatSession:
             yield orjson.loads(line)
 
     @property
+    def last_user_message(self) -> JSONObject | None:
+        """The last message of the user, as it is stored; None if there is none."""
+        for line in reversed(self._lines):
+            if b'"user"' in line and is_user(message := orjson.loads(line)):
+                return message
+        return None
+
+    def attachments(self) -> Iterator[JSONObject]:
+        """Yield what the messages say of their attachments, in order."""
+        for line in self._lines:
+            if b'"attachments"' in line and isinstance(message := orjson.loads(line), dict):
+                yield from attachments_of(message)
+
+    @property
     def preview(self) -> str:
         """The first user message, cut to 100 characters with its "..."; "" when there is none."""
         for line in self._lines:

@@ -12,11 +12,12 @@ import orjson
 
 from ..errors import JSONObject
 from ..protocol.completions import ModelInfo, ModelRequest
+from ..protocol.files import files_of
 from ..providers.common.errors import not_installed
 from ..providers.common.http import http_library_of
 from ..providers.openai import OpenAICompatibleProvider
 from .chunks import Abort, CallDelta, Delta, End, ScriptedChunk, first_audible, paced
-from .reply import ReplyRequest, compose_async, listed_models, model_info, text_of
+from .reply import FILES, ReplyRequest, compose_async, listed_models, model_info, text_of
 from .samples import NoExample, stable_hash
 from .script import BadScript, ScriptedError
 
@@ -241,7 +242,10 @@ class ScriptedProvider(OpenAICompatibleProvider):
 
     def extra_body(self, request: ModelRequest) -> JSONObject:
         """Add the messages one by one, as the wire joins neighbours of one role."""
-        messages = [{"role": each["role"], "content": text_of(each)} for each in request.messages]
+        messages = [
+            {"role": each["role"], "content": text_of(each), FILES: len(files_of(each))}
+            for each in request.messages
+        ]
         return {CONVERSATION: cast("list[JsonValue]", messages)}
 
     async def prepare(self) -> None:

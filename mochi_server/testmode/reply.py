@@ -39,7 +39,7 @@ from .script import (
 CONTEXT: Final = 32_768
 """Tokens; no reply is ever refused for being too long."""
 
-_EVERYTHING = ["completion", "tools", "thinking"]
+_EVERYTHING = ["completion", "tools", "thinking", "vision"]
 _LISTED: Final = {
     "lorem": (CONTEXT, _EVERYTHING),
     "lorem-small": (4096, _EVERYTHING),
@@ -68,6 +68,8 @@ def listed_models(alias: str = "test") -> list[ModelInfo]:
     return [model_info(name, alias) for name in _LISTED]
 
 
+FILES: Final = "files"
+
 REASON: Final = "\nReason:"
 """A message with this text is answered with thinking first."""
 
@@ -88,7 +90,10 @@ class ReplyRequest:
     """What a reply depends on, whatever the wire of its request."""
 
     messages: Sequence[Mapping[str, Any]]
-    """``role`` and ``content`` as OpenAI and Ollama have them."""
+    """``role`` and ``content`` as OpenAI and Ollama have them.
+
+    Beside them Ollama's ``images``, or ``files``: how many there are.
+    """
     tools: Sequence[Any] = ()
     schema: Mapping[str, Any] | None = None
     """JSON schema of the reply."""
@@ -165,7 +170,7 @@ def _items_of(
 ) -> tuple[list[_ReplyItem], list[Item]]:
     last = _last_user(messages, len(messages))
     script, at = _script(messages, last)
-    message = text_of(messages[last]) if last is not None else ""
+    message = _shown(messages[last]) if last is not None else ""
     if script is None or at is None:
         return [_plain(message, must_think=must_think)], []
     number = sum(entry.get("role") == "assistant" for entry in messages[at + 1 :])
@@ -213,6 +218,16 @@ def text_of(message: Mapping[str, Any]) -> str:
         parts = (part.get("text") for part in content if isinstance(part, dict))
         return "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
+
+
+def _shown(message: Mapping[str, Any]) -> str:
+    """Return the text of a message, and how many files came with it."""
+    content, files = message.get("content"), message.get(FILES, 0)
+    if isinstance(content, list):
+        files = sum(part.get("type") != "text" for part in content if isinstance(part, dict))
+    elif isinstance(images := message.get("images"), list):
+        files = len(images)
+    return f"{text_of(message)}\n\n[files: {files}]" if files else text_of(message)
 
 
 def _plain(message: str, *, must_think: bool) -> _ReplyItem:

@@ -34,6 +34,8 @@ ROUTES = {
     "GET /api/v1/sessions/{session_id}/files/{file}": "readFile",
     "PUT /api/v1/sessions/{session_id}/files/{file}": "writeFile",
     "DELETE /api/v1/sessions/{session_id}/files/{file}": "deleteFile",
+    "POST /api/v1/sessions/{session_id}/attachments": "uploadAttachment",
+    "GET /api/v1/sessions/{session_id}/attachments": "listSessionAttachments",
     "GET /api/v1/sessions/{session_id}/attachments/{attachment_id}": "readAttachment",
     "POST /api/v1/chat": "simpleChat",
     "POST /api/v1/chat/stream": "streamSimpleChat",

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
+
 from mochi_project.runtime import get_runtime
+from tests.support.images import PDF, png
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
@@ -31,3 +37,76 @@ async def test_an_attachment_is_downloaded_as_what_it_is_and_ends_with_its_sessi
     answer = await api.get(f"{url}/{picture.attachment_id}")
     assert answer.json()["error"]["code"] == "SESSION_NOT_FOUND"
     assert list(get_runtime().settings.attachments_path.iterdir()) == []
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+async def post_form(api, session_id, content_type=MULTIPART_CONTENT, **fields):
+    body = encode_multipart(BOUNDARY, fields)
+    url = f"/api/v1/sessions/{session_id}/attachments"
+    return await api.client.generic("POST", url, body, content_type=content_type)
+
+
+async def test_files_are_uploaded_kept_once_and_listed(api):
+    session_id = await api.new_session()
+    url = f"/sessions/{session_id}/attachments"
+    assert (await api.get(url)).json() == {"attachments": []}
+    large = png() + bytes(3_000_000)  # Django keeps it in a file of its own
+    form = SimpleUploadedFile("C:\\cats\\cat.png", large, content_type="text/html")
+    image = await post_form(api, session_id, file=form)
+    assert (image.status_code, image.json()) == (
+        201,
+        {
+            "attachment_id": image.json()["attachment_id"],
+            "media_type": "image/png",
+            "size": len(large),
+            "name": "cat.png",
+        },
+    )
+    data = {"data": encoded(PDF), "name": "paper.pdf", "media_type": "text/plain"}
+    paper = (await api.post(url, data)).json()
+    assert (paper["media_type"], paper["name"]) == ("application/pdf", "paper.pdf")
+    assert (await api.post(url, data)).json() == paper
+    listed = (await api.get(url)).json()["attachments"]
+    assert sorted((each["media_type"], each["size"]) for each in listed) == [
+        ("application/pdf", len(PDF)),
+        ("image/png", len(large)),
+    ]
+    response = await api.get(f"{url}/{paper['attachment_id']}")
+    assert b"".join([part async for part in response]) == PDF
+    assert response["Content-Disposition"].startswith("attachment;")
+
+
+async def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(api, mochi, settings):
+    settings.MOCHI = mochi.model_copy(update={"max_attachment_mb": 0.001})
+    session_id = await api.new_session()
+    url = f"/sessions/{session_id}/attachments"
+    for body, status, code in (
+        ({"data": encoded(bytes(900))}, 415, "ATTACHMENT_UNSUPPORTED"),
+        ({"data": encoded(b"x" * 1_001)}, 413, "ATTACHMENT_TOO_LARGE"),
+        ({"data": "?"}, 422, "VALIDATION_ERROR"),
+        ({"data": 1}, 422, "VALIDATION_ERROR"),
+        ({"data": "", "nam": "x"}, 422, "VALIDATION_ERROR"),
+        ([], 422, "VALIDATION_ERROR"),
+        (None, 422, "VALIDATION_ERROR"),
+    ):
+        answer = await api.post(url, body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), body
+    named = (await api.post(url, {"data": "", "nam": "x"})).json()["error"]
+    assert named["details"]["errors"][0]["field"] == "nam"
+    file = SimpleUploadedFile("a.txt", b"x")
+    for answer, code in (
+        (await post_form(api, session_id), "VALIDATION_ERROR"),
+        (await post_form(api, session_id, file="text"), "VALIDATION_ERROR"),
+        (await post_form(api, session_id, other=file), "VALIDATION_ERROR"),
+        (await post_form(api, session_id, file=[file, file]), "VALIDATION_ERROR"),
+        (await post_form(api, session_id, "multipart/form-data", file=file), "VALIDATION_ERROR"),
+    ):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, code)
+    assert (await post_form(api, "nobody", file=file)).json()["error"]["code"] == (
+        "SESSION_NOT_FOUND"
+    )
+    assert (await api.get("/sessions/nobody/attachments")).status_code == 404
+    assert not mochi.attachments_path.exists()

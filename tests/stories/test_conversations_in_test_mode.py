@@ -44,7 +44,7 @@ async def test_the_models_are_some_names_and_any_other_works(server):
     _, listed = await server.get("/models")
     assert {model["name"] for model in listed["models"]} >= {"lorem", "lorem-small"}
     first = listed["models"][0]
-    assert first["capabilities"] == ["completion", "tools", "thinking"]
+    assert first["capabilities"] == ["completion", "tools", "thinking", "vision"]
     assert first["context_length"] == 32768
     assert (await server.get("/models/never-heard-of"))[0] == 200
     assert (await server.get("/health"))[1]["providers"] == {"test": {"reachable": True}}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...errors import JSONObject, ProviderError, ThinkingNotSupported
+from ...protocol.files import RequestFile
 from ..base import Chunk, ContentDelta, Finish, ModelRequest, Think, ThinkingDelta
 from ..common.history import (
     NO_RESULT,
@@ -177,8 +178,8 @@ def messages_of(messages: Sequence[JSONObject], model: str, names: ToolNames) ->
 
 def _turn(step: HistoryStep, model: str) -> tuple[str, Blocks]:
     match step:
-        case UserStep(text=text):
-            return "user", _text(text)
+        case UserStep(text=text, files=files):
+            return "user", [*map(_file, files), *_text(text)]
         case ReplyStep():
             return "assistant", _reply(step, model)
         case _:
@@ -193,6 +194,14 @@ def _legal_id(stored: str, own: bool) -> str:  # noqa: ARG001, FBT001 - as the h
 def _text(text: str) -> Blocks:
     """Return a block of text; none for a blank text, which the API refuses."""
     return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def _file(file: RequestFile) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": file.media_type, "data": file.data}
+    if file.is_image:
+        return {"type": "image", "source": source}
+    title = {"title": file.name} if file.name else {}
+    return {"type": "document", "source": source, **title}
 
 
 def _result(call_id: str, text: str | None) -> dict[str, Any]:

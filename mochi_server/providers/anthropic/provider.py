@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from ...core.aio import in_thread_if
 from ...errors import MochiError, ModelNotFound, ProviderError
 from ...protocol.options import ModelOptions
-from ..base import ALWAYS_TAKEN, Chunk, ModelInfo, ModelRequest, Think
+from ..base import ALWAYS_TAKEN, Capabilities, Chunk, ModelInfo, ModelRequest, Think
 from ..common.errors import Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, http_errors, retry_after
@@ -47,6 +47,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
     module = package = extra = "anthropic"
     variable = "ANTHROPIC_API_KEY"
     sdk_error = "AnthropicError"
+    capabilities = Capabilities(documents=True)
     options = frozenset({"stop"})
 
     def __init__(
@@ -110,7 +111,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
             abilities += ["thinking"] * (traits.adaptive or traits.enabled)
             abilities += ["vision"] * model.capabilities.image_input.supported
         else:
-            abilities.append("thinking")  # the API refuses it where it is not so
+            abilities += ["thinking", "vision"]  # the API refuses it where it is not so
         info = ModelInfo(
             name=name or model.id,
             family="claude",

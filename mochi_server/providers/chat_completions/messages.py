@@ -12,8 +12,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import JsonValue
+
 from ...core.limits import MAX_RESPONSE, too_large
 from ...errors import JSONObject, ProviderError
+from ...protocol.files import RequestFile
 from ..base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from ..common.history import (
     NO_RESULT,
@@ -41,6 +44,8 @@ DETAILS: Final = "reasoning_details"
 STREAM_OPTIONS: Final = "stream_options"
 EFFORT: Final = "reasoning_effort"
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+UNNAMED: Final = "document.pdf"
+"""OpenAI requires a name of a document."""
 CUT_OFF: Final = "(The reply was cut off.)"
 _MISTRAL: Final = re.compile(r"[a-z]stral|mixtral", re.IGNORECASE)
 """Models whose API and templates refuse a message of the user right after results."""
@@ -59,15 +64,30 @@ def messages_of(request: ModelRequest, names: ToolNames) -> list[JSONObject]:
     history = normalize_history(request.messages, request.model, names=names, legal_id=_legal_id)
     for step in history:
         match step:
-            case UserStep(text=text):
+            case UserStep():
                 if messages and messages[-1]["role"] == "tool" and _MISTRAL.search(request.model):
                     messages.append({"role": "assistant", "content": CUT_OFF})
-                messages.append({"role": "user", "content": text})
+                messages.append({"role": "user", "content": _user_content(step)})
             case ReplyStep():
                 _add_reply(messages, step, request.model)
             case _:
                 messages += [_result(call, text) for call, text in step.results]
     return messages
+
+
+def _user_content(step: UserStep) -> JsonValue:
+    """Return the text, or parts where there are files; many servers take texts only."""
+    if not step.files:
+        return step.text
+    text: list[JsonValue] = [{"type": "text", "text": step.text}] if step.text else []
+    return [*map(_file, step.files), *text]
+
+
+def _file(file: RequestFile) -> JsonValue:
+    if file.is_image:
+        return {"type": "image_url", "image_url": {"url": file.data_url}}
+    name = file.name or UNNAMED
+    return {"type": "file", "file": {"filename": name, "file_data": file.data_url}}
 
 
 def _result(call: HistoryCall, text: str | None) -> JSONObject:

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from ...core.aio import in_thread_if
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
-from ..base import Chunk, ModelInfo, ModelRequest
+from ..base import Capabilities, Chunk, ModelInfo, ModelRequest
 from ..common.errors import Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, retry_after
@@ -53,6 +53,7 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
     module = package = extra = "openai"
     variable = "OPENAI_API_KEY, or OPENAI_BASE_URL for your own server"
     sdk_error = "OpenAIError"
+    capabilities = Capabilities(documents=True)
     options = frozenset(
         {"temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty"}
     )

@@ -18,6 +18,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from ...errors import JSONObject
+from ...protocol.files import RequestFile, files_of
 from .tools import stored_calls
 from .values import read_json
 
@@ -42,6 +43,8 @@ class UserStep:
     """What the user said; several messages in a row are one."""
 
     text: str
+    files: Sequence[RequestFile] = ()
+    """They come before the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ def normalize_history(
     for message in messages:
         match message.get("role"):
             case "user":
-                normalizer.add_user(_text_of(message))
+                normalizer.add_user(_text_of(message), files_of(message))
             case "assistant":
                 normalizer.add_reply(message)
             case "tool":
@@ -159,14 +162,15 @@ class HistoryNormalizer:
         self._results: list[tuple[HistoryCall, str | None]] = []
         self._ids: set[str] = set()
 
-    def add_user(self, text: str) -> None:
-        if not text:
+    def add_user(self, text: str, files: Sequence[RequestFile] = ()) -> None:
+        if not text and not files:
             return
         self.close_calls()
         if self.steps and isinstance(last := self.steps[-1], UserStep):
-            self.steps[-1] = UserStep(f"{last.text}\n\n{text}")
+            joined = "\n\n".join(filter(None, [last.text, text]))
+            self.steps[-1] = UserStep(joined, [*last.files, *files])
         else:
-            self.steps.append(UserStep(text))
+            self.steps.append(UserStep(text, files))
 
     def add_reply(self, message: Mapping[str, Any]) -> None:
         """Add a reply; one with nothing but thinking is left out, since vendors refuse it."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.ids import new_call_id
 from ...errors import JSONObject, ProviderError
+from ...protocol.files import RequestFile
 from ...protocol.messages import ToolCall
 from ..base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, ThinkingDelta
 from ..common.history import (
@@ -70,12 +71,17 @@ def contents_of(messages: Sequence[JSONObject], model: str, names: ToolNames) ->
 
 def _turn(step: HistoryStep, model: str) -> tuple[str, Parts]:
     match step:
-        case UserStep(text=text):
-            return "user", [{"text": text}]
+        case UserStep(text=text, files=files):
+            return "user", [*map(_file, files), *([{"text": text}] if text else [])]
         case ReplyStep():
             return "model", _reply(step, model)
         case _:
             return "user", [_result(call, text) for call, text in step.results]
+
+
+def _file(file: RequestFile) -> dict[str, Any]:
+    # The SDK takes bytes, and encodes them again.
+    return {"inline_data": {"mime_type": file.media_type, "data": base64.b64decode(file.data)}}
 
 
 def without_ids(contents: Sequence[Mapping[str, Any]]) -> Parts:
@@ -98,8 +104,12 @@ def _sign(contents: Sequence[Mapping[str, Any]]) -> None:
         calls = [part for part in content["parts"] if "function_call" in part]
         if calls:
             calls[0].setdefault("thought_signature", PLACEHOLDER_SIGNATURE)
-        elif any("text" in part for part in content["parts"]) and content["role"] == "user":
+        elif content["role"] == "user" and not _is_results(content):
             return
+
+
+def _is_results(content: Mapping[str, Any]) -> bool:
+    return all("function_response" in part for part in content["parts"])
 
 
 def _result(call: HistoryCall, text: str | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from ...core.aio import in_thread_if
 from ...errors import MochiError, ModelNotFound
-from ..base import Chunk, ModelInfo, ModelRequest
+from ..base import Capabilities, Chunk, ModelInfo, ModelRequest
 from ..common.errors import SPENT, Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_options, retry_after, seconds_of
@@ -63,6 +63,7 @@ class GeminiProvider(VendorProvider["Client"]):
     extra = "gemini"
     variable = "GEMINI_API_KEY"
     sdk_error = "errors.APIError"
+    capabilities = Capabilities(documents=True)
     options = OPTIONS | {"stop"}
 
     def __init__(
@@ -125,7 +126,7 @@ class GeminiProvider(VendorProvider["Client"]):
         info = ModelInfo(
             name=name or own,
             family=own.partition("-")[0],
-            capabilities=["completion", "tools", *(["thinking"] if model.thinking else [])],
+            capabilities=["completion", "tools", "vision", *["thinking"] * bool(model.thinking)],
             context_length=model.input_token_limit,
             provider=self.alias,
         )

@@ -8,6 +8,7 @@ from .attachment import (
     attach,
     attachments_of,
 )
+from .listing import list_attachments
 from .reader import AttachmentReader
 from .store import AttachmentStore, MemoryAttachmentStore
 
@@ -21,4 +22,5 @@ __all__ = [
     "NewAttachment",
     "attach",
     "attachments_of",
+    "list_attachments",
 ]

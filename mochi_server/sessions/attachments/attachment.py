@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...errors import JSONObject
+from ...errors import InvalidRequest, JSONObject
 from ...protocol.messages import UserMessage
 
 MAX_ATTACHMENTS = 20
@@ -77,7 +77,13 @@ class NewAttachment:
 
 
 def attach(message: UserMessage, attachments: Sequence[NewAttachment]) -> None:
-    """Let a message say what is attached to it; ``AttachmentStore.keep`` keeps the files."""
+    """Let a message say what is attached to it; ``AttachmentStore.keep`` keeps the files.
+
+    Raises:
+        InvalidRequest: there are more than ``MAX_ATTACHMENTS``.
+    """
+    if len(attachments) > MAX_ATTACHMENTS:
+        raise InvalidRequest(f"A message can have at most {MAX_ATTACHMENTS} attachments.")
     if attachments:
         message.attachments = [each.described().payload() for each in attachments]
 

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 
 from ...core.aio import in_thread_if
 from ...core.logs import one_line
-from ...core.media import (
-    PDF,
-    as_text,
-    image_size,
-    image_type,
-    is_pdf,
-    text_type,
-)
+from ...core.media import PDF, PLAIN_TEXT, image_size, media_type_of, text_type
 from ...errors import AttachmentTooLarge, AttachmentUnsupported, InvalidRequest
 from .attachment import MAX_TEXT_BYTES, NewAttachment
 
@@ -72,18 +65,18 @@ class AttachmentReader:
             media_type = media_type or named
         if len(content) > self.max_bytes:
             raise AttachmentTooLarge(name=label, limit_bytes=self.max_bytes)
-        kind = image_type(content)
-        if kind is not None:
-            _check_image(content, label)
-        elif is_pdf(content):
-            kind = PDF
-        elif as_text(content) is None:
+        kind = media_type_of(content)
+        if kind is None:
             raise AttachmentUnsupported(
                 name=label, reason="it is no image (PNG, JPEG, GIF, WebP), PDF or text in UTF-8"
             )
-        elif len(content) > MAX_TEXT_BYTES:
-            raise AttachmentTooLarge(name=label, limit_bytes=MAX_TEXT_BYTES)
-        return NewAttachment(content=content, media_type=kind or text_type(media_type), name=name)
+        if kind == PLAIN_TEXT:
+            if len(content) > MAX_TEXT_BYTES:
+                raise AttachmentTooLarge(name=label, limit_bytes=MAX_TEXT_BYTES)
+            kind = text_type(media_type)
+        elif kind != PDF:
+            _check_image(content, label)
+        return NewAttachment(content=content, media_type=kind, name=name)
 
     def _decoded(self, text: str, label: str) -> tuple[bytes, str | None]:
         """Return the content of base64 or of a data URL, and the type that the URL names."""

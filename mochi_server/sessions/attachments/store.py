@@ -61,6 +61,10 @@ class AttachmentStore:
         with os.fdopen(handle, "rb") as file:
             return file.read()
 
+    async def sizes(self, session_id: str) -> dict[str, int]:
+        """Return the ids of the attachments of a session, with their sizes in bytes."""
+        return await in_thread(self._sizes, session_id)
+
     async def copy(self, session_id: str, to: str, attachment_ids: Collection[str]) -> None:
         """Let another session have attachments as well; those that are gone are left out.
 
@@ -83,6 +87,20 @@ class AttachmentStore:
         await in_thread_to_completion(
             partial(shutil.rmtree, self._folder / session_id, ignore_errors=True)
         )
+
+    def _sizes(self, session_id: str) -> dict[str, int]:
+        try:
+            with os.scandir(self._folder / session_id) as entries:
+                return {
+                    entry.name: entry.stat(follow_symlinks=False).st_size
+                    for entry in entries
+                    if _ID.fullmatch(entry.name)
+                }
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            reason = f"its attachments cannot be read ({error.strerror})"
+            raise StorageError(session_id=session_id, reason=reason) from error
 
     def _open(self, session_id: str, attachment_id: str) -> tuple[int, os.stat_result]:
         if not _ID.fullmatch(attachment_id):
@@ -118,6 +136,10 @@ class MemoryAttachmentStore(AttachmentStore):
 
     async def remove(self, session_id: str) -> None:
         self._files.pop(session_id, None)
+
+    def _sizes(self, session_id: str) -> dict[str, int]:
+        files = self._files.get(session_id, {})
+        return {attachment_id: len(content) for attachment_id, content in files.items()}
 
     def _open(self, session_id: str, attachment_id: str) -> tuple[int, os.stat_result]:
         try:

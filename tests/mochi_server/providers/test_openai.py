@@ -51,7 +51,10 @@ async def test_a_server_of_ones_own_needs_no_key(fake: FakeOpenAI) -> None:
     provider = build_provider("openai", default_providers(settings)["openai"])
     fake.answers = [models("tiny"), stream(delta(content="a"), finished())]
     (model,) = await provider.list_models()
-    assert (model.name, model.capabilities) == ("tiny", ["completion", "tools", "thinking"])
+    assert (model.name, model.capabilities) == (
+        "tiny",
+        ["completion", "tools", "thinking", "vision"],
+    )
     request = ModelRequest(model="tiny", messages=HELLO, max_tokens=9)
     chunks = [chunk async for chunk in provider.stream(request)]
     assert chunks[0] == ContentDelta("a")

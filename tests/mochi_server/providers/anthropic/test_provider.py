@@ -432,7 +432,7 @@ async def test_a_gateway_without_a_list_of_models_is_believed_to_have_every_mode
         assert await provider.check() is True
         model = await provider.show_model(PLAIN_MODEL)
         assert (model.name, model.provider, model.context_length) == (PLAIN_MODEL, "it", None)
-        assert model.capabilities == ["completion", "tools", "thinking"]
+        assert model.capabilities == ["completion", "tools", "thinking", "vision"]
         asked = len(gateway.requests)
         gateway.scripts = [said(text(0, "a"), end())] * 2
         assert (await reply(provider, model=PLAIN_MODEL))[0] == ContentDelta("a")

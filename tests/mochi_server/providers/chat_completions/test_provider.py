@@ -390,7 +390,12 @@ async def test_one_more_address_has_tools_thinking_and_patience(fake: FakeOpenAI
     provider = OpenAICompatibleProvider("groq", base_url=fake.base_url, api_key="k")
     busy = error(429, headers={"Retry-After": "0"}, message="slow")
     fake.answers = [MODELS, busy, busy, stream(delta(content="a"), finished())]
-    assert (await provider.show_model("m")).capabilities == ["completion", "tools", "thinking"]
+    assert (await provider.show_model("m")).capabilities == [
+        "completion",
+        "tools",
+        "thinking",
+        "vision",
+    ]
     assert (await reply(provider))[0] == ContentDelta("a")
     await provider.aclose()
 

@@ -389,7 +389,7 @@ async def test_nothing_stays_open_of_first_uses_at_the_same_time(provider, fake)
 async def test_models_come_with_what_they_can_and_how_much_they_read(provider, fake):
     (model,) = await provider.list_models()
     assert (model.name, model.context_length, model.provider) == (MODEL, 1_048_576, "gemini")
-    assert model.capabilities == ["completion", "tools", "thinking"]
+    assert model.capabilities == ["completion", "tools", "vision", "thinking"]
     assert await provider.show_model(MODEL) == model
     assert len(fake.requests) == 1
     with pytest.raises(ModelNotFound, match="gemini-9"):

@@ -92,3 +92,5 @@ async def test_a_message_says_what_is_attached_and_the_store_has_it(tmp_path: Pa
     }
     assert await store.read("a1", image["attachment_id"]) == png()
     assert await store.read("a1", text["attachment_id"]) == b"Rice"
+    with pytest.raises(InvalidRequest, match="at most 20"):
+        attach(message, attachments * 11)

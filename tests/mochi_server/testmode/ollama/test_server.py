@@ -88,7 +88,7 @@ async def test_the_library_of_ollama_talks_to_it(library):
     listed = await library.list()
     assert {model.model for model in listed.models} >= {"lorem:latest", "lorem-plain:latest"}
     shown = await library.show("anything")
-    assert shown.capabilities == ["completion", "tools", "thinking"]
+    assert shown.capabilities == ["completion", "tools", "thinking", "vision"]
     assert shown.modelinfo["lorem.context_length"] == 32768
     parts = [
         part
