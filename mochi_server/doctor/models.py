@@ -52,7 +52,7 @@ class ProviderReport:
     models: int = 0
     version: str | None = None
     seconds: float | None = None
-    """Until it told its version; None where it has none."""
+    """Until it answered, the sooner of two times; None where it tells no version."""
     problem: str | None = None
     """Why there is no model, as far as that is known."""
     more: list[Finding] = field(default_factory=list)
@@ -84,7 +84,10 @@ async def _complete(report: ProviderReport, provider: Provider) -> None:
         began = time.monotonic()
         report.version = await provider.version()
         report.seconds = time.monotonic() - began
+    began = time.monotonic()
     report.models = len(await provider.list_models())
+    if report.seconds is not None:
+        report.seconds = min(report.seconds, time.monotonic() - began)
     if isinstance(provider, LocalProvider):
         report.more += await in_daemon_thread(_damaged_weights, provider)
     if not report.models:

@@ -222,6 +222,15 @@ async def test_damaged_weights_are_told_one_by_one(
     assert all("cannot be used" in text for text in found)
 
 
+async def test_an_ollama_that_was_slow_once_is_not_called_slow(
+    ollama: FakeOllama, runtime: Runtime
+) -> None:
+    version = b'{"version": "0.33.0"}'
+    ollama.play_raw([version], path="/api/version", first_byte_ms=1100)
+    [found] = [each for each in await check_providers(runtime) if "0.33.0" in each.what]
+    assert found.level == "ok"
+
+
 def test_without_any_model_there_is_an_error_and_with_one_a_warning() -> None:
     gone = ProviderReport(alias="ollama", where="http://a", problem="does not answer")
     none = ProviderReport(alias="local", where="/models", problem="no model")
