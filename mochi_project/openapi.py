@@ -84,6 +84,7 @@ _SAMPLES: dict[str, Any] = {
     "model": "qwen3:14b",
     "filename": "helpful.md",
     "file": "src/main.py",
+    "field": "response_format.json_schema.schema.properties.city.type",
     "attachment_id": "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9",
     "tool": "add_numbers",
     "agent": "coder",
@@ -114,6 +115,8 @@ _OTHER_SAMPLES: dict[type[MochiError], dict[str, Any]] = {
     errors.PromptArgumentsInvalid: {"filename": "travel__guide", "reason": "it needs 'city'"},
     errors.McpServerInvalid: {"reason": "a server of the type 'stdio' needs 'command'"},
     errors.McpConfigUnavailable: {"reason": "mcp.json: Permission denied"},
+    errors.ResponseFormatInvalid: {"reason": "'strin' is not valid under any of the given schemas"},
+    errors.ResponseFormatNotMet: {"reason": "$.people: 'many' is not of type 'integer'"},
     errors.HostNotAllowed: {"host": "evil.example"},
     errors.WorkspaceFileRefused: {"file": "../secret", "reason": "It leads out of the folder"},
 }

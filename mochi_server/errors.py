@@ -170,6 +170,12 @@ class ToolsNotSupported(MochiError, code="TOOLS_NOT_SUPPORTED", status=400):
     template = "Model {model!r} cannot call tools. Choose another model, or take the tools away."
 
 
+class ResponseFormatInvalid(MochiError, code="RESPONSE_FORMAT_INVALID", status=400):
+    """The JSON schema of a request's response format cannot be used."""
+
+    template = "{field}: {reason}."
+
+
 class SummaryModelRequired(MochiError, code="SUMMARY_MODEL_REQUIRED", status=422):
     """No model that is known to this session can write its summary."""
 
@@ -348,6 +354,12 @@ class ProviderBusy(ProviderError, code="PROVIDER_BUSY", status=503):
     """The provider is overloaded or limits the rate; try again later."""
 
     template = "The model provider is busy."
+
+
+class ResponseFormatNotMet(ProviderError, code="RESPONSE_FORMAT_NOT_MET"):
+    """The model's reply does not have the response format, nor has the one that repaired it."""
+
+    template = "The reply of model {model!r} does not have the response format: {reason}."
 
 
 class ProviderNotConfigured(MochiError, code="PROVIDER_NOT_CONFIGURED", status=424):

@@ -18,6 +18,7 @@ from mochi_server.chat.service import events_of, whole_reply
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.messages import AssistantMessage
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import ResponseFormat
 from mochi_server.sessions.attachments import NewAttachment
 
 from ..streaming import RUN_ID, EventStreamResponse
@@ -48,10 +49,18 @@ TurnOptions = Annotated[
     ModelOptions | None,
     Field(description="For this turn; what it does not name is as the session has it."),
 ]
+AnswerFormat = Annotated[
+    ResponseFormat | None,
+    Field(
+        description="The form of the final answer: JSON of a schema, or any JSON object. A reply "
+        "that does not have it is asked for once more."
+    ),
+]
 IgnoredOptions = Annotated[
     list[str],
     Field(
-        description="Options that the model's provider does not take; only where there are some.",
+        description="Options that the model's provider does not take, `response_format` among "
+        "them; only where there are some.",
         examples=[["min_p"]],
     ),
 ]
@@ -87,6 +96,7 @@ class ChatRequest(BaseModel):
         default=False, description="Let the model think first; false by default."
     )
     options: TurnOptions = None
+    response_format: AnswerFormat = None
     confirmations: Literal["wait", "deny"] | None = Field(
         default=None,
         description="Whether calls that a person must confirm are waited for, or denied at once. "
@@ -198,6 +208,7 @@ ERRORS: ErrorTypes = (
     errors.EmptyHistory,
     errors.ThinkingNotSupported,
     errors.ToolsNotSupported,
+    errors.ResponseFormatInvalid,
     *ATTACHMENT_ERRORS,
     *MODEL_ERRORS,
 )
@@ -208,7 +219,7 @@ ERRORS: ErrorTypes = (
     response=ChatReply,
     exclude_unset=True,
     summary="Send a message and wait for the whole reply",
-    openapi_extra=documented(*ERRORS, errors.RunStopped),
+    openapi_extra=documented(*ERRORS, errors.ResponseFormatNotMet, errors.RunStopped),
 )
 async def chat(
     request: HttpRequest,
@@ -239,6 +250,7 @@ async def _start(
         attachments=attachments,
         think=payload.think,
         options=payload.options,
+        response_format=payload.response_format,
         wait=wait,
         continues=goes_on or continues(payload.on_disconnect),
     )

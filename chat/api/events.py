@@ -129,6 +129,7 @@ _EXAMPLES: tuple[Event, ...] = (
         agent_call_id="call_2",
     ),
     events.ToolContinuationStart(),
+    events.ReplyRetry(problem="it is not JSON (Expecting value: line 1 column 1 (char 0))"),
     events.MessageComplete(
         message_id="f1e2d3c4b5",
         model=MODEL,
@@ -315,6 +316,7 @@ _STREAMS = {
         *("tool_call_confirmation_required", "tool_call_confirmation_decided"),
         *_AFTER_TOOLS,
     ),
+    "repaired": ("run_start", "content_delta", "reply_retry", *_END),
     "agents": ("run_start", "tool_call", *_AGENT, *_AFTER_TOOLS),
     "failure": ("run_start", "content_delta", "error", "done"),
 }
@@ -389,11 +391,15 @@ def simple_stream() -> dict[str, Any]:
     """Describe what ``/chat/stream`` answers."""
     return _content_of(
         "Without tools `chunk`, with tools `message` and confirmations. The last one is "
-        "finished, or it is an `error`.",
+        "finished, or it is an `error`. After `reply_retry`, which comes without tools, the text "
+        "begins anew.",
         {
             "chunk": reference("ChunkEvent"),
             "message": reference("MessageEvent"),
-            **{kind.type: _reference_to(kind.type) for kind in (*CONFIRMATIONS, events.ErrorEvent)},
+            **{
+                kind.type: _reference_to(kind.type)
+                for kind in (*CONFIRMATIONS, events.ReplyRetry, events.ErrorEvent)
+            },
         },
         {
             "without_tools": Chunks(SESSION)(_numbered(*_END)),

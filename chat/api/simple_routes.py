@@ -33,6 +33,7 @@ from ..streaming import RUN_ID, Encode, EventStreamResponse
 from ..wires.chunks import BATCH, BatchMetadata, Chunks, Iterations
 from .attachments import ATTACHMENT_ERRORS, Attachments, read_attachments
 from .chat import (
+    AnswerFormat,
     IgnoredOptions,
     OnDisconnect,
     TurnOptions,
@@ -75,6 +76,7 @@ class SimpleChatRequest(BaseModel):
     )
     attachments: Attachments = []
     options: TurnOptions = None
+    response_format: AnswerFormat = None
     on_disconnect: OnDisconnect = None
     when_busy: WhenBusyField = "refuse"
 
@@ -166,7 +168,13 @@ async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleCh
     response=SimpleChatReply,
     exclude_unset=True,
     summary="Send a message to a session by its id in the body, without tools",
-    openapi_extra=documented(*ATTACHMENT_ERRORS, *MODEL_ERRORS, errors.RunStopped),
+    openapi_extra=documented(
+        errors.ResponseFormatInvalid,
+        *ATTACHMENT_ERRORS,
+        *MODEL_ERRORS,
+        errors.ResponseFormatNotMet,
+        errors.RunStopped,
+    ),
 )
 async def simple_chat(
     request: HttpRequest, response: HttpResponse, payload: SimpleChatRequest
@@ -180,6 +188,7 @@ async def simple_chat(
             message=payload.message,
             attachments=await read_attachments(session_id, payload.attachments),
             options=payload.options,
+            response_format=payload.response_format,
             model=payload.model,
             selected=(),
             wait=False,
@@ -202,6 +211,7 @@ async def simple_chat(
     response={200: None},
     summary="The same as server-sent events, with tools as well",
     openapi_extra=documented(
+        errors.ResponseFormatInvalid,
         *ATTACHMENT_ERRORS,
         *MODEL_ERRORS,
         errors.ToolNotFound,
@@ -227,6 +237,7 @@ async def stream_simple_chat(
             message=payload.message,
             attachments=await read_attachments(session_id, payload.attachments),
             options=payload.options,
+            response_format=payload.response_format,
             model=payload.model,
             selected=tools,
             stored_messages=stored_messages,

@@ -21,6 +21,7 @@ from mochi_server.protocol.events import (
     ErrorEvent,
     Event,
     MessageComplete,
+    ReplyRetry,
     RunStart,
     ToolCallStarted,
     ToolContinuationStart,
@@ -116,7 +117,10 @@ def stopped(run_id: str) -> ErrorEvent:
 
 
 class Chunks:
-    """The text as it comes; the last chunk is finished, after an ``error`` there is none."""
+    """The text as it comes; the last chunk is finished, after an ``error`` there is none.
+
+    After a ``reply_retry`` the text begins anew.
+    """
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
@@ -132,6 +136,8 @@ class Chunks:
         match event:
             case ContentDelta():
                 return self._chunk(number, event.content, finished=False)
+            case ReplyRetry():
+                return frame(number, event.type, event.payload())
             case RunStart():
                 self._run_id = event.run_id
             case ErrorEvent():

@@ -18,6 +18,7 @@ from ..protocol.completions import Finish
 from ..protocol.events import ContentDelta, Event, HistoryShortened
 from ..protocol.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from ..protocol.options import NO_OPTIONS, ModelOptions
+from ..protocol.response_format import ResponseFormat
 from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService, learn_window
@@ -91,7 +92,7 @@ class Conversation:
                             self._refuse_longer(longest)
             except ContextOverflow as error:
                 if retried or not reply.is_empty:
-                    await self._store_partial(reply)
+                    await self.store_partial(reply)
                     raise
                 retried, before = True, self.requests.extent
                 self.requests.make_room(error)
@@ -100,7 +101,7 @@ class Conversation:
                     raise
                 continue
             except BaseException:
-                await self._store_partial(reply)
+                await self.store_partial(reply)
                 raise
             return
 
@@ -170,7 +171,7 @@ class Conversation:
         self.session = None
         return await self.requests.build(session, extras)
 
-    async def _store_partial(self, reply: Reply) -> None:
+    async def store_partial(self, reply: Reply) -> None:
         """Store a reply that was cut off, with results for its calls, which will not run."""
         if not reply.is_empty:
             message = reply.message(self.model.full_name, interrupted=True)
@@ -256,6 +257,7 @@ class Conversations:
         sessions: SessionManager,
         think: Think = False,
         options: ModelOptions = NO_OPTIONS,
+        response_format: ResponseFormat | None = None,
         stored_messages: StoredMessages | None = None,
     ) -> Conversation:
         return Conversation(
@@ -270,6 +272,7 @@ class Conversations:
                 limits=self.limits,
                 windows=self.windows,
                 attachments=self.attachments,
+                response_format=response_format,
             ),
             sessions=sessions,
             preempt=self.preempt,

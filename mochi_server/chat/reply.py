@@ -82,9 +82,14 @@ class Reply:
         self.calls.append(call)
 
     @property
+    def text(self) -> str:
+        """The text so far."""
+        return _decoded(self._text)
+
+    @property
     def has_answer(self) -> bool:
         """Whether there is a call, or text that a person can read."""
-        return bool(self.calls) or bool(_decoded(self._text).strip())
+        return bool(self.calls) or bool(self.text.strip())
 
     @property
     def is_empty(self) -> bool:
@@ -94,7 +99,7 @@ class Reply:
     def message(self, model: str, *, interrupted: bool = False) -> AssistantMessage:
         finish = self.finish
         message = AssistantMessage(
-            content=_decoded(self._text),
+            content=self.text,
             model=model,
             eval_count=finish.eval_count if finish else None,
             prompt_eval_count=finish.prompt_eval_count if finish else None,

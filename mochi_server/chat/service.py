@@ -25,8 +25,10 @@ from ..errors import (
 from ..protocol.events import ErrorEvent, Event, RunStart
 from ..protocol.messages import Message, UserMessage, now
 from ..protocol.options import ModelOptions
+from ..protocol.response_format import RESPONSE_FORMAT, ResponseFormat
 from ..providers.base import Think
 from ..services.requests import ChatModel
+from ..services.response_format import check_format
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import AttachmentStore, NewAttachment, attach
@@ -58,6 +60,7 @@ class TurnOptions(TypedDict, total=False):
     client_tools: Sequence[JSONObject]
     think: Think
     options: ModelOptions | None
+    response_format: ResponseFormat | None
     wait: bool
     model: str | None
     selected: Sequence[str] | None
@@ -95,6 +98,7 @@ class ChatService:
         client_tools: Sequence[JSONObject] = (),
         think: Think = False,
         options: ModelOptions | None = None,
+        response_format: ResponseFormat | None = None,
         wait: bool = True,
         model: str | None = None,
         selected: Sequence[str] | None = None,
@@ -117,6 +121,7 @@ class ChatService:
                 They come before tools of the same name. A call of one ends the turn.
             think: Whether the model thinks first.
             options: Options for this turn; those of the session hold for what it does not name.
+            response_format: The form of the final answer, which is checked.
             wait: Whether to wait for confirmations; else calls that need one are denied.
             model: Full name of a model for this turn only; the session's if None.
             selected: Names of the tools of this turn; those of the session if None.
@@ -128,10 +133,13 @@ class ChatService:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
             ThinkingNotSupported, ToolsNotSupported, ImagesNotSupported, AttachmentUnsupported,
             ContextOverflow, ProviderUnreachable, ProviderError, ShuttingDown, StorageError.
+            ResponseFormatInvalid: the schema of the format cannot be used.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
             InvalidRequest: a new message is the result of no call that waits for one.
         """
         self.runs.check_open()
+        if response_format is not None:
+            await check_format(response_format)
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self.sessions.claim(session_id))
             metadata = session.metadata
@@ -183,6 +191,7 @@ class ChatService:
                 wait=wait,
                 selected=selected,
                 client_tools=client_tools,
+                response_format=None if response_format is None else response_format.as_stored(),
                 continues=continues,
             )
             run = queued or self.runs.new(head)
@@ -254,6 +263,8 @@ class ChatService:
         seconds = settings.seconds_to_confirm
         before = run.before
         client_tools = {_name_of(tool): tool for tool in run.head.client_tools}
+        asked = run.head.response_format
+        response_format = None if asked is None else RESPONSE_FORMAT.validate_python(asked)
         confirmations = Confirmations(
             store=self.inbox.store,
             policies=self.inbox.policies,
@@ -274,6 +285,7 @@ class ChatService:
                 sessions=self.sessions,
                 think=run.head.think,
                 options=ModelOptions.read(run.head.options),
+                response_format=response_format,
                 stored_messages=stored_messages,
             ),
             calls=ToolCalls(

@@ -11,10 +11,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
-from ..errors import JSONObject
-from ..protocol.events import Event, MessageComplete, ToolContinuationStart
+from ..errors import JSONObject, ResponseFormatNotMet
+from ..protocol.events import Event, MessageComplete, ReplyRetry, ToolContinuationStart
 from ..protocol.messages import AssistantMessage, ToolCall
+from ..protocol.response_format import ResponseFormat
 from ..services.requests import RequestExtras
+from ..services.response_format import problem_in, repair_messages
 from .conversation import Conversation, calls_of
 from .reply import Reply
 from .runs.run import Run
@@ -55,38 +57,85 @@ class Turn:
         conversation = self.conversation
         clients = RequestExtras(tools=[*self.client_tools.values()])
         offered = RequestExtras(tools=[*self.calls.schemas(), *clients.tools])
+        response_format = conversation.requests.response_format
+        repair: RequestExtras | None = None
         rounds = self.run.rounds
+        is_over = False
         if self.open_reply is not None:
             rounds += 1
-            async with aclosing(self._run_open(self.open_reply)) as batches:
+            is_over = bool(self._of_client(calls_of(self.open_reply)))
+            async with aclosing(self._resume(self.open_reply)) as batches:
                 async for events in batches:
                     yield events
-            if self._of_client(calls_of(self.open_reply)):
-                yield [self._complete(self.open_reply)]
-                return
-            yield [ToolContinuationStart()]
-        while True:
+        while not is_over:
             reply = Reply()
             exhausted = rounds >= self.max_rounds
-            async with aclosing(
-                conversation.ask(reply, clients if exhausted else offered)
-            ) as batches:
+            extras = repair or (clients if exhausted else offered)
+            async with aclosing(conversation.ask(reply, extras)) as batches:
                 async for deltas in batches:
                     yield deltas
-            if exhausted:
+            if extras is not offered:
                 reply.calls = self._of_client(reply.calls)
-            if not reply.calls or self._of_client(reply.calls):
-                message = await conversation.store_answer(reply)
-                async with aclosing(self._run_open(message)) as batches:
+            if reply.calls and not self._of_client(reply.calls):
+                rounds += 1
+                async with aclosing(conversation.run_calls(reply, self.calls)) as batches:
                     async for events in batches:
                         yield events
-                yield [self._complete(message, reply, exhausted=exhausted)]
-                return
-            rounds += 1
-            async with aclosing(conversation.run_calls(reply, self.calls)) as batches:
+                yield [ToolContinuationStart()]
+                continue
+            problem = await self._problem_in(reply, response_format)
+            if problem and response_format and not repair:
+                repair = RequestExtras(
+                    messages=repair_messages(reply.text, problem, response_format)
+                )
+                yield [ReplyRetry(problem=problem)]
+                continue
+            is_over = True
+            async with aclosing(self._end(reply, problem, exhausted=exhausted)) as batches:
                 async for events in batches:
                     yield events
-            yield [ToolContinuationStart()]
+
+    async def _problem_in(self, reply: Reply, response_format: ResponseFormat | None) -> str | None:
+        """Return why an answer does not have the response format, if there is one."""
+        if response_format is None or reply.calls:
+            return None
+        try:
+            return await problem_in(reply.text, response_format)
+        except BaseException:
+            await self.conversation.store_partial(reply)
+            raise
+
+    async def _end(
+        self, reply: Reply, problem: str | None, *, exhausted: bool
+    ) -> AsyncGenerator[list[Event], None]:
+        """Store the last reply, and run those of its calls that are not the client's.
+
+        Raises:
+            ResponseFormatNotMet: there is a problem with its form.
+        """
+        conversation = self.conversation
+        message = await conversation.store_answer(reply)
+        if problem is not None:
+            raise ResponseFormatNotMet(
+                model=conversation.model.full_name,
+                reason=problem,
+                details={
+                    "message_id": message.message_id,
+                    "finish_reason": reply.finish.reason if reply.finish else None,
+                },
+            )
+        async with aclosing(self._run_open(message)) as batches:
+            async for events in batches:
+                yield events
+        yield [self._complete(message, reply, exhausted=exhausted)]
+
+    async def _resume(self, reply: AssistantMessage) -> AsyncGenerator[list[Event], None]:
+        """Run what an earlier process has left of a reply's calls."""
+        async with aclosing(self._run_open(reply)) as batches:
+            async for events in batches:
+                yield events
+        is_clients = self._of_client(calls_of(reply))
+        yield [self._complete(reply) if is_clients else ToolContinuationStart()]
 
     def _of_client(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         return [call for call in calls if call.name in self.client_tools]

@@ -14,6 +14,7 @@ from ..errors import JSONObject
 from ..protocol.completions import ModelInfo, ModelRequest
 from ..protocol.files import files_of
 from ..protocol.messages import Message as ChatMessage
+from ..protocol.response_format import JsonObjectFormat
 
 __all__ = ["ChatMessage", "ModelInfo"]
 
@@ -126,8 +127,10 @@ def chat_body(
     }
     if request.tools:
         body["tools"] = list(request.tools)
-    if request.schema is not None:
-        body["format"] = request.schema
+    if isinstance(request.response_format, JsonObjectFormat):
+        body["format"] = "json"
+    elif request.response_format is not None:
+        body["format"] = request.response_format.schema_of_reply
     if options := options | chat_options(num_ctx=request.num_ctx, num_predict=request.max_tokens):
         body["options"] = options
     if keep_alive is not None:

@@ -13,6 +13,7 @@ from .events import ContentDelta, ThinkingDelta
 from .files import FILES
 from .messages import ToolCall
 from .options import NO_OPTIONS, ModelOptions
+from .response_format import ResponseFormat
 
 __all__ = [
     "Chunk",
@@ -93,8 +94,13 @@ class ModelRequest:
     max_tokens: int | None = None
     """Most tokens to generate, not more than ``options`` say; None leaves it to the provider."""
     options: ModelOptions = NO_OPTIONS
-    schema: dict[str, JsonValue] | None = None
-    """JSON schema that the reply must obey."""
+    response_format: ResponseFormat | None = None
+    """The form that the reply must have; only one that the provider takes (``takes_format``)."""
+
+    @property
+    def schema(self) -> dict[str, JsonValue] | None:
+        """The JSON schema that the reply must fit."""
+        return None if self.response_format is None else self.response_format.schema_of_reply
 
     @property
     def is_long(self) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "Event",
     "HistoryShortened",
     "MessageComplete",
+    "ReplyRetry",
     "RunStart",
     "ThinkingDelta",
     "ToolCallStarted",
@@ -340,6 +341,15 @@ class ToolContinuationStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyRetry(FieldPayload):
+    """The reply does not have the response format; another one follows in its place."""
+
+    type: ClassVar[str] = "reply_retry"
+    problem: str
+    """Why it has not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageComplete(FieldPayload):
     """The final assistant message is stored; these are its particulars."""
 
@@ -412,6 +422,7 @@ Event: TypeAlias = (
     | AgentPlanning
     | AgentExecution
     | AgentComplete
+    | ReplyRetry
     | MessageComplete
     | ErrorEvent
     | Done

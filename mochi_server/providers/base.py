@@ -28,6 +28,7 @@ from ..protocol.completions import (
     ThinkingDelta,
 )
 from ..protocol.options import ModelOptions
+from ..protocol.response_format import JsonSchemaFormat, ResponseFormat
 
 __all__ = [
     "Capabilities",
@@ -56,7 +57,7 @@ class Capabilities:
     tools: bool = True
     thinking: bool = True
     structured_output: bool = True
-    """Whether a reply obeys ``ModelRequest.schema``; summaries need it."""
+    """Whether a reply has ``ModelRequest.response_format``; summaries need it."""
     documents: bool = False
     """Whether a message may have PDF files."""
     context_size: bool = False
@@ -129,6 +130,19 @@ class Provider(ABC):
         """Return the names of the options that a request to this model does not carry."""
         return [option for option in options.names() if option not in self.options | ALWAYS_TAKEN]
 
+    def takes_format(
+        self,
+        name: str,  # noqa: ARG002 - for those whose models differ
+        response_format: ResponseFormat,  # noqa: ARG002 - the same
+        *,
+        tools: bool,
+    ) -> bool:
+        """Return whether a request to this model may carry the format; ``tools``: beside tools.
+
+        Many services that hold a model to a form let it call no tools meanwhile.
+        """
+        return self.capabilities.structured_output and not tools
+
     @abstractmethod
     def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield the reply, as it is generated. Closing the generator stops the generation at once.
@@ -165,7 +179,7 @@ class Provider(ABC):
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
         """Return a reply that validates as ``shape``; the beginning of one is enough if it does."""
-        request = replace(request, schema=shape.model_json_schema())
+        request = replace(request, response_format=format_of(shape))
         pieces: list[str] = []
         size, reason = 0, None
         async with aclosing(self.stream(request)) as chunks:
@@ -220,3 +234,8 @@ class Provider(ABC):
 
     async def aclose(self) -> None:  # noqa: B027 - not every provider has something to close
         """Close connections and child processes."""
+
+
+def format_of(shape: type[BaseModel]) -> JsonSchemaFormat:
+    """Return the format of replies that validate as ``shape``."""
+    return JsonSchemaFormat.of(shape.model_json_schema())

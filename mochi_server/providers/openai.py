@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
+from ..protocol.response_format import ResponseFormat
 from .base import ModelInfo, ModelRequest
 from .chat_completions.provider import OPENAI_URL, ChatCompletionsProvider
 from .common.http import split_address
@@ -65,6 +66,11 @@ class OpenAICompatibleProvider(ChatCompletionsProvider):
         # OpenAI's end a reply with a schema; they may think first, out of sight, which counts.
         if not self._is_openai:
             return super()._limit(request)
-        if request.schema is not None or not request.max_tokens:
-            return {}
-        return {"max_completion_tokens": request.max_tokens}
+        limit = request.max_tokens
+        if request.schema is not None:
+            limit = request.options.max_tokens
+        return {"max_completion_tokens": limit} if limit else {}
+
+    def takes_format(self, name: str, response_format: ResponseFormat, *, tools: bool) -> bool:
+        beside_tools = tools and not self._is_openai
+        return super().takes_format(name, response_format, tools=beside_tools)

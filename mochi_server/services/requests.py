@@ -22,12 +22,14 @@ from ..errors import (
 from ..protocol.files import FILES
 from ..protocol.messages import AssistantMessage, UserMessage
 from ..protocol.options import ModelOptions
+from ..protocol.response_format import ResponseFormat
 from ..providers.base import ModelInfo, ModelRequest, Provider, Think
 from ..sessions import ChatSession
 from ..sessions.attachments import AttachmentStore
 from .attachments import Readable, attached_tokens, write_out
 from .context_window import DynamicContextWindowService, Window, record
 from .history import FittedHistory, estimate, fit, objects, system_of, usage_of
+from .response_format import instruction
 
 LONG_SESSION = 200
 """Messages from which on the history is fitted in a thread: a large window may take them all."""
@@ -139,6 +141,8 @@ class RequestBuilder:
     windows: DynamicContextWindowService
     attachments: AttachmentStore
     """The files of messages."""
+    response_format: ResponseFormat | None = None
+    """The form of the final answer."""
     window: Window | None = field(default=None, init=False)
     dropped: int = field(default=0, init=False)
     """Messages that the last request left out."""
@@ -170,11 +174,12 @@ class RequestBuilder:
         # The provider's count of the last reply normally includes these extras.
         used = usage if last_model else usage + extra_tokens
         window = self._decide_window(session, used, last_model)
-        fitted = self._fit(session, window, extra_tokens)
+        has_format = self._carries_format(tools=bool(extras.tools))
+        fitted = self._fit(session, window, extra_tokens, has_format=has_format)
         if fitted.dropped and last_model and extra_tokens:
             # It may not (tools may be new): try a larger window before messages are dropped.
             window = self._decide_window(session, usage + extra_tokens, last_model)
-            fitted = self._fit(session, window, extra_tokens)
+            fitted = self._fit(session, window, extra_tokens, has_format=has_format)
         if self.window is not None and window.reason == "no_adjustment":
             window = replace(window, reason=self.window.reason)  # reported once for the turn
         prompt_tokens = fitted.tokens + extra_tokens
@@ -193,12 +198,22 @@ class RequestBuilder:
             num_ctx=window.num_ctx,
             max_tokens=max_tokens,
             options=self.options,
+            response_format=self.response_format if has_format else None,
+        )
+
+    def _carries_format(self, *, tools: bool) -> bool:
+        """Return whether a request carries the response format, if there is one."""
+        return self.response_format is not None and self.model.provider.takes_format(
+            self.model.name, self.response_format, tools=tools
         )
 
     @property
     def ignored_options(self) -> Sequence[str]:
-        """Names of the options that the requests do not carry."""
-        return self.model.provider.ignored_options(self.model.name, self.options, self.think)
+        """Names of the options that the requests do not carry, ``response_format`` among them."""
+        ignored = self.model.provider.ignored_options(self.model.name, self.options, self.think)
+        if self.response_format is None or self._carries_format(tools=False):
+            return ignored
+        return [*ignored, "response_format"]
 
     def _decide_window(self, session: ChatSession, usage: int, last_model: str | None) -> Window:
         return self.windows.decide(
@@ -210,13 +225,17 @@ class RequestBuilder:
             model_changed=last_model is not None and last_model != self.model.full_name,
         )
 
-    def _fit(self, session: ChatSession, window: Window, extra_tokens: int) -> FittedHistory:
+    def _fit(
+        self, session: ChatSession, window: Window, extra_tokens: int, *, has_format: bool
+    ) -> FittedHistory:
         limits = (window.budget, self.limits.max_history_tokens, self.ceiling)
         budget = min((limit for limit in limits if limit), default=None)
         total = len(session.messages)
         system = system_of(session)
         if system is not None:
             total -= 1
+        if self.response_format is not None and not has_format:
+            system = _instructed(system, self.response_format)
         return fit(
             system,
             objects(islice(session.tail(), total)),
@@ -270,6 +289,12 @@ class RequestBuilder:
         is_whole = not self.dropped and not self.has_files
         if message.prompt_eval_count and is_whole and self.window is not None:
             self.windows.calibrate(self.model.full_name, self.sent, message.prompt_eval_count)
+
+
+def _instructed(system: JSONObject | None, response_format: ResponseFormat) -> JSONObject:
+    """Return the system message with what the model is to know of the format."""
+    texts = [str((system or {}).get("content") or ""), instruction(response_format)]
+    return {"role": "system", **(system or {}), "content": "\n\n".join(filter(None, texts))}
 
 
 def _count(overflow: ContextOverflow, key: str) -> int:

@@ -134,6 +134,8 @@ DONE: Final = b"data: [DONE]\n\n"
 def reply_request(body: Mapping[str, Any]) -> ReplyRequest:
     response_format = body.get("response_format") or {}
     schema = response_format.get("json_schema", {}).get("schema")
+    if response_format.get("type") == "json_object":
+        schema = {"type": "object"}
     conversation = body.get(CONVERSATION) or body.get("messages", ())
     messages = [message for message in conversation if isinstance(message, dict)]
     return ReplyRequest(

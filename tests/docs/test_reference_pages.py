@@ -221,6 +221,7 @@ SAMPLES: tuple[events.Event, ...] = (
         tool_call_id="1", progress=1, total=2, message="a", agent_name="b", agent_call_id="2"
     ),
     events.ToolContinuationStart(),
+    events.ReplyRetry(problem="a"),
     events.AgentStart(
         agent_name="a",
         instruction="b",

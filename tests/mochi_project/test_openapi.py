@@ -131,7 +131,7 @@ async def test_messages_and_events_have_names(document):
         each["properties"]["event"]["const"]: each["properties"]["data"]["$ref"]
         for each in schemas["ChatEvent"]["oneOf"]
     }
-    assert len(events) == 23
+    assert len(events) == 24
     assert events["content_delta"] == "#/components/schemas/ContentDeltaEvent"
     assert {"ChunkEvent", "MessageEvent"} <= set(schemas)
     for holder in ("SessionDetail", "MessageList", "AgentChat"):

@@ -104,6 +104,7 @@ EVENTS: list[Event] = [
     ),
     protocol.ToolProgress(tool_call_id="call", progress=0.5, total=None, message="half"),
     protocol.ToolContinuationStart(),
+    protocol.ReplyRetry(problem="it is empty"),
     protocol.MessageComplete(
         message_id="m",
         model="m",

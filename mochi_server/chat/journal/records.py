@@ -66,6 +66,8 @@ class RunHead:
     """The options of its model, as ``ModelOptions`` has them."""
     client_tools: Sequence[JSONObject] = field(default_factory=list)
     """Schemas of the functions that the client runs itself."""
+    response_format: JSONObject | None = None
+    """The form of its answer, as requests have it."""
     continues: bool = False
     """Whether it goes on without a reader."""
 

@@ -16,6 +16,7 @@ from ...protocol.events import (
     ConfirmationRequired,
     ContentDelta,
     Event,
+    ReplyRetry,
     ThinkingDelta,
     ToolCallStarted,
     ToolContinuationStart,
@@ -178,6 +179,9 @@ class RunProgress:
                 main.now.text.append(event.content)
             case ThinkingDelta():
                 main.now.thinking.append(event.content)
+            case ReplyRetry():
+                main.now.text.clear()
+                main.now.thinking.clear()
             case ToolContinuationStart():
                 self.rounds += 1
             case ConfirmationDecided() | ToolInputReceived():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...errors import JSONObject, ProviderError, ThinkingNotSupported
 from ...protocol.files import RequestFile
+from ...protocol.response_format import JsonSchemaFormat, ResponseFormat
 from ..base import Chunk, ContentDelta, Finish, ModelRequest, Think, ThinkingDelta
 from ..common.history import (
     NO_RESULT,
@@ -109,8 +110,8 @@ def payload_of(
     payload |= tools_of(request, messages, names)
     if system := system_prompt(request.messages):
         payload["system"] = system
-    if request.schema is not None:
-        payload |= _schema(request.schema, traits, strict)
+    if request.response_format is not None:
+        payload |= _format(request.response_format, traits, strict)
     think = request.think if may_think(messages) and not is_forced(payload) else False
     limit = _limit(request, traits, think, most)
     payload["max_tokens"] = limit
@@ -139,8 +140,14 @@ def _limit(request: ModelRequest, traits: Traits, think: Think, most: int | None
     return min(bound for bound in bounds if bound)
 
 
-def _schema(schema: dict[str, Any], traits: Traits, strict: Strict) -> dict[str, Any]:
-    if traits.schema:
+def knows_format(response_format: ResponseFormat, traits: Traits) -> bool:
+    """Return whether a model has a mode for the format, which it also has beside tools."""
+    return traits.schema and isinstance(response_format, JsonSchemaFormat)
+
+
+def _format(response_format: ResponseFormat, traits: Traits, strict: Strict) -> dict[str, Any]:
+    schema = response_format.schema_of_reply
+    if knows_format(response_format, traits):
         return {"output_config": {"format": {"type": "json_schema", "schema": strict(schema)}}}
     tool = {"name": REPLY_TOOL, "description": "Give the reply.", "input_schema": schema}
     return {"tools": [tool], "tool_choice": {"type": "tool", "name": REPLY_TOOL}}

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from ...core.aio import in_thread_if
 from ...errors import MochiError, ModelNotFound, ProviderError
 from ...protocol.options import ModelOptions
+from ...protocol.response_format import ResponseFormat
 from ..base import ALWAYS_TAKEN, Capabilities, Chunk, ModelInfo, ModelRequest, Think
 from ..common.errors import Refusal
 from ..common.history import ToolNames
@@ -28,7 +29,15 @@ from ..vendor import (
     VendorProvider,
     drop_environment_headers,
 )
-from .messages import LEGAL_NAME, AnthropicReply, Traits, is_forced, payload_of, sampling_of
+from .messages import (
+    LEGAL_NAME,
+    AnthropicReply,
+    Traits,
+    is_forced,
+    knows_format,
+    payload_of,
+    sampling_of,
+)
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -137,6 +146,9 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
     def ignored_options(self, name: str, options: ModelOptions, think: Think) -> list[str]:
         taken = sampling_of(self._known_traits(name), think) | self.options | ALWAYS_TAKEN
         return [option for option in options.names() if option not in taken]
+
+    def takes_format(self, name: str, response_format: ResponseFormat, *, tools: bool) -> bool:
+        return not tools or knows_format(response_format, self._known_traits(name))
 
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()

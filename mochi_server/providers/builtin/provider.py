@@ -23,7 +23,7 @@ from ...config.installation import own_command
 from ...core.aio import BackgroundTasks, in_thread, run_to_completion
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
 from ...protocol.options import ModelOptions
-from ..base import Chunk, Finish, ModelInfo, ModelRequest, Provider, T
+from ..base import Chunk, Finish, ModelInfo, ModelRequest, Provider, T, format_of
 from ..chat_completions.provider import ChatCompletionsProvider
 from ..common.options import fields_of
 from .catalogue import weights_in
@@ -202,7 +202,7 @@ class LocalProvider(Provider):
         path, header = await self._find(request.model)
         model = await self._model(path, header)
         async with model.use() as client:
-            request = replace(request, schema=shape.model_json_schema())
+            request = replace(request, response_format=format_of(shape))
             return await client.structured(_adapted(request, header), shape)
 
     async def aclose(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import JSONObject
-from .messages import DETAILS, EFFORT, STREAM_OPTIONS, THOUGHT_FIELDS, Payload
+from .messages import DETAILS, EFFORT, FORMAT, STREAM_OPTIONS, THOUGHT_FIELDS, Payload
 
 BLANK_THOUGHT: Final = " "
 
@@ -20,9 +20,13 @@ _WANTS_THOUGHTS: Final = re.compile(
 )
 _THOUGHTS: Final = re.compile(r"\breasoning(_content|_details)?\b")
 _REFUSED: Final = re.compile(
-    r"unsupported|not supported|forbidden|not permitted|not allowed|un(known|expected|recognized)",
+    r"unsupported|not supported|forbidden|not permitted|not allowed"
+    r"|un(known|expected|recognized|available)",
     re.IGNORECASE,
 )
+_FORMATS: Final = re.compile(r"response_format|json_schema|json_object")
+_INVALID_SCHEMA: Final = "Invalid schema"
+"""How OpenAI's refusals of a schema begin, which name the keywords that it does not know."""
 _NO_EFFORT: Final = "tools with reasoning_effort are not supported"
 """OpenAI's words, since GPT-5.4; its newer API takes both."""
 _TOO_LONG: Final = re.compile(
@@ -34,10 +38,11 @@ def adapted(payload: Payload, refusal: str) -> Payload:
     """Return a request without what was refused in these words, or with what was missed.
 
     Mistral's own API and some gateways refuse options of streams, and send the counts unasked.
-    Groq's and Mistral's refuse the thinking that gateways show of their models.
+    Groq's and Mistral's refuse the thinking that gateways show of their models. DeepSeek's knows no
+    JSON schemas.
     """
-    if STREAM_OPTIONS in payload and STREAM_OPTIONS in refusal:
-        return {key: value for key, value in payload.items() if key != STREAM_OPTIONS}
+    if (field := _refused_field(refusal)) in payload:
+        return {key: value for key, value in payload.items() if key != field}
     if _WANTS_THOUGHTS.search(refusal):
         return {**payload, "messages": _with_thoughts(payload["messages"])}
     if _NO_EFFORT in refusal and "tools" in payload and EFFORT not in payload:
@@ -47,6 +52,14 @@ def adapted(payload: Payload, refusal: str) -> Payload:
     if _THOUGHTS.search(refusal) and _REFUSED.search(refusal):
         return {**payload, "messages": _without_thoughts(payload["messages"])}
     return payload
+
+
+def _refused_field(refusal: str) -> str | None:
+    """Return the field that a server does not take at all."""
+    if STREAM_OPTIONS in refusal:
+        return STREAM_OPTIONS
+    is_format = _FORMATS.search(refusal) and _INVALID_SCHEMA not in refusal
+    return FORMAT if is_format and _REFUSED.search(refusal) else None
 
 
 def _with_thoughts(messages: Sequence[JSONObject]) -> list[JSONObject]:
@@ -91,6 +104,11 @@ class Dialects:
         self._reason_or_call: set[str] = set()
         """Models that call no tools while they reason, which they do unless told not to."""
         self._longest_description: int | None = None
+        self._refused_formats: set[tuple[str, str]] = set()
+        """Models, each with a type of response format that it does not know."""
+
+    def takes_format(self, model: str, kind: str) -> bool:
+        return (model, kind) not in self._refused_formats
 
     def apply(self, payload: Payload) -> Payload:
         model, messages = payload["model"], payload["messages"]
@@ -115,6 +133,8 @@ class Dialects:
         if messages != first["messages"]:
             refuses = messages == _without_thoughts(messages)
             (self._refuse_thoughts if refuses else self._want_thoughts).add(model)
+        if FORMAT in first and FORMAT not in accepted:
+            self._refused_formats.add((model, first[FORMAT]["type"]))
         if accepted.get(EFFORT) != first.get(EFFORT):
             self._reason_or_call.add(model)
         if accepted.get("tools") != first.get("tools"):

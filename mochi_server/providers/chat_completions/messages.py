@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from ...core.limits import MAX_RESPONSE, too_large
 from ...errors import JSONObject, ProviderError
 from ...protocol.files import RequestFile
+from ...protocol.response_format import JsonObjectFormat, ResponseFormat
 from ..base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from ..common.history import (
     NO_RESULT,
@@ -43,6 +44,7 @@ DETAILS: Final = "reasoning_details"
 """OpenRouter's parts of the thinking, some signed or encrypted."""
 STREAM_OPTIONS: Final = "stream_options"
 EFFORT: Final = "reasoning_effort"
+FORMAT: Final = "response_format"
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 UNNAMED: Final = "document.pdf"
 """OpenAI requires a name of a document."""
@@ -55,6 +57,19 @@ EXTRA: Final = "extra_content"
 """Where Gemini's endpoint of this protocol puts the signature of a call."""
 
 Payload = dict[str, Any]
+
+
+def format_field(response_format: ResponseFormat) -> JSONObject:
+    """Return the field of a request that holds the model to a form."""
+    if isinstance(response_format, JsonObjectFormat):
+        return {"type": response_format.type}
+    schema = response_format.json_schema
+    described: JSONObject = {"name": schema.name, "schema": schema.content}
+    if schema.description is not None:
+        described["description"] = schema.description
+    if schema.strict is not None:
+        described["strict"] = schema.strict
+    return {"type": response_format.type, "json_schema": described}
 
 
 def messages_of(request: ModelRequest, names: ToolNames) -> list[JSONObject]:

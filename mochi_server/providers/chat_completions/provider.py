@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from ...core.aio import in_thread_if
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
+from ...protocol.response_format import ResponseFormat
 from ..base import Capabilities, Chunk, ModelInfo, ModelRequest
 from ..common.errors import Refusal
 from ..common.history import ToolNames
@@ -23,10 +24,12 @@ from ..vendor import EVERYTHING, NO_ROUTE, VendorProvider, drop_environment_head
 from .dialects import Dialects, adapted
 from .messages import (
     EFFORT,
+    FORMAT,
     LEGAL_NAME,
     STREAM_OPTIONS,
     ChatCompletionsReply,
     Payload,
+    format_field,
     messages_of,
     tools_of,
 )
@@ -39,7 +42,7 @@ OPENAI_URL: Final = "https://api.openai.com/v1"
 LIST_CACHE_SECONDS: Final = 30.0
 NO_KEY: Final = "none"
 """Sent if no key is set: the SDK requires one."""
-SCHEMA_TOKENS: Final = 2048
+SCHEMA_TOKENS: Final = 8192
 """Limit of a reply with a schema where the request has none: a small model may never end it."""
 _DROPPED: Final = frozenset({"RemoteProtocolError", "ReadError", "WriteError"})
 """The HTTP library's errors for a connection that broke before any response."""
@@ -136,6 +139,10 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
             self._listed = (time.monotonic(), self._listed[1])
             return self._listed[1]
 
+    def takes_format(self, name: str, response_format: ResponseFormat, *, tools: bool) -> bool:
+        usual = super().takes_format(name, response_format, tools=tools)
+        return usual and self._dialects.takes_format(name, response_format.type)
+
     async def _stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         client = await self._client()
         names = ToolNames(request.tools, LEGAL_NAME)
@@ -194,11 +201,8 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
             payload["tool_choice"] = "auto"
         if isinstance(request.think, str):
             payload[EFFORT] = request.think
-        if request.schema is not None:
-            payload["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "reply", "schema": request.schema},
-            }
+        if request.response_format is not None:
+            payload[FORMAT] = format_field(request.response_format)
         if extra := self.extra_body(request):
             payload["extra_body"] = extra
         return payload

@@ -13,6 +13,7 @@ from ...core.ids import new_call_id
 from ...errors import JSONObject, ProviderError
 from ...protocol.files import RequestFile
 from ...protocol.messages import ToolCall
+from ...protocol.response_format import JsonObjectFormat
 from ..base import Chunk, ContentDelta, Finish, ModelInfo, ModelRequest, Think, ThinkingDelta
 from ..common.history import (
     NO_RESULT,
@@ -168,7 +169,8 @@ def config_of(
         config["thinking_config"] = {"thinking_budget": 0}
     if request.schema is not None:
         config["response_mime_type"] = "application/json"
-        config["response_json_schema"] = request.schema
+        if not isinstance(request.response_format, JsonObjectFormat):
+            config["response_json_schema"] = request.schema
     return config
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from mochi_server.ollama.types import as_arguments, as_duration, chat_body, chat_messages
 from mochi_server.protocol.completions import ModelRequest
+from mochi_server.protocol.response_format import JsonSchemaFormat
 
 
 def body(options=None, keep_alive=None, **fields):
@@ -33,7 +34,7 @@ def test_everything_that_is_asked_for_is_sent():
         num_ctx=8192,
         max_tokens=100,
         options={"temperature": 0.0},
-        schema={"type": "object"},
+        response_format=JsonSchemaFormat.of({"type": "object"}),
         keep_alive="5m",
     )
     assert sent == {

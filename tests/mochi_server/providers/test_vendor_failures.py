@@ -27,6 +27,8 @@ from mochi_server.errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
+from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import JsonSchemaFormat
 from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest, Provider
 from mochi_server.providers.gemini.provider import GeminiProvider
@@ -309,8 +311,16 @@ async def test_the_limit_has_the_name_that_the_server_knows(url, name, monkeypat
     assert json.loads(asked[0].content)[name] == 9
     assert str(asked[0].url).startswith((url or "https://api.openai.com/v1").rstrip("/"))
     with pytest.raises(ProviderError, match="enough"):
-        await reply(provider, max_tokens=9, schema={"type": "object"})
+        await reply(provider, max_tokens=9, response_format=JsonSchemaFormat.of({"type": "object"}))
     assert (name in json.loads(asked[1].content)) is (name == "max_tokens")
+    with pytest.raises(ProviderError, match="enough"):
+        await reply(
+            provider,
+            max_tokens=9,
+            options=ModelOptions(max_tokens=9),
+            response_format=JsonSchemaFormat.of({"type": "object"}),
+        )
+    assert json.loads(asked[2].content)[name] == 9
     await provider.aclose()
 
 

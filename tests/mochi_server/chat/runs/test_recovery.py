@@ -15,6 +15,7 @@ from mochi_server.chat.journal.base import RunJournal, RunWriter
 from mochi_server.chat.journal.files import FileRunJournal
 from mochi_server.chat.runs.recovery import RunRecovery
 from mochi_server.chat.runs.registry import RunRegistry
+from mochi_server.protocol.events import ContentDelta, ReplyRetry
 from mochi_server.protocol.messages import AssistantMessage, UserMessage
 from mochi_server.sessions import ChatSession, SessionManager
 from mochi_server.sessions.storage.memory import MemoryStorage
@@ -62,6 +63,16 @@ async def test_what_was_said_is_stored_once_although_an_agent_was_busy(survivor:
     assert await survivor.stored(survivor.sessions, survivor.session_id) == [("1 2 ", True)]
     assert notes_of(await lines_of(survivor.journal))[-1] == "end"
     assert not await survivor.recovery.recover("run_1")
+
+
+async def test_what_was_void_is_not_stored(survivor: Survivor, tmp_path: Path) -> None:
+    """The process has died while the model repaired its reply."""
+    writer = await survivor.journal.take("run_1")
+    assert writer is not None
+    writer.add(3, [ReplyRetry(problem="it is not JSON"), ContentDelta("{")])
+    await survivor.journal.close(writer)
+    assert await survivor.recovery.recover("run_1")
+    assert await survivor.stored(survivor.sessions, survivor.session_id) == [("{", True)]
 
 
 async def test_the_end_of_a_run_that_had_only_begun_follows_its_start(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from mochi_server.chat.runs.log import LogReader
 from mochi_server.errors import SessionBusy
 from mochi_server.protocol.events import ConfirmationRequired, Event
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import JsonSchemaFormat
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from tests.support.fake_ollama import FakeOllama
 from tests.support.redis import Redis, needs_redis, running_redis
@@ -251,18 +252,22 @@ async def test_another_process_decides_after_the_first_has_ended(
         ]  # fmt: skip
 
 
-async def test_a_run_that_is_taken_up_has_the_options_that_it_began_with(
+async def test_a_run_that_is_taken_up_has_the_options_and_the_format_that_it_began_with(
     house: House, ollama: FakeOllama
 ) -> None:
     given = {"seed": None, "stop": ["END"], "extra": {"ollama": {"mirostat": 1, "of": 10**30}}}
     ollama.reply(tool_calls=[call("erase", path="a")])
-    ollama.reply(["Done."])
+    for text in ("Done.", '"Done."'):
+        ollama.reply([text])
+    text_of_json = JsonSchemaFormat.of({"type": "string"})
     async with house.process() as one:
         session = await session_of(one)
         async with one.sessions.edit(session) as edited:
             edited.metadata.options = ModelOptions(seed=7, temperature=0.25)
         options = ModelOptions.model_validate(given)
-        started = await one.runtime.run_control.start(session, message="Do it.", options=options)
+        started = await one.runtime.run_control.start(
+            session, message="Do it.", options=options, response_format=text_of_json
+        )
         await read_until(started.reader, "tool_call_confirmation_required")
         async with one.sessions.edit(session) as edited:
             edited.metadata.options = ModelOptions(temperature=1.5)
@@ -271,10 +276,11 @@ async def test_a_run_that_is_taken_up_has_the_options_that_it_began_with(
         await waiting(two, started.run_id)
         await decide(two)
         assert (await ended(two, started.run_id))["state"] == "done"
-    before, after = (chat["options"] for chat in ollama.chats)
+        assert two.stored(session)[-1]["content"] == '"Done."'
+    before, after, repair = (chat["options"] for chat in ollama.chats)
     assert {"temperature": 0.25, "stop": ["END"], "mirostat": 1}.items() <= before.items()
     assert "seed" not in before
-    assert after.keys() == before.keys()
+    assert after.keys() == before.keys() == repair.keys()
     sizes = {"num_ctx", "num_predict"}
     assert all(after[name] == before[name] for name in before.keys() - sizes)
 

@@ -26,6 +26,7 @@ from mochi_server.errors import (
 )
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import JsonObjectFormat, JsonSchemaFormat
 from mochi_server.providers.anthropic.provider import AnthropicProvider
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from tests.support.fake_anthropic import (
@@ -316,6 +317,24 @@ async def test_a_structured_reply_is_validated(provider, fake, model):
     fake.scripts = [said(text(0, '{"na'), end("max_tokens"))]
     with pytest.raises(ProviderError, match="Town"):
         await provider.structured(request, Town)
+
+
+async def test_a_schema_goes_beside_tools_where_the_model_has_a_mode_for_it(provider, fake):
+    """The other way to hold it to a form is a tool that it must call."""
+    schema, any_object = (
+        JsonSchemaFormat.of({"type": "object"}),
+        JsonObjectFormat(type="json_object"),
+    )
+    fake.scripts = [said(text(0, "{}"), end()), said(call(0, "toolu_1", "reply", "{}"), end())]
+    await reply(provider, tools=[ADD], response_format=schema)
+    assert fake.chats[0]["output_config"]["format"]["type"] == "json_schema"
+    assert [tool["name"] for tool in fake.chats[0]["tools"]] == ["add"]
+    assert (await reply(provider, response_format=any_object))[0] == ContentDelta("{}")
+    assert fake.chats[1]["tool_choice"] == {"type": "tool", "name": "reply"}
+    assert provider.takes_format(MODEL, schema, tools=True)
+    for model, asked in ((MODEL, any_object), (PLAIN_MODEL, schema)):
+        assert provider.takes_format(model, asked, tools=False)
+        assert not provider.takes_format(model, asked, tools=True)
 
 
 def failure(status: int, words: str, **headers: str) -> Script:

@@ -12,6 +12,7 @@ import pytest
 
 from mochi_server.errors import ProviderBusy, ProviderError
 from mochi_server.protocol.messages import ToolCall
+from mochi_server.protocol.response_format import JsonObjectFormat, JsonSchemaFormat
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.openai import OpenAICompatibleProvider
 from tests.support.fake_openai import (
@@ -314,6 +315,31 @@ async def test_a_server_that_refuses_to_be_asked_for_counts_is_not_asked(provide
             Finish(reason="stop", eval_count=2, prompt_eval_count=7),
         ]
     assert ["stream_options" in body for body in fake.bodies] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "This response_format type is unavailable now",
+        "Unsupported value: 'json_schema' is not supported with this model.",
+    ],
+)
+async def test_a_model_that_knows_no_schemas_is_not_sent_any(provider, fake, words):
+    """DeepSeek's own API, and older models."""
+    yes = stream(delta(content="Yes"), finished())
+    fake.answers = [error(400, message=words), yes]
+    asked = JsonSchemaFormat.of({})
+    assert provider.takes_format("m", asked, tools=False)
+    await reply(provider, model="m", response_format=asked)
+    assert ["response_format" in body for body in fake.bodies] == [True, False]
+    assert not provider.takes_format("m", asked, tools=False)
+    assert provider.takes_format("other", asked, tools=False)
+    assert provider.takes_format("m", JsonObjectFormat(type="json_object"), tools=False)
+    fake.answers = [
+        error(400, message="Invalid schema for response_format: 'allOf' is not permitted.")
+    ]
+    with pytest.raises(ProviderError, match="allOf"):
+        await reply(provider, model="other", response_format=asked)
 
 
 async def test_of_the_models_of_a_gateway_only_those_that_refuse_are_not_asked_for_counts(

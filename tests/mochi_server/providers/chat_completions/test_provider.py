@@ -28,6 +28,7 @@ from mochi_server.errors import (
 )
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import RESPONSE_FORMAT, JsonSchemaFormat
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.openai import OpenAICompatibleProvider
 from mochi_server.testmode.provider import ScriptedProvider
@@ -210,7 +211,9 @@ async def test_a_schema_always_comes_with_a_limit(provider, fake):
         "parameters": {"type": "object", "properties": {}},
     }
     tools = [{"type": "function", "function": function}]
-    await reply(provider, schema={"type": "object"}, tools=tools, think="low")
+    await reply(
+        provider, response_format=JsonSchemaFormat.of({"type": "object"}), tools=tools, think="low"
+    )
     body = fake.bodies[0]
     assert body["response_format"] == {
         "type": "json_schema",
@@ -220,6 +223,22 @@ async def test_a_schema_always_comes_with_a_limit(provider, fake):
     assert body["tools"] == tools
     assert body["tool_choice"] == "auto"
     assert body["reasoning_effort"] == "low"
+
+
+async def test_a_format_is_sent_as_the_request_has_it(provider, fake):
+    fake.answers = [stream(delta(content="{}"), finished()) for _ in range(2)]
+    named = {"name": "town", "schema": {"type": ["null"]}, "description": "A town.", "strict": True}
+    for asked in ({"type": "json_schema", "json_schema": named}, {"type": "json_object"}):
+        await reply(provider, response_format=RESPONSE_FORMAT.validate_python(asked))
+        assert fake.bodies[-1]["response_format"] == asked
+
+
+@pytest.mark.parametrize(("url", "beside_tools"), [(None, True), ("http://localhost/v1", False)])
+def test_only_the_vendor_itself_takes_a_format_beside_tools(url, beside_tools):
+    provider = OpenAICompatibleProvider("it", base_url=url, api_key="k")
+    asked = JsonSchemaFormat.of({})
+    assert provider.takes_format("m", asked, tools=False)
+    assert provider.takes_format("m", asked, tools=True) is beside_tools
 
 
 async def test_a_stored_conversation_is_sent_with_matching_call_ids(provider, fake):

@@ -27,6 +27,7 @@ from mochi_server.errors import (
 )
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import JsonObjectFormat, JsonSchemaFormat
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
 from mochi_server.providers.gemini.provider import GeminiProvider
 from tests.support.fake_gemini import KEY, MODEL, FakeGemini, call, listed, piece, signature
@@ -186,7 +187,7 @@ async def test_the_limit_leaves_room_for_thinking_that_nobody_asked_for(provider
     plain = listed("gemini-2.0-test", thinking=None)
     fake.models |= {"gemini-2.5-flash-test": small, "gemini-2.0-test": plain}
     fake.scripts = [Script(pieces=[A, END]) for _ in range(5)]
-    await reply(provider, max_tokens=1024, schema={"type": "object"})
+    await reply(provider, max_tokens=1024, response_format=JsonSchemaFormat.of({"type": "object"}))
     await reply(provider, model="gemini-2.5-flash-test", max_tokens=1024)
     await reply(provider, model="gemini-2.0-test", max_tokens=1024)
     await reply(provider, max_tokens=1024, think=True)
@@ -267,6 +268,11 @@ async def test_a_structured_reply_is_validated(provider, fake):
     config = fake.chats[0]["generationConfig"]
     assert config["responseMimeType"] == "application/json"
     assert config["responseJsonSchema"]["required"] == ["name"]
+    fake.scripts = [Script(pieces=[piece({"text": "{}"}), END])]
+    await reply(provider, response_format=JsonObjectFormat(type="json_object"))
+    config = fake.chats[-1]["generationConfig"]
+    assert config["responseMimeType"] == "application/json"
+    assert "responseJsonSchema" not in config
     fake.scripts = [Script(pieces=[piece({"text": '{"na'}), END])]
     with pytest.raises(ProviderError, match="Town"):
         await provider.structured(request, Town)
