@@ -176,7 +176,6 @@ async def test_the_servers_of_npm_work_in_a_turn(
     assert "soft" in (tmp_path / "memory.jsonl").read_text()
     progress = [dict(event.payload()) for event in events if event.type == "tool_progress"]
     assert [each["total"] for each in progress] == [4] * len(progress)
-    assert progress[-1]["progress"] >= 3
 
 
 @node

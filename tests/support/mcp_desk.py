@@ -40,10 +40,10 @@ def look() -> str:
 
 @server.tool()
 async def draw(ctx: Context) -> Image:  # type: ignore[type-arg]
-    """Draw a picture."""
-    for number in range(2):
-        await ctx.report_progress(number, 2, f"line {number}")
-        await anyio.sleep(0.2)
+    """Draw a picture, once it was seen that this has begun."""
+    await ctx.report_progress(0, 2, "line 0")
+    while not Path(f"{sys.argv[1]}.seen").exists():  # noqa: ASYNC110 - made by the test
+        await anyio.sleep(0.02)
     return Image(data=PICTURE, format="gif")
 
 

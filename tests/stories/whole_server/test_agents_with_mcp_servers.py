@@ -62,8 +62,8 @@ ANSWERS = {
 """What a person says besides yes."""
 
 
-async def turn(server: Server, chosen: str) -> list[ServerEvent]:
-    """All events of a turn; a person allows every call of the agent."""
+async def turn(server: Server, chosen: str, seen: Path | None = None) -> list[ServerEvent]:
+    """All events of a turn; a person allows every call of the agent, and progress makes a file."""
     events = []
     async with aclosing(server.stream(f"/chat/{chosen}/stream", {"message": "Go."})) as stream:
         with anyio.fail_after(SECONDS):
@@ -73,6 +73,8 @@ async def turn(server: Server, chosen: str) -> list[ServerEvent]:
                     assert event.data["agent_name"] == "clerk"
                     answer = ANSWERS.get((event.event, event.data["tool_name"]), {})
                     await decide(server, event.data, **answer)
+                elif event.event == "tool_progress" and seen is not None:
+                    seen.touch()
     return events
 
 
@@ -145,7 +147,7 @@ async def test_an_agent_uses_servers_as_a_conversation_does(
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
         one, other = [await session(server) for _ in range(2)]
         script(ollama, [call("own__look"), call("desk__save", text="a"), *DRAW_AND_BOOK])
-        events = await turn(server, one)
+        events = await turn(server, one, notes.with_name("notes.seen"))
         first = results(events)
         assert [each["tool_name"] for each in of_kind(events, ASKED)] == [
             *("desk__save", "desk__draw", "desk__book"),  # a trusted server says that it only reads

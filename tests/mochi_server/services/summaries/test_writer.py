@@ -21,7 +21,7 @@ from tests.support.summaries import (
     summary_of,
     until,
 )
-from tests.support.turns import MODEL, bench
+from tests.support.turns import MODEL, bench, read_all, read_until
 
 OTHER = "gemma3:4b"
 
@@ -56,9 +56,15 @@ async def test_a_summary_comes_when_a_chat_has_loaded_its_model_again(engine, ol
 
 
 async def test_a_model_that_keep_alive_let_go_is_not_loaded_again(tmp_path, ollama):
-    async with summarising(tmp_path, ollama, summarization_interval_seconds=1) as engine:
-        session_id = await said(engine, HELLO)
+    async with summarising(tmp_path, ollama) as engine:
+        gate = asyncio.Event()
+        ollama.reply(["I am ", "fine."], gate=gate, pause_after=1)
+        session_id = await engine.session()
+        reader = (await engine.start(session_id, HELLO)).reader()
+        await read_until(reader, "content_delta")
         ollama.unload()
+        gate.set()
+        await read_all(reader)
         await idle(engine)
         assert summaries(ollama) == []
         assert marked(engine) == [session_id]
