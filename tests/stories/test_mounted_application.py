@@ -124,8 +124,9 @@ async def test_a_reply_is_kept_when_the_program_ends(tmp_path: Path) -> None:
         ollama.reply(["Hal", "lo"], gate=asyncio.Event(), pause_after=1)
         session = await server.new_session()
         with anyio.fail_after(60), contextlib.suppress(aiohttp.ClientError):
-            async for _ in server.stream(f"/chat/{session}/stream", {"message": "Hi"}):
-                server.process.terminate()
+            async for event in server.stream(f"/chat/{session}/stream", {"message": "Hi"}):
+                if event.event == "content_delta":
+                    server.process.terminate()
         await server.stop()
     stored = json.loads((tmp_path / "chat_sessions" / f"{session}.json").read_text())
     assert [message["content"] for message in stored["messages"]] == ["Hi", "Hal"]

@@ -38,7 +38,7 @@ async def half_an_answer(server: Server, ollama: FakeOllama, session: str) -> li
     with anyio.fail_after(60):
         async for event in server.stream(f"/chat/{session}/stream", {"message": "Hi"}):
             names.append(event.event)
-            if len(names) == 1:
+            if event.event == "content_delta":
                 server.process.send_signal(signal.SIGKILL)
     return names
 
