@@ -7,6 +7,8 @@ from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, path, re_path, resolve
 
 from chat.wires.openai.routes import api as openai
+from chat.wires.responses.conversations import api as conversations
+from chat.wires.responses.routes import api as responses
 
 from .api import api
 from .http import errors
@@ -38,5 +40,7 @@ urlpatterns = [
     path("api/v1/docs/<str:name>", asset),
     path("api/v1/", api.urls),
     path("v1/", openai.urls),
+    path("v1/", responses.urls),
+    path("v1/", conversations.urls),
     re_path("", nowhere),
 ]

@@ -33,6 +33,7 @@ from .chat.confirmations.inbox import ConfirmationInbox
 from .chat.confirmations.store import ConfirmationStore
 from .chat.policies.places import MemoryPolicies, PolicyPlaces
 from .chat.policies.rules import PolicyFile
+from .chat.responses import ResponseService
 from .chat.runs.control import RunControl
 from .chat.runs.recovery import RunRecovery
 from .config import MochiServerSettings, SettingsError, load_settings
@@ -256,6 +257,9 @@ class Runtime:
                 is_temporary=True,
             ),
             run_control=self.run_control,
+        )
+        self.responses = ResponseService(
+            completions=self.completions, sessions=self.sessions, attachments=self.attachments
         )
         self.status = StatusService(
             sessions=self.sessions,

@@ -46,6 +46,8 @@ class CompletionRequest:
     """The session that is continued; ``NEW_SESSION``: one that is made; None: nothing is kept."""
     continues: bool = False
     """Whether the run goes on when nobody reads it."""
+    run_id: str | None = None
+    """The id of its run, which is new; None: any."""
 
     def split(self) -> tuple[str | None, list[Message], list[Message]]:
         """Return the system prompt, what was said up to the last reply, and what came after it."""
@@ -131,4 +133,5 @@ def _options(request: CompletionRequest, new: Sequence[Message]) -> TurnOptions:
         "options": request.options,
         "selected": request.tools,
         "continues": request.continues,
+        "run_id": request.run_id,
     }

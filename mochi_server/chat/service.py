@@ -66,6 +66,7 @@ class TurnOptions(TypedDict, total=False):
     selected: Sequence[str] | None
     stored_messages: StoredMessages | None
     continues: bool
+    run_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +105,7 @@ class ChatService:
         selected: Sequence[str] | None = None,
         stored_messages: StoredMessages | None = None,
         continues: bool = False,
+        run_id: str | None = None,
         queued: Run | None = None,
     ) -> Turn:
         """Check all that can be checked, claim the session and store the user's message.
@@ -127,7 +129,8 @@ class ChatService:
             selected: Names of the tools of this turn; those of the session if None.
             stored_messages: Gets every message as it is stored; the reader takes them out.
             continues: Whether the turn goes on when nobody reads it.
-            queued: Its run, if it has waited in a queue.
+            run_id: The id of its run, which is new; made here if None.
+            queued: Its run, if it has waited in a queue; then ``run_id`` is that of this one.
 
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
@@ -147,7 +150,7 @@ class ChatService:
             stack.enter_context(
                 self.summaries.turn(session_id, full_name, is_kept=not self.is_temporary)
             )
-            run_id = new_run_id() if queued is None else queued.run_id
+            run_id = run_id or new_run_id()
             await self.sessions.check_run(session)
             try:
                 chosen = await self.conversations.find_model(full_name, think=think)
@@ -162,12 +165,7 @@ class ChatService:
                 question = UserMessage(content=message)
                 attach(question, attachments)
                 new_messages = [question]
-            questions = [each for each in new_messages or () if isinstance(each, UserMessage)]
-            asked = questions[-1].as_stored() if questions else session.last_user_message
-            if asked is not None:
-                chosen.check_attachments(asked)
-            for question in questions:
-                chosen.check_length(session, question)
+            _check_questions(chosen, session, new_messages or ())
             await self.attachments.keep(session_id, attachments)
             number = 0
 
@@ -378,6 +376,16 @@ class ChatService:
         """Return what waits for a decision, oldest first: ``GET /chat/{id}/confirmations``."""
         pending = await self.inbox.store.pending(session_id=session_id)
         return [confirmation.payload() for confirmation in pending]
+
+
+def _check_questions(model: ChatModel, session: ChatSession, new: Sequence[Message]) -> None:
+    """Refuse what the user asks, in new messages or else in the last one, if it is sure to fail."""
+    questions = [each for each in new if isinstance(each, UserMessage)]
+    asked = questions[-1].as_stored() if questions else session.last_user_message
+    if asked is not None:
+        model.check_attachments(asked)
+    for question in questions:
+        model.check_length(session, question)
 
 
 def _name_of(tool: JSONObject) -> str:

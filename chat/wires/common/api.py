@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpRequest
 from ninja import NinjaAPI
+from pydantic import ValidationError
 
-from mochi_project.http.errors import VENDOR_SHAPES, ErrorShape, install
+from mochi_project.http.errors import VENDOR_SHAPES, ErrorShape, install, invalid_request
 from mochi_project.http.json import ORJSONParser, ORJSONRenderer
 from mochi_server.errors import InvalidRequest, JSONObject
+from mochi_server.protocol.options import ModelOptions
 
 SESSION = "X-Mochi-Session"
 """Header that names the session which a request continues, and the session of an answer."""
@@ -46,3 +50,18 @@ def session_of(request: HttpRequest, metadata: JSONObject | None) -> str | None:
     if session_id is not None and not isinstance(session_id, str):
         raise InvalidRequest("metadata.session_id must be a text.")
     return session_id
+
+
+def options_of(values: JSONObject) -> ModelOptions:
+    """Return the options of a model that a request names.
+
+    Raises:
+        InvalidRequest: one has a value that is not allowed.
+    """
+    try:
+        return ModelOptions.model_validate(values)
+    except ValidationError as error:
+        problems: Any = error.errors(include_url=False)
+        raise invalid_request(
+            [{**each, "loc": ("body", "payload", *each["loc"])} for each in problems]
+        ) from error

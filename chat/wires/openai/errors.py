@@ -22,6 +22,11 @@ _CODES = {
 }
 
 
+def code_of(code: str) -> str:
+    """Return OpenAI's code of an error where it has one, else ours."""
+    return _CODES.get(code, code)
+
+
 def error_object(
     message: str, code: str, status: int, *, param: str | None = None
 ) -> dict[str, Any]:
@@ -32,7 +37,7 @@ def error_object(
             "message": shortened(message, TEXT_CHARACTERS),
             "type": _TYPES.get(status, kind),
             "param": param,
-            "code": _CODES.get(code, code),
+            "code": code_of(code),
         }
     }
 

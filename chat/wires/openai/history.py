@@ -21,7 +21,6 @@ from .schemas import (
     AnyPart,
     ChatMessage,
     FilePart,
-    FunctionCall,
     FunctionResult,
     ImagePart,
     InstructionMessage,
@@ -55,7 +54,10 @@ async def read_history(
                 history.append(question)
                 files += attached
             case ReplyMessage():
-                calls = [_call(call) for call in message.tool_calls or ()]
+                calls = [
+                    call_of(call.id, call.function.name, call.function.arguments)
+                    for call in message.tool_calls or ()
+                ]
                 names |= {call.id: call.name for call in calls}
                 history.append(_reply(message, calls))
             case FunctionResult():
@@ -93,14 +95,19 @@ async def _question(
     return question, files
 
 
-def _call(call: FunctionCall) -> ToolCall:
+def call_of(call_id: str, name: str, text: str) -> ToolCall:
+    """Return a call that a client sends back.
+
+    Raises:
+        InvalidRequest: its arguments are no JSON object.
+    """
     try:
-        arguments = orjson.loads(call.function.arguments or "{}")
+        arguments = orjson.loads(text or "{}")
     except orjson.JSONDecodeError:
         arguments = None
     if not isinstance(arguments, dict):
-        raise InvalidRequest(f"The arguments of the call {call.id!r} are no JSON object.")
-    return ToolCall(id=call.id, name=call.function.name, arguments=arguments)
+        raise InvalidRequest(f"The arguments of the call {call_id!r} are no JSON object.")
+    return ToolCall(id=call_id, name=name, arguments=arguments)
 
 
 def _reply(message: ReplyMessage, calls: Sequence[ToolCall]) -> AssistantMessage:

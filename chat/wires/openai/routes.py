@@ -6,16 +6,13 @@ from typing import Any
 
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
-from pydantic import ValidationError
 
-from mochi_project.http.errors import invalid_request
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import CompletionRequest
-from mochi_server.protocol.options import ModelOptions
 from mochi_server.providers.base import ModelInfo, Think
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
-from ..common.api import WireAPI, session_of
+from ..common.api import WireAPI, options_of, session_of
 from .encoder import ChunkEncoder, completion_of
 from .errors import error_shape
 from .history import read_history
@@ -65,20 +62,13 @@ async def create_chat_completion(
 
 async def _read(payload: ChatCompletionRequest, session_id: str | None) -> CompletionRequest:
     runtime = get_runtime()
-    try:
-        options = ModelOptions.model_validate(payload.options)
-    except ValidationError as error:
-        problems: Any = error.errors(include_url=False)
-        raise invalid_request(
-            [{**each, "loc": ("body", "payload", *each["loc"])} for each in problems]
-        ) from error
     messages, files = await read_history(payload.messages, runtime.attachment_reader)
     client_tools, tools = _tools(payload)
     return CompletionRequest(
         model=payload.model,
         messages=messages,
         attachments=files,
-        options=options,
+        options=options_of(payload.options),
         think=THINK[payload.reasoning_effort],
         client_tools=client_tools,
         tools=tools,

@@ -16,45 +16,47 @@ MAX_MESSAGES = 100_000
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-class _Part(BaseModel):
+class RequestPart(BaseModel):
+    """A part of a request; what is not named is ignored."""
+
     model_config = ConfigDict(extra="ignore")
 
 
-class TextPart(_Part):
+class TextPart(RequestPart):
     """A text."""
 
     type: Literal["text"]
     text: str
 
 
-class RefusalPart(_Part):
+class RefusalPart(RequestPart):
     """A text by which a model refused."""
 
     type: Literal["refusal"]
     refusal: str
 
 
-class ImageUrl(_Part):
+class ImageUrl(RequestPart):
     """Where an image is."""
 
     url: str = Field(description="A data URL.")
 
 
-class ImagePart(_Part):
+class ImagePart(RequestPart):
     """An image."""
 
     type: Literal["image_url"]
     image_url: ImageUrl
 
 
-class FileData(_Part):
+class FileData(RequestPart):
     """A file in base64."""
 
     file_data: str
     filename: str | None = None
 
 
-class FilePart(_Part):
+class FilePart(RequestPart):
     """A file."""
 
     type: Literal["file"]
@@ -65,28 +67,28 @@ TextOnly = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
 AnyPart = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
 
 
-class InstructionMessage(_Part):
+class InstructionMessage(RequestPart):
     """What the developer wants."""
 
     role: Literal["system", "developer"]
     content: str | list[TextOnly]
 
 
-class QuestionMessage(_Part):
+class QuestionMessage(RequestPart):
     """What the user says."""
 
     role: Literal["user"]
     content: str | list[AnyPart]
 
 
-class CalledFunction(_Part):
+class CalledFunction(RequestPart):
     """The function of a call."""
 
     name: str
     arguments: str = Field(description="A JSON object.")
 
 
-class FunctionCall(_Part):
+class FunctionCall(RequestPart):
     """A call of a function by the model."""
 
     id: str
@@ -94,7 +96,7 @@ class FunctionCall(_Part):
     function: CalledFunction
 
 
-class ReplyMessage(_Part):
+class ReplyMessage(RequestPart):
     """What the model has said."""
 
     role: Literal["assistant"]
@@ -103,7 +105,7 @@ class ReplyMessage(_Part):
     tool_calls: list[FunctionCall] | None = None
 
 
-class FunctionResult(_Part):
+class FunctionResult(RequestPart):
     """The result of a call."""
 
     role: Literal["tool"]
@@ -117,7 +119,7 @@ ChatMessage = Annotated[
 ]
 
 
-class FunctionSchema(_Part):
+class FunctionSchema(RequestPart):
     """A function of the client."""
 
     name: str = Field(min_length=1, max_length=128)
@@ -125,7 +127,7 @@ class FunctionSchema(_Part):
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
 
 
-class ClientTool(_Part):
+class ClientTool(RequestPart):
     """A function that the client runs."""
 
     type: Literal["function"]
@@ -135,27 +137,27 @@ class ClientTool(_Part):
         return {"type": "function", "function": self.function.model_dump(mode="json")}
 
 
-class ServerTools(_Part):
+class ServerTools(RequestPart):
     """Tools of this server, which it runs itself."""
 
     type: Literal["mochi"]
     names: list[str]
 
 
-class NamedFunction(_Part):
+class NamedFunction(RequestPart):
     """The name of a function."""
 
     name: str
 
 
-class ChosenTool(_Part):
+class ChosenTool(RequestPart):
     """The one tool that the model may call."""
 
     type: Literal["function"]
     function: NamedFunction
 
 
-class StreamOptions(_Part):
+class StreamOptions(RequestPart):
     """What a stream has."""
 
     include_usage: bool = False
@@ -165,7 +167,7 @@ def _kind(value: object) -> str:
     return "text" if isinstance(value, str) else "texts"
 
 
-class ChatCompletionRequest(_Part):
+class ChatCompletionRequest(RequestPart):
     """The body of ``POST /v1/chat/completions``."""
 
     model: str

@@ -131,7 +131,8 @@ class RunControl:
             model = (await self._sessions.get(session_id)).metadata.model
 
         async def open_turn(run: Run) -> Turn:
-            return await self._chat.open_turn(session_id, **options, queued=run)
+            own: TurnOptions = {**options, "run_id": run.run_id}
+            return await self._chat.open_turn(session_id, **own, queued=run)
 
         head = RunHead(
             run_id=new_run_id(),

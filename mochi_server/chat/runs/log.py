@@ -55,6 +55,12 @@ class FoldedDeltas(NamedTuple):
         )
         return self.last, event
 
+    def before(self, number: int) -> Numbered:
+        """Return the deltas before this number as one event, with the number of the last."""
+        last = min(self.last, number - 1)
+        text = self.event.content[: self.ends[last - self.first]]
+        return last, replace(self.event, content=text)
+
 
 class RunLog:
     """The numbered events of one run.
@@ -141,6 +147,18 @@ class RunLog:
         events.extend(enumerate(self._events, self._first))
         return events
 
+    def before(self, position: int) -> list[Numbered]:
+        """Return all events before this number, each with its number."""
+        events: list[Numbered] = []
+        for entry in self._folded:
+            if isinstance(entry, FoldedDeltas):
+                if entry.first < position:
+                    events.append(entry.before(position))
+            elif entry[0] < position:
+                events.append(entry)
+        count = max(position - self._first, 0)
+        return events + list(enumerate(self._events[:count], self._first))
+
     def forget_reader(self, reader: LogReader, *, abandon: bool) -> None:
         """Remove a reader; the last one that leaves calls ``on_unread``.
 
@@ -213,6 +231,10 @@ class LogReader:
     def failure(self) -> MochiError | None:
         """Why the run failed, once all is read."""
         return self._log.error
+
+    def before(self, position: int) -> list[Numbered]:
+        """Return the events before this number, once later ones were read."""
+        return self._log.before(position)
 
     def wake(self) -> None:
         """Let a waiting ``next()`` look for events again."""

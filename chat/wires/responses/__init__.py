@@ -1,0 +1,1 @@
+"""OpenAI's Responses and Conversations (docs/reference/openai-responses.md)."""

@@ -1,0 +1,312 @@
+"""Encodes a run as a response: an object that grows, and the events by which it does."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+import orjson
+
+from mochi_server.chat.responses import ResponseId
+from mochi_server.chat.runs.log import LogReader, Numbered
+from mochi_server.protocol.events import (
+    ConfirmationDecided,
+    ConfirmationRequired,
+    ContentDelta,
+    Done,
+    ErrorEvent,
+    Event,
+    MessageComplete,
+    RunStart,
+    ThinkingDelta,
+    ToolCallStarted,
+    ToolContinuationStart,
+    ToolResultReady,
+)
+
+from ..openai.errors import code_of
+from ..sse import PING
+from .items import (
+    SERVER_LABEL,
+    Item,
+    function_call_item,
+    item_id,
+    message_item,
+    reasoning_item,
+    text_part,
+    tool_call_item,
+)
+
+STRIDE = 1_000
+"""Most events of a response for one event of a run: a client names its last one by a number."""
+
+
+DELTA = STRIDE - 1
+"""What the number of a delta has beyond a multiple of ``STRIDE``: it is the last of its event."""
+
+
+def events_until(sequence_number: int) -> int:
+    """Return how many events of the run a client has whole, by the number of its last one."""
+    return max((sequence_number + 1) // STRIDE - 1, 0)
+
+
+def usage_of(complete: MessageComplete) -> dict[str, Any]:
+    """Return the tokens of the last reply; 0 where the provider has not counted."""
+    prompt, generated = complete.prompt_eval_count or 0, complete.eval_count or 0
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": generated,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + generated,
+    }
+
+
+class ResponseEncoder:
+    """Encodes the events of one run, and has the response as far as it has come."""
+
+    content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    ping: ClassVar[bytes] = PING
+
+    def __init__(
+        self,
+        response: dict[str, Any],
+        reader: LogReader,
+        response_id: ResponseId,
+        *,
+        asks: bool = True,
+        after: int = -1,
+        begin: int | None = None,
+    ) -> None:
+        """Begin with an empty response.
+
+        Args:
+            response: The response without output.
+            reader: Reads its run; it leaves when the response ends before its run.
+            response_id: Its id.
+            asks: Whether a call that a person must confirm ends the response, which asks for it.
+            after: Number of the last event that the client has.
+            begin: Number of the event from which the reader reads; None: from the first.
+        """
+        self.response = response
+        self.is_ended = False
+        self._reader = reader
+        self._id = response_id
+        self._asks = asks
+        self._after = after
+        self._begin_at = begin
+        self._first: int | None = None
+        self._number = 0
+        """Of the next event of the response."""
+        self._open: Item | None = None
+        """The item of the text or thought that the model is at."""
+        self._text: list[str] = []
+        self._reply = 0
+        self._calls: dict[str, int] = {}
+        """Places of calls of the server's tools in the output, by their ids."""
+
+    def __call__(self, batch: list[Numbered]) -> bytes:
+        """Encode a batch; what has no place on this wire is left out."""
+        parts: list[bytes] = []
+        if self._first is None and self._begin_at is not None:
+            batch = [*self._reader.before(self._begin_at), *batch]
+        for number, event in batch:
+            if self._first is None:
+                self._first = number
+            self._number = (number - self._first + 1) * STRIDE
+            if not self.is_ended:
+                parts += self._encode(event, number)
+        return b"".join(parts)
+
+    def _encode(self, event: Event, number: int) -> list[bytes]:
+        match event:  # the commonest first: this runs for each token
+            case ContentDelta():
+                return self._delta("message", "output_text", event.content)
+            case ThinkingDelta():
+                return self._delta("reasoning", "reasoning_text", event.content)
+            case RunStart():
+                return self._begin()
+            case MessageComplete():
+                return self._complete(event)
+            case ErrorEvent() | Done():
+                return [*self._close("incomplete"), *self._fail(event)]
+            case _:
+                return self._encode_call(event, number)
+
+    def _encode_call(self, event: Event, number: int) -> list[bytes]:
+        """Encode an event of the server's tools; what agents do has no place on this wire."""
+        match event:
+            case ToolContinuationStart():
+                self._reply += 1
+                return self._close()
+            case ConfirmationRequired() if self._asks:
+                return [*self._close(), *self._ask(event, number)]
+            case ToolCallStarted() | ConfirmationDecided() if event.agent_call_id is None:
+                return [*self._close(), *self._start_call(event)]
+            case ToolResultReady() if event.agent_call_id is None:
+                return self._end_call(event)
+            case _:
+                return []
+
+    def _frame(self, kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
+        """Encode an event, unless the client has it."""
+        number, self._number = self._number, self._number + 1
+        if number <= self._after:
+            return b""
+        content = orjson.dumps({"type": kind, "sequence_number": number, **data})
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), content)
+
+    def _begin(self) -> list[bytes]:
+        self.response["status"] = "in_progress"
+        names = ("response.created", "response.in_progress")
+        return [self._frame(name, response=self.response) for name in names]
+
+    @property
+    def _output(self) -> list[Item]:
+        output: list[Item] = self.response["output"]
+        return output
+
+    def _delta(self, kind: str, part: str, text: str) -> list[bytes]:
+        parts = []
+        if self._open is None or self._open["type"] != kind:
+            parts = [*self._close(), *self._open_item(kind)]
+        self._text.append(text)
+        self._number += DELTA - self._number % STRIDE
+        parts.append(self._of_open(f"response.{part}.delta", delta=text, **_logprobs(part)))
+        return parts
+
+    def _of_open(self, kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
+        """Encode an event of the open item."""
+        assert self._open is not None  # noqa: S101
+        place = {"item_id": self._open["id"], "output_index": len(self._output) - 1}
+        return self._frame(kind, **place, content_index=0, **data)
+
+    def _open_item(self, kind: str) -> list[bytes]:
+        is_text = kind == "message"
+        name = item_id("msg" if is_text else "rs", self._name, self._reply)
+        self._open = (
+            message_item(name, None, "in_progress")
+            if is_text
+            else reasoning_item(name, "", "in_progress")
+        )
+        parts = [self._add(self._open)]
+        if is_text:
+            parts.append(self._of_open("response.content_part.added", part=text_part("")))
+        return parts
+
+    @property
+    def _name(self) -> str:
+        """What the ids of the items of this response have in common."""
+        part = f"_{self._id.part}" if self._id.part else ""
+        return f"{self._id.run_id}{part}"
+
+    def _add(self, item: Item) -> bytes:
+        self._output.append(item)
+        index = len(self._output) - 1
+        return self._frame("response.output_item.added", output_index=index, item=item)
+
+    def _finish(self, index: int, item: Item) -> bytes:
+        self._output[index] = item
+        return self._frame("response.output_item.done", output_index=index, item=item)
+
+    def _close(self, status: str = "completed") -> list[bytes]:
+        """End the item of the text or thought, if there is one."""
+        if (item := self._open) is None:
+            return []
+        text, index = "".join(self._text), len(self._output) - 1
+        self._text.clear()
+        parts = []
+        if item["type"] == "message":
+            done = message_item(item["id"], text, status)
+            parts.append(self._of_open("response.output_text.done", text=text, logprobs=[]))
+            parts.append(self._of_open("response.content_part.done", part=text_part(text)))
+        else:
+            done = reasoning_item(item["id"], text, status)
+            parts.append(self._of_open("response.reasoning_text.done", text=text))
+        self._open = None
+        return [*parts, self._finish(index, done)]
+
+    def _start_call(self, event: ToolCallStarted | ConfirmationDecided) -> list[bytes]:
+        item = tool_call_item(
+            event.tool_call_id, event.tool_name, event.arguments, status="in_progress"
+        )
+        self._calls[event.tool_call_id] = index = len(self._output)
+        place = {"item_id": item["id"], "output_index": index}
+        return [
+            self._add(item),
+            self._frame("response.mcp_call.in_progress", **place),
+            self._frame("response.mcp_call_arguments.done", **place, arguments=item["arguments"]),
+        ]
+
+    def _end_call(self, event: ToolResultReady) -> list[bytes]:
+        index = self._calls.pop(event.tool_call_id)
+        item = {
+            **self._output[index],
+            "output": event.result if event.success else None,
+            "error": None if event.success else event.error_message,
+            "status": "completed" if event.success else "failed",
+        }
+        kind = "completed" if event.success else "failed"
+        place = {"item_id": item["id"], "output_index": index}
+        return [self._frame(f"response.mcp_call.{kind}", **place), self._finish(index, item)]
+
+    def _ask(self, event: ConfirmationRequired, number: int) -> list[bytes]:
+        """Ask for a decision, which comes with another request, and end."""
+        item: Item = {
+            "id": f"mcpr_{event.confirmation_id}_{number}",
+            "type": "mcp_approval_request",
+            "server_label": SERVER_LABEL,
+            "name": event.tool_name,
+            "arguments": orjson.dumps(event.arguments).decode(),
+        }
+        parts = [self._add(item), self._finish(len(self._output) - 1, item)]
+        self._reader.leave(abandon=False)
+        return [*parts, *self._end("completed")]
+
+    def _complete(self, event: MessageComplete) -> list[bytes]:
+        parts = self._close()
+        for call in event.client_calls:
+            parts += self._client_call(call)
+        self.response["usage"] = usage_of(event)
+        self.response["mochi"] |= {"dropped_messages": event.context_window["dropped_messages"]}
+        if event.ignored_options:
+            self.response["mochi"] |= {"ignored_options": [*event.ignored_options]}
+        if event.finish_reason == "length":
+            self.response["incomplete_details"] = {"reason": "max_output_tokens"}
+            return [*parts, *self._end("incomplete")]
+        return [*parts, *self._end("completed")]
+
+    def _client_call(self, call: Any) -> list[bytes]:  # noqa: ANN401 - JSON
+        index, given = len(self._output), (call["id"], call["name"], call["arguments"])
+        item = function_call_item(*given)
+        place = {"item_id": item["id"], "output_index": index}
+        begun = {**item, "arguments": "", "status": "in_progress"}
+        return [
+            self._add(begun),
+            self._frame("response.function_call_arguments.delta", **place, delta=item["arguments"]),
+            self._frame(
+                "response.function_call_arguments.done",
+                **place,
+                name=item["name"],
+                arguments=item["arguments"],
+            ),
+            self._finish(index, item),
+        ]
+
+    def _fail(self, event: ErrorEvent | Done) -> list[bytes]:
+        if isinstance(event, Done):
+            return self._end("cancelled")
+        return self._end("failed", {"code": code_of(event.code), "message": event.message})
+
+    def _end(self, status: str, error: Any = None) -> list[bytes]:  # noqa: ANN401 - JSON
+        self.is_ended = True
+        self.response["status"] = status
+        self.response["error"] = error
+        if status == "completed":
+            self.response["completed_at"] = int(time.time())
+        kind = "incomplete" if status == "cancelled" else status
+        return [self._frame(f"response.{kind}", response=self.response)]
+
+
+def _logprobs(part: str) -> dict[str, Any]:
+    return {"logprobs": []} if part == "output_text" else {}

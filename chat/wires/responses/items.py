@@ -1,0 +1,289 @@
+"""Items of responses: read into messages, and made of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from mochi_server.errors import InvalidRequest, JSONObject
+from mochi_server.protocol.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from mochi_server.services.history import objects
+from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
+
+from ..openai.history import call_of
+from .schemas import (
+    InputCall,
+    InputCallOutput,
+    InputContent,
+    InputFile,
+    InputImage,
+    InputItem,
+    InputMessage,
+    InputReasoning,
+    InputRefusal,
+)
+
+SERVER_LABEL = "mochi"
+"""Name of this server in items of calls of its tools."""
+
+Item = dict[str, Any]
+
+
+async def read_items(
+    items: Sequence[InputItem], reader: AttachmentReader
+) -> tuple[list[Message], list[NewAttachment]]:
+    """Return the messages as sessions have them, and the files that they name.
+
+    Calls and thoughts belong to the message of the model beside them.
+
+    Raises:
+        InvalidRequest: the arguments of a call are no JSON object; an image is no data URL.
+        AttachmentTooLarge, AttachmentUnsupported: of a file.
+    """
+    messages: list[Message] = []
+    files: list[NewAttachment] = []
+    names: dict[str, str] = {}
+    for item in items:
+        match item:
+            case InputMessage(role="user"):
+                message, attached = await _question(item.content, reader)
+                messages.append(message)
+                files += attached
+            case InputMessage(role="assistant"):
+                _reply(messages, is_open=not _has_answer(messages)).content = text_of(item.content)
+            case InputMessage():
+                messages.append(SystemMessage(content=text_of(item.content)))
+            case InputReasoning():
+                thought = "".join(part.text for part in item.content or ())
+                _reply(messages, is_open=False).thinking = thought or None
+            case InputCall():
+                call = call_of(item.call_id, item.name, item.arguments)
+                names[call.id] = call.name
+                reply = _reply(messages, is_open=True)
+                reply.tool_calls = [*(reply.tool_calls or ()), call.as_stored()]
+            case InputCallOutput():
+                result = ToolMessage(
+                    content=text_of(item.output),
+                    tool_name=names.get(item.call_id),
+                    tool_call_id=item.call_id,
+                )
+                messages.append(result)
+            case _:
+                pass
+    return messages, files
+
+
+def _reply(messages: list[Message], *, is_open: bool) -> AssistantMessage:
+    """Return the reply to which an item belongs: the last message if it is open, else a new one."""
+    last = messages[-1] if messages else None
+    if is_open and isinstance(last, AssistantMessage):
+        return last
+    reply = AssistantMessage()
+    messages.append(reply)
+    return reply
+
+
+def _has_answer(messages: Sequence[Message]) -> bool:
+    last = messages[-1] if messages else None
+    return isinstance(last, AssistantMessage) and bool(last.content or last.tool_calls)
+
+
+def text_of(content: InputContent) -> str:
+    """Return the texts of a content."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for part in content:
+        if isinstance(part, InputRefusal):
+            texts.append(part.refusal)
+        elif not isinstance(part, InputImage | InputFile):
+            texts.append(part.text)
+    return "\n".join(texts)
+
+
+async def _question(
+    content: InputContent, reader: AttachmentReader
+) -> tuple[UserMessage, list[NewAttachment]]:
+    question = UserMessage(content=text_of(content))
+    files: list[NewAttachment] = []
+    for part in () if isinstance(content, str) else content:
+        if isinstance(part, InputImage):
+            if not part.image_url.startswith("data:"):
+                raise InvalidRequest("An image must be a data URL: the server fetches none.")
+            files.append(await reader.read(part.image_url))
+        elif isinstance(part, InputFile):
+            files.append(await reader.read(part.file_data, name=part.filename))
+    attach(question, files)
+    return question, files
+
+
+def reasoning_item(item_id: str, text: str, status: str = "completed") -> Item:
+    content = [{"type": "reasoning_text", "text": text}] if text else []
+    return {
+        "id": item_id,
+        "type": "reasoning",
+        "summary": [],
+        "content": content,
+        "status": status,
+    }
+
+
+def text_part(text: str) -> Item:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def message_item(item_id: str, text: str | None, status: str = "completed") -> Item:
+    """Return the item of a message; one that has just begun has no part."""
+    return {
+        "id": item_id,
+        "type": "message",
+        "role": "assistant",
+        "content": [] if text is None else [text_part(text)],
+        "status": status,
+    }
+
+
+def function_call_item(
+    call_id: str, name: str, arguments: JSONObject | None, status: str = "completed"
+) -> Item:
+    return {
+        "id": f"fc_{call_id}",
+        "type": "function_call",
+        "call_id": call_id,
+        "name": name,
+        "arguments": "" if arguments is None else orjson.dumps(arguments).decode(),
+        "status": status,
+    }
+
+
+def tool_call_item(
+    call_id: str,
+    name: str,
+    arguments: JSONObject,
+    *,
+    output: str | None = None,
+    error: str | None = None,
+    status: str = "completed",
+) -> Item:
+    """Return the item of a call of a tool of the server."""
+    return {
+        "id": f"mcp_{call_id}",
+        "type": "mcp_call",
+        "server_label": SERVER_LABEL,
+        "name": name,
+        "arguments": orjson.dumps(arguments).decode(),
+        "output": output,
+        "error": error,
+        "status": status,
+        "approval_request_id": None,
+    }
+
+
+def output_items(messages: Sequence[JSONObject], run_id: str, clients: Sequence[str]) -> list[Item]:
+    """Return the items of stored messages of an answer.
+
+    Args:
+        messages: Replies of the model, and results of the server's tools.
+        run_id: The run that they are of.
+        clients: Names of the functions that the client runs.
+    """
+    results = {str(each.get("tool_call_id")): each for each in messages if _is(each, "tool")}
+    items: list[Item] = []
+    replies = [each for each in messages if _is(each, "assistant")]
+    for number, reply in enumerate(replies):
+        status = "incomplete" if reply.get("interrupted") else "completed"
+        if thinking := reply.get("thinking"):
+            items.append(reasoning_item(item_id("rs", run_id, number), str(thinking), status))
+        if content := reply.get("content"):
+            items.append(message_item(item_id("msg", run_id, number), str(content), status))
+        calls = [*_calls(reply)]
+        own = [call for call in calls if call[1] not in clients]
+        items += [_stored_call(*call, results.get(call[0])) for call in own]
+        items += [function_call_item(*call) for call in calls if call[1] in clients]
+    return items
+
+
+def item_id(kind: str, run_id: str, reply: int) -> str:
+    """Return the id of an item of a reply, the same in a stream and of what is stored."""
+    return f"{kind}_{run_id.removeprefix('run_')}_{reply}"
+
+
+def _is(message: JSONObject, role: str) -> bool:
+    return message.get("role") == role
+
+
+def _calls(reply: JSONObject) -> Iterator[tuple[str, str, JSONObject]]:
+    calls = reply.get("tool_calls")
+    for call in objects(calls if isinstance(calls, list) else ()):
+        function = call.get("function")
+        if isinstance(function, dict):
+            arguments = function.get("arguments")
+            given = arguments if isinstance(arguments, dict) else {}
+            yield str(call.get("id")), str(function.get("name")), given
+
+
+def _stored_call(call_id: str, name: str, arguments: JSONObject, result: JSONObject | None) -> Item:
+    output = None if result is None else str(result.get("content") or "")
+    failed = output is None or output.startswith("Error: ")
+    return tool_call_item(
+        call_id,
+        name,
+        arguments,
+        output=None if failed else output,
+        error=output if failed else None,
+        status="failed" if failed else "completed",
+    )
+
+
+def input_items(messages: Sequence[JSONObject]) -> list[Item]:
+    """Return the items of stored messages that a request has added."""
+    items: list[Item] = []
+    for message in messages:
+        message_id, text = message.get("message_id"), str(message.get("content") or "")
+        if _is(message, "tool"):
+            call_id = str(message.get("tool_call_id"))
+            items.append(
+                {
+                    "id": f"fco_{message_id}",
+                    "type": "function_call_output",
+                    "call_id": call_id,
+                    "output": text,
+                    "status": "completed",
+                }
+            )
+        else:
+            part = {"type": "input_text", "text": text}
+            items.append(
+                {
+                    "id": f"msg_{message_id}",
+                    "type": "message",
+                    "role": str(message.get("role")),
+                    "content": [part],
+                    "status": "completed",
+                }
+            )
+    return items
+
+
+def conversation_items(messages: Sequence[JSONObject]) -> list[Item]:
+    """Return the items of a whole conversation; calls are all shown as the client's own."""
+    items: list[Item] = []
+    for message in messages:
+        if not _is(message, "assistant"):
+            items += input_items([message])
+            continue
+        message_id = str(message.get("message_id"))
+        if thinking := message.get("thinking"):
+            items.append(reasoning_item(f"rs_{message_id}", str(thinking)))
+        if content := message.get("content"):
+            items.append(message_item(f"msg_{message_id}", str(content)))
+        items += [function_call_item(*call) for call in _calls(message)]
+    return items

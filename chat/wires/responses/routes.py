@@ -1,0 +1,368 @@
+"""``/v1/responses`` and ``/v1/conversations``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from django.http import HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
+from ninja import Query
+
+from mochi_project.runtime import get_runtime
+from mochi_server.chat.completions import CompletionRequest
+from mochi_server.chat.responses import ResponseId, ResponseService, StoredResponse
+from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.runs.log import LogReader
+from mochi_server.chat.runs.status import RunStatus
+from mochi_server.errors import InvalidRequest, JSONObject, RunNotFound
+from mochi_server.protocol.events import ContentDelta, ThinkingDelta
+from mochi_server.protocol.messages import SystemMessage
+
+from ..common.answers import WireStreamResponse, headers_of
+from ..common.api import WireAPI, options_of
+from ..openai.errors import code_of, error_shape
+from ..openai.routes import THINK
+from ..openai.schemas import ServerTools
+from .conversations import CONVERSATION, listed, session_of_conversation
+from .encoder import ResponseEncoder, events_until
+from .items import input_items, output_items, read_items
+from .schemas import (
+    ChosenFunction,
+    InputApproval,
+    InputItem,
+    InputMessage,
+    OfferedFunction,
+    ResponseRequest,
+)
+
+api = WireAPI("responses", {"/v1/responses": error_shape})
+
+_APPROVAL = re.compile(r"mcpr_(?P<confirmation>conf_[0-9a-f]+)_(?P<event>\d{1,18})")
+
+STATUS = {
+    "queued": "queued",
+    "running": "in_progress",
+    "waiting": "in_progress",
+    "done": "completed",
+    "failed": "failed",
+    "stopped": "cancelled",
+    "interrupted": "incomplete",
+}
+"""Statuses of responses by the states of their runs."""
+
+
+def _service() -> ResponseService:
+    return get_runtime().responses
+
+
+@api.post("/responses")
+async def create_response(request: HttpRequest, payload: ResponseRequest) -> HttpResponseBase:
+    """Answer, in one piece, as a stream, or in the background."""
+    items = (
+        [InputMessage(role="user", content=payload.input)]
+        if isinstance(payload.input, str)
+        else payload.input
+    )
+    approvals = [item for item in items if isinstance(item, InputApproval)]
+    if approvals:
+        started, response_id = await _decide(payload, approvals)
+    else:
+        started, response_id = await _start(payload, items)
+    response = _response(payload, response_id)
+    asks = response_id.session_id is not None
+    encoder = ResponseEncoder(response, started.reader, response_id, asks=asks)
+    session_id = response_id.session_id
+    if payload.stream:
+        return WireStreamResponse(started, encoder, request.path_info, session_id)
+    if payload.background:
+        started.reader.leave(abandon=False)
+        response["status"] = "queued" if started.state == "queued" else "in_progress"
+    else:
+        await _read_all(started.reader, encoder)
+    return JsonResponse(response, headers=headers_of(started, session_id))
+
+
+async def _read_all(reader: LogReader, encoder: ResponseEncoder) -> None:
+    """Read a run until its response has ended.
+
+    Raises:
+        MochiError: it failed before it had said anything.
+    """
+    has_text = False
+    try:
+        while (batch := await reader.next()) is not None:
+            has_text = has_text or any(
+                isinstance(event, ContentDelta | ThinkingDelta) for _, event in batch
+            )
+            encoder(batch)
+    finally:
+        reader.leave()
+    if reader.failure is not None and not has_text:
+        raise reader.failure
+
+
+async def _start(
+    payload: ResponseRequest, items: Sequence[InputItem]
+) -> tuple[StartedRun, ResponseId]:
+    runtime = get_runtime()
+    messages, files = await read_items(items, runtime.attachment_reader)
+    if payload.instructions is not None:
+        messages.insert(0, SystemMessage(content=payload.instructions))
+    functions, names = _tools(payload)
+    asked = CompletionRequest(
+        model=payload.model,
+        messages=messages,
+        attachments=files,
+        options=options_of(payload.options),
+        think=THINK[payload.reasoning.effort if payload.reasoning else None],
+        client_tools=[tool.schema_for_model() for tool in functions],
+        tools=names,
+        session_id=_session_of(payload),
+        continues=payload.background,
+    )
+    previous = payload.previous_response_id
+    return await _service().start(
+        asked,
+        _record(payload),
+        previous=None if previous is None else ResponseId.read(previous),
+        stored=payload.store,
+    )
+
+
+def _session_of(payload: ResponseRequest) -> str | None:
+    """Return the session of the conversation that the request names."""
+    named = payload.conversation
+    if named is None:
+        return None
+    if payload.previous_response_id is not None:
+        raise InvalidRequest("Name previous_response_id or conversation, not both.")
+    return session_of_conversation(named if isinstance(named, str) else named.id)
+
+
+def _tools(payload: ResponseRequest) -> tuple[list[OfferedFunction], list[str] | None]:
+    """Return the client's functions, and the names of the server's tools."""
+    if payload.tool_choice == "none":
+        return [], []
+    functions = [tool for tool in payload.tools or () if isinstance(tool, OfferedFunction)]
+    servers = [tool for tool in payload.tools or () if isinstance(tool, ServerTools)]
+    names = [name for tool in servers for name in tool.names] if servers else None
+    if isinstance(payload.tool_choice, ChosenFunction):
+        chosen = payload.tool_choice.name
+        functions = [tool for tool in functions if tool.name == chosen]
+        names = [name for name in names or () if name == chosen]
+    return functions, names
+
+
+async def _decide(
+    payload: ResponseRequest, approvals: Sequence[InputApproval]
+) -> tuple[StartedRun, ResponseId]:
+    """Decide about a call that a response has asked about; go on with its run."""
+    if payload.previous_response_id is None or len(approvals) > 1:
+        raise InvalidRequest(
+            "An mcp_approval_response comes alone, with the previous_response_id that asked."
+        )
+    asked = ResponseId.read(payload.previous_response_id)
+    found = _APPROVAL.fullmatch(approvals[0].approval_request_id)
+    if found is None:
+        raise InvalidRequest("There is no such approval_request_id.")
+    runtime = get_runtime()
+    stored = await _service().find(asked)
+    after = int(found["event"])
+    reader = await _join(asked, after)
+    try:
+        await runtime.inbox.decide(
+            found["confirmation"],
+            approved=approvals[0].approve,
+            reason=approvals[0].reason,
+            session_id=asked.session_id,
+        )
+    except BaseException:
+        reader.leave(abandon=False)
+        raise
+    model = str(stored.record.get("model"))
+    session_id = asked.session_id or ""
+    started = StartedRun(asked.run_id, session_id, "running", reader, model)
+    return started, ResponseId(asked.run_id, asked.session_id, after)
+
+
+def _record(payload: ResponseRequest) -> JSONObject:
+    """Return what is kept of a request beside its messages."""
+    record: JSONObject = {
+        "created_at": int(time.time()),
+        "model": payload.model,
+        "instructions": payload.instructions,
+        "previous_response_id": payload.previous_response_id,
+        "metadata": dict(payload.metadata or {}),
+        "background": payload.background,
+        "max_output_tokens": payload.max_output_tokens,
+        "temperature": payload.temperature,
+        "top_p": payload.top_p,
+        "tools": [tool.model_dump(mode="json") for tool in payload.tools or ()],
+    }
+    return {key: value for key, value in record.items() if value not in (None, {}, [])}
+
+
+def _response(payload: ResponseRequest, response_id: ResponseId) -> dict[str, Any]:
+    return response_of(_record(payload), response_id, store=payload.store)
+
+
+def response_of(
+    record: JSONObject, response_id: ResponseId, *, store: bool = True
+) -> dict[str, Any]:
+    """Return a response without output."""
+    session_id = response_id.session_id
+    mochi = {"run_id": response_id.run_id}
+    if session_id is not None:
+        mochi["session_id"] = session_id
+    return {
+        "id": str(response_id),
+        "object": "response",
+        "created_at": record.get("created_at"),
+        "completed_at": None,
+        "status": "in_progress",
+        "background": record.get("background", False),
+        "error": None,
+        "incomplete_details": None,
+        "instructions": record.get("instructions"),
+        "max_output_tokens": record.get("max_output_tokens"),
+        "max_tool_calls": None,
+        "model": record.get("model"),
+        "output": [],
+        "parallel_tool_calls": True,
+        "previous_response_id": record.get("previous_response_id"),
+        "conversation": None if session_id is None else {"id": f"{CONVERSATION}{session_id}"},
+        "reasoning": {"effort": None, "summary": None},
+        "service_tier": "default",
+        "store": store,
+        "temperature": record.get("temperature"),
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": record.get("tools", []),
+        "top_logprobs": 0,
+        "top_p": record.get("top_p"),
+        "truncation": "auto",
+        "usage": None,
+        "user": None,
+        "metadata": record.get("metadata", {}),
+        "mochi": mochi,
+    }
+
+
+@api.get("/responses/{response_id}")
+async def read_response(
+    request: HttpRequest,
+    response_id: str,
+    stream: bool = False,  # noqa: FBT001, FBT002 - of the query
+    starting_after: Annotated[int, Query(ge=-1, le=10**15)] = -1,
+) -> HttpResponseBase:
+    """Return a response as it is now, or its events after one that the client has."""
+    found_id = ResponseId.read(response_id)
+    stored = await _service().find(found_id)
+    if not stream:
+        return JsonResponse(await _as_stored(stored, found_id))
+    response = response_of(stored.record, found_id)
+    begin = await _first_event(found_id) + events_until(starting_after)
+    reader = await _join(found_id, begin - 1)
+    encoder = ResponseEncoder(response, reader, found_id, after=starting_after, begin=begin)
+    session_id = found_id.session_id or ""
+    started = StartedRun(found_id.run_id, session_id, "running", reader, response["model"])
+    return WireStreamResponse(started, encoder, request.path_info, session_id)
+
+
+async def _first_event(response_id: ResponseId) -> int:
+    """Return the number of the first event of a response."""
+    reader = await _join(response_id, response_id.part)
+    try:
+        batch = await reader.next()
+    finally:
+        reader.leave(abandon=False)
+    return batch[0][0] if batch else response_id.part + 1
+
+
+async def _join(response_id: ResponseId, after: int) -> LogReader:
+    """Join the run of a response.
+
+    Raises:
+        RunNotFound: it has nothing more to say, or it has ended too long ago.
+    """
+    reader = await get_runtime().run_control.join(response_id.run_id, after)
+    if reader is None:
+        raise RunNotFound(run_id=response_id.run_id)
+    return reader
+
+
+async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[str, Any]:
+    response = response_of(stored.record, response_id)
+    status = await _status_of(response_id.run_id)
+    response["status"] = _status(stored) if status is None else STATUS[status.state]
+    if response["status"] == "failed":
+        code = (status.code if status is not None else None) or "PROVIDER_ERROR"
+        response["error"] = {"code": code_of(code), "message": f"The run failed: {code}."}
+    response["output"] = output_items(stored.output, response_id.run_id, _functions(stored))
+    if stored.output:
+        last = stored.output[-1]
+        prompt, generated = (_count(last, key) for key in ("prompt_eval_count", "eval_count"))
+        response["usage"] = {
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": generated,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": prompt + generated,
+        }
+    return response
+
+
+def _count(message: JSONObject, key: str) -> int:
+    value = message.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _functions(stored: StoredResponse) -> list[str]:
+    """Return the names of the functions that the client runs."""
+    tools = stored.record.get("tools")
+    return [
+        str(tool.get("name"))
+        for tool in (tools if isinstance(tools, list) else [])
+        if isinstance(tool, dict) and tool.get("type") == "function"
+    ]
+
+
+async def _status_of(run_id: str) -> RunStatus | None:
+    """Return how far a run has come; None if it has ended too long ago."""
+    try:
+        return await get_runtime().runs.status(run_id)
+    except RunNotFound:
+        return None
+
+
+def _status(stored: StoredResponse) -> str:
+    """Return the status of a response whose run has ended too long ago."""
+    if not stored.output:
+        return "failed"
+    return "incomplete" if stored.output[-1].get("interrupted") else "completed"
+
+
+@api.post("/responses/{response_id}/cancel")
+async def cancel_response(request: HttpRequest, response_id: str) -> HttpResponseBase:
+    """Stop the run of a response; what it has said is kept."""
+    found_id = ResponseId.read(response_id)
+    await _service().find(found_id)
+    await get_runtime().run_control.stop(found_id.run_id)
+    return JsonResponse(await _as_stored(await _service().find(found_id), found_id))
+
+
+@api.delete("/responses/{response_id}")
+async def delete_response(request: HttpRequest, response_id: str) -> HttpResponseBase:
+    """Delete a response and its session, which has nothing else."""
+    await _service().delete(ResponseId.read(response_id))
+    return JsonResponse({"id": response_id, "object": "response", "deleted": True})
+
+
+@api.get("/responses/{response_id}/input_items")
+async def list_input_items(request: HttpRequest, response_id: str) -> HttpResponseBase:
+    """List the items of the request."""
+    stored = await _service().find(ResponseId.read(response_id))
+    return listed(input_items(stored.input))

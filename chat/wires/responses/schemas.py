@@ -1,0 +1,188 @@
+"""Requests of OpenAI's Responses, as far as they are understood; other fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from mochi_server.errors import JSONObject
+
+from ..openai.schemas import MAX_MESSAGES, Effort, RequestPart, ServerTools
+
+
+class InputText(RequestPart):
+    """A text of the user, or of an answer."""
+
+    type: Literal["input_text", "output_text", "summary_text", "reasoning_text"]
+    text: str
+
+
+class InputRefusal(RequestPart):
+    """A text by which a model refused."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class InputImage(RequestPart):
+    """An image."""
+
+    type: Literal["input_image"]
+    image_url: str = Field(description="A data URL.")
+
+
+class InputFile(RequestPart):
+    """A file."""
+
+    type: Literal["input_file"]
+    file_data: str
+    filename: str | None = None
+
+
+InputPart = Annotated[
+    InputText | InputRefusal | InputImage | InputFile, Field(discriminator="type")
+]
+InputContent = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[InputPart], Tag("parts")],
+    Discriminator(lambda value: "text" if isinstance(value, str) else "parts"),
+]
+
+
+class InputMessage(RequestPart):
+    """A message."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: InputContent
+
+
+class InputCall(RequestPart):
+    """A call of the client's function."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class InputCallOutput(RequestPart):
+    """The result of a call of the client's function."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: InputContent
+
+
+class InputReasoning(RequestPart):
+    """What the model thought."""
+
+    type: Literal["reasoning"]
+    content: list[InputText] | None = None
+
+
+class InputApproval(RequestPart):
+    """A decision about a call of a tool of the server."""
+
+    type: Literal["mcp_approval_response"]
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
+
+
+class InputOther(RequestPart):
+    """An item of the server's, which the client sends back; the server has it."""
+
+    type: Literal["mcp_call", "mcp_list_tools", "mcp_approval_request"]
+
+
+def _kind_of(value: object) -> str:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    others = {"mcp_call", "mcp_list_tools", "mcp_approval_request"}
+    return "other" if kind in others else str(kind or "message")
+
+
+InputItem = Annotated[
+    Annotated[InputMessage, Tag("message")]
+    | Annotated[InputCall, Tag("function_call")]
+    | Annotated[InputCallOutput, Tag("function_call_output")]
+    | Annotated[InputReasoning, Tag("reasoning")]
+    | Annotated[InputApproval, Tag("mcp_approval_response")]
+    | Annotated[InputOther, Tag("other")],
+    Discriminator(_kind_of),
+]
+
+
+class OfferedFunction(RequestPart):
+    """A function that the client runs."""
+
+    type: Literal["function"]
+    name: str = Field(min_length=1, max_length=128)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+    def schema_for_model(self) -> JSONObject:
+        parameters = self.parameters or {"type": "object", "properties": {}}
+        function: JSONObject = {
+            "name": self.name,
+            "description": self.description or "",
+            "parameters": parameters,
+        }
+        return {"type": "function", "function": function}
+
+
+class ChosenFunction(RequestPart):
+    """The one function that the model may call."""
+
+    type: Literal["function"]
+    name: str
+
+
+class Reasoning(RequestPart):
+    """Whether the model thinks."""
+
+    effort: Effort | None = None
+
+
+class NamedConversation(RequestPart):
+    """A conversation by its id."""
+
+    id: str
+
+
+class ResponseRequest(RequestPart):
+    """The body of ``POST /v1/responses``."""
+
+    model: str
+    input: Annotated[
+        Annotated[str, Tag("text")]
+        | Annotated[list[InputItem], Field(max_length=MAX_MESSAGES), Tag("items")],
+        Discriminator(lambda value: "text" if isinstance(value, str) else "items"),
+    ]
+    instructions: str | None = None
+    stream: bool = False
+    store: bool = True
+    background: bool = False
+    previous_response_id: str | None = None
+    conversation: str | NamedConversation | None = None
+    tools: list[Annotated[OfferedFunction | ServerTools, Field(discriminator="type")]] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
+    reasoning: Reasoning | None = None
+    metadata: dict[str, str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+
+    @property
+    def options(self) -> JSONObject:
+        """The options of the model that have a value."""
+        options: JSONObject = {"temperature": self.temperature, "top_p": self.top_p}
+        options["max_tokens"] = self.max_output_tokens
+        return {name: value for name, value in options.items() if value is not None}
+
+
+class ConversationRequest(RequestPart):
+    """The body of ``POST /v1/conversations``."""
+
+    items: list[InputItem] = Field(default=[], max_length=20)
+    metadata: dict[str, str] | None = None

@@ -1,0 +1,208 @@
+"""Responses, as OpenAI's API of this name has them: runs whose answers sessions keep.
+
+A response is a run. The first message that its request adds to the session says what else the
+request had, under the key ``response``, so that the response can be read again as long as the
+session is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from typing_extensions import Self
+
+from ..core.ids import new_run_id
+from ..errors import InvalidRequest, JSONObject, RunNotFound
+from ..protocol.messages import Message, SystemMessage
+from ..services.history import objects
+from ..sessions import ChatSession, SessionManager
+from ..sessions.attachments import AttachmentStore
+from ..sessions.fork import fork_session
+from .completions import NEW_SESSION, CompletionRequest, CompletionService
+from .runs.control import StartedRun
+
+RECORD = "response"
+"""Key of a message under which the response is, to which it belongs."""
+
+_ID = re.compile(r"resp_(?:(?P<session>.+)_)?(?P<run>[0-9a-f]{16})(?:p(?P<part>\d{1,18}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseId:
+    """The id of a response: its run, and its session if that is kept."""
+
+    run_id: str
+    session_id: str | None = None
+    part: int = 0
+    """Number of the event after which it begins, where a person has decided; else 0."""
+
+    def __str__(self) -> str:
+        session = "" if self.session_id is None else f"{self.session_id}_"
+        part = f"p{self.part}" if self.part else ""
+        return f"resp_{session}{self.run_id.removeprefix('run_')}{part}"
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read the id of a response.
+
+        Raises:
+            RunNotFound: it is none.
+        """
+        found = _ID.fullmatch(text)
+        if found is None:
+            message = f"There is no response {text!r}."
+            raise RunNotFound(message, details={"response_id": text})
+        return cls(f"run_{found['run']}", found["session"], int(found["part"] or 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResponse:
+    """What a session has of a response."""
+
+    record: JSONObject
+    """What the request had beside its messages."""
+    input: Sequence[JSONObject]
+    """Messages that the request has added."""
+    output: Sequence[JSONObject]
+    """Messages of the model and results of the server's tools, so far."""
+    is_last: bool
+    """Whether nothing follows it in the session."""
+
+
+def stored_response(session: ChatSession, run_id: str) -> StoredResponse:
+    """Find a response in its session.
+
+    Raises:
+        RunNotFound: the session does not have it, or not any more.
+    """
+    messages = [*objects(session.stored_messages())]
+    begin = next((n for n, each in enumerate(messages) if _run_of(each) == run_id), None)
+    if begin is None:
+        message = f"There is no response of the run {run_id!r} in session {session.session_id!r}."
+        raise RunNotFound(message, details={"run_id": run_id})
+    answer = begin
+    while answer < len(messages) and messages[answer].get("role") != "assistant":
+        answer += 1
+    end = answer
+    while end < len(messages) and not _begins_another(messages[end]):
+        end += 1
+    record = messages[begin][RECORD]
+    return StoredResponse(
+        record=record if isinstance(record, dict) else {},
+        input=messages[begin:answer],
+        output=messages[answer:end],
+        is_last=end == len(messages),
+    )
+
+
+def _run_of(message: JSONObject) -> object:
+    record = message.get(RECORD)
+    return record.get("run_id") if isinstance(record, dict) else None
+
+
+def _begins_another(message: JSONObject) -> bool:
+    return message.get("role") == "user" or RECORD in message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseService:
+    """Starts and finds responses."""
+
+    completions: CompletionService
+    sessions: SessionManager
+    attachments: AttachmentStore
+
+    async def start(
+        self,
+        request: CompletionRequest,
+        record: JSONObject,
+        *,
+        previous: ResponseId | None = None,
+        stored: bool = True,
+    ) -> tuple[StartedRun, ResponseId]:
+        """Start the run of a response; the caller must let its reader ``leave``.
+
+        Args:
+            request: What is asked; its session is the conversation that it continues, if any.
+            record: What is kept of it beside the messages.
+            previous: The response after which it comes. If others follow that one, the session is
+                forked: they stay as they are.
+            stored: Whether it is kept, in a new session where none is continued.
+
+        Raises:
+            InvalidRequest: it adds no message.
+            RunNotFound, SessionNotFound: what it continues is not there.
+            MochiError: what ``CompletionService.start`` raises.
+        """
+        run_id = new_run_id()
+        session_id = request.session_id
+        if previous is not None:
+            session_id = await self._session_after(previous)
+        elif session_id is None and stored:
+            session_id = NEW_SESSION
+        request = replace(
+            request,
+            messages=_recorded(request.messages, {"run_id": run_id, **record}),
+            session_id=session_id,
+            run_id=run_id,
+        )
+        started = await self.completions.start(request)
+        kept = None if session_id is None else started.session_id
+        return started, ResponseId(run_id, kept)
+
+    async def _session_after(self, previous: ResponseId) -> str:
+        """Return the session in which a response can follow another one."""
+        session_id, run_id = previous.session_id, previous.run_id
+        if session_id is None:
+            raise RunNotFound(f"The response {str(previous)!r} was not stored.")
+        found = stored_response(await self.sessions.get(session_id), run_id)
+        if found.is_last:
+            return session_id
+        last = (*found.input, *found.output)[-1].get("message_id")
+        fork = await fork_session(
+            self.sessions, self.attachments, session_id, last if isinstance(last, str) else None
+        )
+        return fork.session_id
+
+    async def find(self, response_id: ResponseId) -> StoredResponse:
+        """Return what is kept of a response.
+
+        Raises:
+            RunNotFound, SessionNotFound, SessionUnreadable, StorageError.
+        """
+        if response_id.session_id is None:
+            raise RunNotFound(f"The response {str(response_id)!r} was not stored.")
+        session = await self.sessions.get(response_id.session_id)
+        return stored_response(session, response_id.run_id)
+
+    async def delete(self, response_id: ResponseId) -> None:
+        """Delete the session of a response that is all that it has.
+
+        Raises:
+            InvalidRequest: there are other messages, which would lose their sense.
+            SessionBusy: its run goes on.
+            RunNotFound, SessionNotFound, SessionUnreadable, StorageError.
+        """
+        found = await self.find(response_id)
+        session_id = response_id.session_id or ""
+
+        def is_alone(session: ChatSession) -> bool:
+            prompts = sum(isinstance(each, SystemMessage) for each in session.messages)
+            return len(session.messages) - prompts == len(found.input) + len(found.output)
+
+        if not await self.sessions.delete(session_id, only_if=is_alone):
+            text = "The response is part of a longer conversation: delete that one."
+            raise InvalidRequest(text, details={"session_id": session_id})
+
+
+def _recorded(messages: Sequence[Message], record: JSONObject) -> list[Message]:
+    """Return the messages of a request, whose first new one has the record."""
+    new = CompletionRequest(model="", messages=messages).split()[2]
+    first = next((each for each in new if not isinstance(each, SystemMessage)), None)
+    if first is None:
+        raise InvalidRequest("The input has no new message.")
+    index = next(n for n, each in enumerate(messages) if each is first)
+    changed = first.model_copy(update={RECORD: record})
+    return [*messages[:index], changed, *messages[index + 1 :]]

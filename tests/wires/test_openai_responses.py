@@ -1,0 +1,224 @@
+"""Responses and conversations, by OpenAI's own package against a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import openai
+import pytest
+
+from tests.support.scripts import calls, fails, says, scripted, thinks
+from tests.wires.test_openai_chat import SERVER_ADD, client, decide
+
+__all__ = ["client"]
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "The weather of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": False,
+}
+STALL = {"stall": {"seconds": 0.5}}
+
+
+async def create(client: openai.AsyncOpenAI, *replies: Any, **options: Any) -> Any:
+    return await client.responses.create(
+        **{"model": "lorem", "input": scripted(*replies), **options}
+    )
+
+
+def text_of(events: list[Any]) -> str:
+    return "".join(each.delta for each in events if each.type == "response.output_text.delta")
+
+
+async def ended(client: openai.AsyncOpenAI, response_id: str) -> Any:
+    with anyio.fail_after(30):
+        while True:
+            response = await client.responses.retrieve(response_id)
+            if response.status not in {"queued", "in_progress"}:
+                return response
+            await anyio.sleep(0.02)
+
+
+async def test_a_response_in_one_piece_is_kept(client, server):
+    made = await create(client, [thinks("Hm.", "Hello.")], metadata={"a": "b"}, instructions="Hi")
+    assert made.output_text == "Hello."
+    assert [item.type for item in made.output] == ["reasoning", "message"]
+    assert made.status == "completed"
+    assert made.usage.output_tokens > 0
+    found = await client.responses.retrieve(made.id)
+    assert found.output == made.output
+    assert (found.status, found.metadata, found.instructions) == ("completed", {"a": "b"}, "Hi")
+    assert found.usage == made.usage
+    items = await client.responses.input_items.list(made.id)
+    assert [item.role for item in items.data] == ["user"]
+    status, _ = await server.get(f"/sessions/{made.mochi['session_id']}")
+    assert status == 200
+    await client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(made.id)
+
+
+async def test_a_stream_ends_with_what_is_stored(client):
+    stream = await create(client, [thinks("Hm.", "Hello there.")], stream=True)
+    events = [event async for event in stream]
+    assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
+    assert events[-1].type == "response.completed"
+    assert text_of(events) == "Hello there."
+    numbers = [event.sequence_number for event in events]
+    assert numbers == sorted(set(numbers))
+    found = await client.responses.retrieve(events[-1].response.id)
+    assert found.output == events[-1].response.output
+
+
+async def test_previous_responses_continue_or_fork_a_session(client, server):
+    first = await create(client, [says("One.")])
+    second = await create(client, [says("Two.")], previous_response_id=first.id)
+    assert second.mochi["session_id"] == first.mochi["session_id"]
+    other = await create(client, [says("Three.")], previous_response_id=first.id)
+    assert other.mochi["session_id"] != first.mochi["session_id"]
+    texts = {}
+    for response in (second, other):
+        _, session = await server.get(f"/sessions/{response.mochi['session_id']}")
+        said = [each["content"] for each in session["messages"] if each["role"] == "assistant"]
+        texts[response.id] = said
+    assert texts == {second.id: ["One.", "Two."], other.id: ["One.", "Three."]}
+    with pytest.raises(openai.BadRequestError):  # others follow it
+        await client.responses.delete(first.id)
+
+
+async def test_a_function_of_the_client(client):
+    asked = await create(client, [calls("weather", city="Rome")], [says("Sunny.")], tools=[WEATHER])
+    [call] = asked.output
+    assert (call.type, call.name, call.arguments) == ("function_call", "weather", '{"city":"Rome"}')
+    assert (await client.responses.retrieve(asked.id)).output == asked.output
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "22 degrees"}
+    answered = await client.responses.create(
+        model="lorem", input=[result], previous_response_id=asked.id, tools=[WEATHER]
+    )
+    assert answered.output_text == "Sunny."
+
+
+async def test_nothing_is_stored_if_the_client_sends_all(client, server):
+    _, before = await server.get("/sessions")
+    question = scripted([calls("weather", city="Rome")], [says("Sunny.")])
+    history: list[Any] = [{"role": "user", "content": question}]
+    options = {"model": "lorem", "store": False, "tools": [WEATHER]}
+    asked = await client.responses.create(input=history, **options)
+    history += [item.model_dump() for item in asked.output]
+    call_id = asked.output[0].call_id
+    history.append({"type": "function_call_output", "call_id": call_id, "output": "22"})
+    answered = await client.responses.create(input=history, **options)
+    assert answered.output_text == "Sunny."
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(answered.id)
+    _, after = await server.get("/sessions")
+    assert after == before
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_a_call_of_a_server_tool_is_approved_on_the_wire(client, approve):
+    replies = [says("Let me see."), calls("add", a=2, b=3)], [says("Done.")]
+    asked = await create(client, *replies, tools=[SERVER_ADD])
+    *_, request = asked.output
+    assert (request.type, request.name) == ("mcp_approval_request", "add")
+    assert request.arguments == '{"a":2,"b":3}'
+    answer = {
+        "type": "mcp_approval_response",
+        "approval_request_id": request.id,
+        "approve": approve,
+    }
+    options = {"input": [answer], "previous_response_id": asked.id, "model": "lorem"}
+    stream = await client.responses.create(**options, stream=True)
+    events = [event async for event in stream]
+    done = events[-1].response
+    assert done.output_text == "Done."
+    [call] = [item for item in done.output if item.type == "mcp_call"]
+    assert (call.output, call.error is None) == (("5", True) if approve else (None, False))
+    with pytest.raises(openai.APIStatusError):  # it is decided
+        await client.responses.create(**options)
+
+
+async def test_a_response_in_the_background(client):
+    made = await create(client, [says("Slow"), STALL, says("answer.")], background=True)
+    assert made.status in {"queued", "in_progress"}
+    assert (await ended(client, made.id)).output_text == "Slow\n\nanswer."
+
+
+async def test_a_stream_that_is_cut_goes_on_where_the_client_was(client):
+    replies = [says("One two three four five."), STALL, says("Six seven.")]
+    stream = await create(client, replies, background=True, stream=True)
+    received = []
+    async for event in stream:
+        received.append(event)
+        if event.type == "response.output_text.delta":
+            break
+    await stream.close()
+    response_id, after = received[0].response.id, received[-1].sequence_number
+    rest = await client.responses.retrieve(response_id, stream=True, starting_after=after)
+    received += [event async for event in rest]
+    whole = await client.responses.retrieve(response_id, stream=True)
+    again = [event async for event in whole]
+    assert received[-1].response.output == again[-1].response.output
+    assert text_of(received) == text_of(again) == received[-1].response.output_text
+    numbers = [event.sequence_number for event in received]
+    assert numbers == sorted(set(numbers))
+
+
+async def test_a_response_is_cancelled(client):
+    made = await create(client, [says("Begun"), {"stall": {"seconds": 60}}], background=True)
+    cancelled = await client.responses.cancel(made.id)
+    assert cancelled.status == "cancelled"
+    assert (await client.responses.retrieve(made.id)).status == "cancelled"
+
+
+async def test_failures(client):
+    with pytest.raises(openai.InternalServerError, match="Gone"):
+        await create(client, [fails(500, "Gone.")])
+    for response_id in ("resp_1", "resp_0123456789_0123456789abcdef"):
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(response_id)
+        with pytest.raises(openai.NotFoundError):
+            await create(client, [says("Hi.")], previous_response_id=response_id)
+    with pytest.raises(openai.BadRequestError):
+        await create(client, [says("Hi.")], input=[])
+    made = await create(client, [fails(500, "Gone.")], background=True)
+    failed = await ended(client, made.id)
+    assert failed.status == "failed"
+    assert failed.error.message
+
+
+async def test_a_conversation(client, server):
+    item = {"type": "message", "role": "user", "content": "Remember 5."}
+    conversation = await client.conversations.create(items=[item], metadata={"a": "b"})
+    assert conversation.metadata == {"a": "b"}
+    made = await create(client, [says("Hello.")], conversation=conversation.id)
+    assert made.conversation.id == conversation.id
+    listed = await client.conversations.items.list(conversation.id, order="asc")
+    assert [each.role for each in listed.data] == ["user", "user", "assistant"]
+    latest = await client.conversations.items.list(conversation.id, limit=1)
+    assert [each.role for each in latest.data] == ["assistant"]
+    await client.conversations.delete(conversation.id)
+    with pytest.raises(openai.NotFoundError):
+        await client.conversations.retrieve(conversation.id)
+
+
+async def test_the_sdk_parses_a_stream(client):
+    script = scripted([says("Hello.")])
+    async with client.responses.stream(model="lorem", input=script) as stream:
+        async for _ in stream:
+            pass
+        assert (await stream.get_final_response()).output_text == "Hello."
+
+
+async def test_decisions_of_the_inbox_count_as_well(client, server):
+    replies = [calls("add", a=2, b=3)], [says("Done.")]
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: decide(server, approved=True))
+        made = await create(client, *replies, tools=[SERVER_ADD], store=False)
+    assert made.output_text == "Done."
+    assert [item.type for item in made.output] == ["mcp_call", "message"]
