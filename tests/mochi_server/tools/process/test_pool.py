@@ -457,14 +457,16 @@ async def test_what_is_printed_is_in_the_log(
 async def test_a_flood_of_output_is_cut_short(
     loader: ProcessLoader, fresh: LoadedFolder, caplog: pytest.LogCaptureFixture
 ):
+    began = anyio.current_time()
     with caplog.at_level(logging.INFO, logger="mochi_server.tools.process.output"):
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             assert await fresh.call("flood", {"lines": 100_000}) == "done"
         await loader.aclose()
+    seconds = anyio.current_time() - began
 
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == "mine: line 0"
-    assert 200 <= len(lines) < 600
+    assert 200 <= len(lines) < 600 + 20 * seconds
     assert any("lines were left out" in line for line in lines)
 
 
