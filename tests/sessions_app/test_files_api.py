@@ -228,7 +228,7 @@ async def test_a_client_that_does_not_read_is_dropped(server_of, tmp_path, stand
             path = f"/api/v1/sessions/{session_id}/files/big"
             client.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
             await server.saw("A client has not read its download")
-            client.settimeout(10)
+            client.settimeout(30)
             received = 0
             with suppress(ConnectionError):
                 while part := client.recv(65_536):
