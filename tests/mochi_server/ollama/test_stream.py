@@ -69,6 +69,7 @@ async def test_a_message_of_several_megabytes_is_sent(provider, ollama):
     text = "word " * 500_000
     messages = [{"role": "user", "content": text}]
     ollama.add_model("large:1b", context_length=1_000_000)
+    ollama.reply(["Fine."])
     request = replace(REQUEST, model="large:1b", messages=messages, num_ctx=1_000_000)
     await collect(provider, request)
     assert ollama.chats[-1]["messages"][0]["content"] == text
