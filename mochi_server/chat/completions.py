@@ -14,6 +14,7 @@ from itertools import takewhile
 from ..errors import JSONObject, SessionNotFound
 from ..protocol.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ..protocol.options import NO_OPTIONS, ModelOptions
+from ..protocol.response_format import ResponseFormat
 from ..providers.base import Think
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import NewAttachment
@@ -37,6 +38,7 @@ class CompletionRequest:
     """The files that messages name."""
     options: ModelOptions = NO_OPTIONS
     think: Think = False
+    response_format: ResponseFormat | None = None
     client_tools: Sequence[JSONObject] = ()
     """Schemas of the functions that the client runs, see ``ChatService.open_turn``."""
     tools: Sequence[str] | None = None
@@ -130,6 +132,7 @@ def _options(request: CompletionRequest, new: Sequence[Message]) -> TurnOptions:
         "attachments": request.attachments,
         "client_tools": request.client_tools,
         "think": request.think,
+        "response_format": request.response_format,
         "options": request.options,
         "selected": request.tools,
         "continues": request.continues,

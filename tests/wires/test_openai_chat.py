@@ -9,6 +9,7 @@ import anyio
 import openai
 import pytest
 import pytest_asyncio
+from pydantic import BaseModel
 
 from tests.support.scripts import calls, fails, says, scripted, thinks
 from tests.support.server import Server
@@ -241,3 +242,23 @@ async def test_an_image_reaches_the_model(client, server):
     parts[1]["image_url"]["url"] = "https://example.com/cat.png"
     with pytest.raises(openai.BadRequestError, match="data URL"):
         await ask(client, {"role": "user", "content": parts})
+
+
+class Town(BaseModel):
+    """What the model is to answer."""
+
+    city: str
+    people: int
+
+
+async def test_a_structured_answer(client):
+    question = [{"role": "user", "content": "The largest town?"}]
+    answer = await client.chat.completions.parse(
+        model="lorem", messages=question, response_format=Town
+    )
+    assert isinstance(answer.choices[0].message.parsed, Town)
+    received = await chunks(client, *question, response_format={"type": "json_object"})
+    assert text_of(received) == "{}"
+    schema = {"name": "town", "schema": {"type": "nothing"}}
+    with pytest.raises(openai.BadRequestError):
+        await ask(client, *question, response_format={"type": "json_schema", "json_schema": schema})

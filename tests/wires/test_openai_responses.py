@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from tests.support.scripts import calls, fails, says, scripted, thinks
-from tests.wires.test_openai_chat import SERVER_ADD, client, decide
+from tests.wires.test_openai_chat import SERVER_ADD, Town, client, decide
 
 __all__ = ["client"]
 
@@ -222,3 +222,9 @@ async def test_decisions_of_the_inbox_count_as_well(client, server):
         made = await create(client, *replies, tools=[SERVER_ADD], store=False)
     assert made.output_text == "Done."
     assert [item.type for item in made.output] == ["mcp_call", "message"]
+
+
+async def test_a_structured_answer(client):
+    answer = await client.responses.parse(model="lorem", input="The largest?", text_format=Town)
+    assert isinstance(answer.output_parsed, Town)
+    assert (await client.responses.retrieve(answer.id)).text.format.type == "json_schema"

@@ -10,7 +10,7 @@ from mochi_project.http.errors import error_response
 from mochi_server.chat.runs.control import StartedRun
 from mochi_server.chat.runs.log import Numbered
 from mochi_server.chat.service import events_of
-from mochi_server.errors import MochiError, RunStopped
+from mochi_server.errors import MochiError, ResponseFormatNotMet, RunStopped
 from mochi_server.protocol.events import (
     ContentDelta,
     Done,
@@ -18,6 +18,7 @@ from mochi_server.protocol.events import (
     Event,
     HistoryShortened,
     MessageComplete,
+    ReplyRetry,
     RunStart,
     ThinkingDelta,
     ToolContinuationStart,
@@ -51,7 +52,7 @@ class WholeAnswer:
         """
         texts: list[str] = []
         thoughts: list[str] = []
-        separator, complete = Separator(), None
+        separator, complete, begin = Separator(), None, 0
         async with aclosing(events_of(started.reader)) as events:
             async for event in events:
                 if isinstance(event, ContentDelta):
@@ -60,7 +61,10 @@ class WholeAnswer:
                     thoughts.append(event.content)
                 elif isinstance(event, MessageComplete):
                     complete = event
-                else:
+                elif isinstance(event, ReplyRetry):  # what it has said is void
+                    del texts[begin:]
+                elif isinstance(event, ToolContinuationStart):
+                    begin = len(texts)
                     separator.note(event)
         if complete is None:
             raise RunStopped(run_id=started.run_id)
@@ -87,6 +91,14 @@ class Separator:
         """Note another event."""
         if isinstance(event, ToolContinuationStart):
             self.is_next = True
+
+
+def not_met(event: ReplyRetry) -> ErrorEvent:
+    """Return the error of a stream whose answer does not have its form, and cannot be unsaid."""
+    message = "The answer does not have the form that it must have; ask again, or without a stream."
+    return ErrorEvent(
+        code=ResponseFormatNotMet.code, message=message, details={"reason": event.problem}
+    )
 
 
 def headers_of(started: StartedRun, session_id: str | None) -> dict[str, str]:

@@ -12,6 +12,7 @@ from mochi_project.http.errors import VENDOR_SHAPES, ErrorShape, install, invali
 from mochi_project.http.json import ORJSONParser, ORJSONRenderer
 from mochi_server.errors import InvalidRequest, JSONObject
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import RESPONSE_FORMAT, ResponseFormat
 
 SESSION = "X-Mochi-Session"
 """Header that names the session which a request continues, and the session of an answer."""
@@ -61,7 +62,25 @@ def options_of(values: JSONObject) -> ModelOptions:
     try:
         return ModelOptions.model_validate(values)
     except ValidationError as error:
-        problems: Any = error.errors(include_url=False)
-        raise invalid_request(
-            [{**each, "loc": ("body", "payload", *each["loc"])} for each in problems]
-        ) from error
+        raise _invalid(error) from error
+
+
+def format_of(value: JSONObject | None, field: str) -> ResponseFormat | None:
+    """Return the form that an answer must have; None for a text.
+
+    Raises:
+        InvalidRequest: it is none of the known ones.
+    """
+    if value is None or value.get("type") == "text":
+        return None
+    try:
+        return RESPONSE_FORMAT.validate_python(value)
+    except ValidationError as error:
+        raise _invalid(error, field) from error
+
+
+def _invalid(error: ValidationError, *fields: str) -> InvalidRequest:
+    problems: Any = error.errors(include_url=False)
+    return invalid_request(
+        [{**each, "loc": ("body", "payload", *fields, *each["loc"])} for each in problems]
+    )

@@ -16,11 +16,12 @@ from mochi_server.protocol.events import (
     ErrorEvent,
     Event,
     MessageComplete,
+    ReplyRetry,
     RunStart,
     ThinkingDelta,
 )
 
-from ..common.answers import Separator, WholeAnswer, extras_of
+from ..common.answers import Separator, WholeAnswer, extras_of, not_met
 from ..sse import PING
 from .errors import SERVER_ERROR, error_object
 
@@ -119,7 +120,7 @@ class ChunkEncoder:
 
     def __call__(self, batch: list[Numbered]) -> bytes:
         """Encode a batch; what has no place on this wire is left out."""
-        return b"".join([self._encode(event) for _, event in batch])
+        return b"".join([self._encode(event) for _, event in batch if not self._failed])
 
     def _encode(self, event: Event) -> bytes:
         match event:  # the commonest first: this runs for each token
@@ -131,10 +132,11 @@ class ChunkEncoder:
                 return self._chunk(b'"role":"assistant","content":""')
             case MessageComplete():
                 self._complete = event
-            case ErrorEvent():
+            case ErrorEvent() | ReplyRetry():
                 self._failed = True
-                return self._error(event.message, event.code)
-            case Done() if not self._failed:
+                error = not_met(event) if isinstance(event, ReplyRetry) else event
+                return self._error(error.message, error.code)
+            case Done():
                 return self._end()
             case _:
                 self._separator.note(event)

@@ -12,7 +12,7 @@ from mochi_server.chat.completions import CompletionRequest
 from mochi_server.providers.base import ModelInfo, Think
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
-from ..common.api import WireAPI, options_of, session_of
+from ..common.api import WireAPI, format_of, options_of, session_of
 from .encoder import ChunkEncoder, completion_of
 from .errors import error_shape
 from .history import read_history
@@ -70,6 +70,7 @@ async def _read(payload: ChatCompletionRequest, session_id: str | None) -> Compl
         attachments=files,
         options=options_of(payload.options),
         think=THINK[payload.reasoning_effort],
+        response_format=format_of(payload.response_format, "response_format"),
         client_tools=client_tools,
         tools=tools,
         session_id=session_id,

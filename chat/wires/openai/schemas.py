@@ -178,6 +178,7 @@ class ChatCompletionRequest(RequestPart):
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
+    response_format: dict[str, Any] | None = None
     n: Literal[1] | None = None
     logprobs: Literal[False] | None = None
     metadata: dict[str, Any] | None = None

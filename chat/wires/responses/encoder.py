@@ -17,6 +17,7 @@ from mochi_server.protocol.events import (
     ErrorEvent,
     Event,
     MessageComplete,
+    ReplyRetry,
     RunStart,
     ThinkingDelta,
     ToolCallStarted,
@@ -24,6 +25,7 @@ from mochi_server.protocol.events import (
     ToolResultReady,
 )
 
+from ..common.answers import not_met
 from ..openai.errors import code_of
 from ..sse import PING
 from .items import (
@@ -128,7 +130,7 @@ class ResponseEncoder:
                 return self._begin()
             case MessageComplete():
                 return self._complete(event)
-            case ErrorEvent() | Done():
+            case ErrorEvent() | Done() | ReplyRetry():
                 return [*self._close("incomplete"), *self._fail(event)]
             case _:
                 return self._encode_call(event, number)
@@ -293,9 +295,11 @@ class ResponseEncoder:
             self._finish(index, item),
         ]
 
-    def _fail(self, event: ErrorEvent | Done) -> list[bytes]:
+    def _fail(self, event: ErrorEvent | Done | ReplyRetry) -> list[bytes]:
         if isinstance(event, Done):
             return self._end("cancelled")
+        if isinstance(event, ReplyRetry):
+            event = not_met(event)
         return self._end("failed", {"code": code_of(event.code), "message": event.message})
 
     def _end(self, status: str, error: Any = None) -> list[bytes]:  # noqa: ANN401 - JSON

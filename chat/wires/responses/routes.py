@@ -22,7 +22,7 @@ from mochi_server.protocol.events import ContentDelta, ThinkingDelta
 from mochi_server.protocol.messages import SystemMessage
 
 from ..common.answers import WireStreamResponse, headers_of
-from ..common.api import WireAPI, options_of
+from ..common.api import WireAPI, format_of, options_of
 from ..openai.errors import code_of, error_shape
 from ..openai.routes import THINK
 from ..openai.schemas import ServerTools
@@ -118,6 +118,7 @@ async def _start(
         attachments=files,
         options=options_of(payload.options),
         think=THINK[payload.reasoning.effort if payload.reasoning else None],
+        response_format=format_of(payload.text.response_format, "text") if payload.text else None,
         client_tools=[tool.schema_for_model() for tool in functions],
         tools=names,
         session_id=_session_of(payload),
@@ -201,6 +202,7 @@ def _record(payload: ResponseRequest) -> JSONObject:
         "temperature": payload.temperature,
         "top_p": payload.top_p,
         "tools": [tool.model_dump(mode="json") for tool in payload.tools or ()],
+        "format": None if payload.text is None else payload.text.format,
     }
     return {key: value for key, value in record.items() if value not in (None, {}, [])}
 
@@ -238,7 +240,7 @@ def response_of(
         "service_tier": "default",
         "store": store,
         "temperature": record.get("temperature"),
-        "text": {"format": {"type": "text"}},
+        "text": {"format": record.get("format") or {"type": "text"}},
         "tool_choice": "auto",
         "tools": record.get("tools", []),
         "top_logprobs": 0,

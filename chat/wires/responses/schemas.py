@@ -144,6 +144,20 @@ class Reasoning(RequestPart):
     effort: Effort | None = None
 
 
+class TextSettings(RequestPart):
+    """The form of the answer."""
+
+    format: dict[str, Any] | None = None
+
+    @property
+    def response_format(self) -> JSONObject | None:
+        """The form as chat completions have it."""
+        if self.format is None or self.format.get("type") != "json_schema":
+            return self.format
+        others = {key: value for key, value in self.format.items() if key != "type"}
+        return {"type": "json_schema", "json_schema": others}
+
+
 class NamedConversation(RequestPart):
     """A conversation by its id."""
 
@@ -168,6 +182,7 @@ class ResponseRequest(RequestPart):
     tools: list[Annotated[OfferedFunction | ServerTools, Field(discriminator="type")]] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
     reasoning: Reasoning | None = None
+    text: TextSettings | None = None
     metadata: dict[str, str] | None = None
     temperature: float | None = None
     top_p: float | None = None
