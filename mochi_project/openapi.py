@@ -110,6 +110,11 @@ _SAMPLES: dict[str, Any] = {
 
 _OTHER_SAMPLES: dict[type[MochiError], dict[str, Any]] = {
     errors.AgentInvalid: {"reason": "coder/SKILL.md:2: description is missing"},
+    errors.CannotImport: {
+        "program": "ChatGPT",
+        "place": "/3/mapping",
+        "reason": "it is not an object",
+    },
     errors.McpServerFailed: {"reason": "it took longer than 60 s"},
     errors.McpResourceNotFound: {"reason": "unknown resource"},
     errors.PromptArgumentsInvalid: {"filename": "travel__guide", "reason": "it needs 'city'"},

@@ -386,6 +386,24 @@ class InvalidJSON(MochiError, code="INVALID_JSON", status=400):
     template = "The request body is not valid JSON."
 
 
+class CannotImport(MochiError, code="CANNOT_IMPORT", status=400):
+    """A file, or a conversation in it, cannot be imported."""
+
+    template = "{program}: {place}: {reason}"
+
+    def __init__(self, reason: str, *, place: str = "", program: str = "") -> None:
+        """Make the message of the program's name, the place and the reason.
+
+        Args:
+            reason: Why, for people.
+            place: Where: a line, or a JSON pointer; in an archive behind the name of a file.
+            program: Whose format it is.
+        """
+        self.reason, self.place = reason, place
+        message = ": ".join(filter(None, (program, place, reason)))
+        super().__init__(message, details={"program": program, "place": place, "reason": reason})
+
+
 class PayloadTooLarge(MochiError, code="PAYLOAD_TOO_LARGE", status=413):
     """The body is larger than MOCHI_MAX_BODY_MB."""
 

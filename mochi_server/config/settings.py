@@ -239,7 +239,9 @@ class MochiServerSettings(BaseSettings):
     session_storage: Literal["json", "memory"] = Field(
         default="json", description="Where sessions are kept."
     )
-    max_import_mb: Megabytes = Field(default=100, description="Largest import (10**6 bytes).")
+    max_import_mb: Megabytes = Field(
+        default=100, description="Largest conversation of an import (10**6 bytes)."
+    )
     max_attachment_mb: Megabytes = Field(
         default=10, description="Largest file that is attached to a message (10**6 bytes)."
     )

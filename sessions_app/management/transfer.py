@@ -5,34 +5,38 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, get_args
 
 from django.conf import settings
 from django.core.management.base import CommandError
+from pydantic import JsonValue
 
 from mochi_project.management.console import as_json, plain, plain_lines, progress, table
 from mochi_server.core.aio import in_daemon_thread, in_thread
 from mochi_server.core.files import replace_file
-from mochi_server.errors import JSONObject, MochiError, SessionExists
+from mochi_server.core.progress import Progress
+from mochi_server.errors import CannotImport, JSONObject, MochiError
+from mochi_server.sessions.attachments import AttachmentReader, AttachmentStore
+from mochi_server.sessions.imports.importer import Importer
+from mochi_server.sessions.imports.json_values import too_large
+from mochi_server.sessions.imports.report import ImportReport, Outcome
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.storage import JSONFileStorage
-from mochi_server.sessions.transfer import (
-    CannotImport,
-    ExportFormat,
-    Imported,
-    export_session,
-    import_session,
-)
+from mochi_server.sessions.transfer import ExportFormat, export_session
 
 from .shared import Console, Options
 
 EXPORT_COLUMNS = ("SESSION", "FILE")
-IMPORT_COLUMNS = ("FILE", "SESSION", "MESSAGES", "VERSION")
+IMPORT_COLUMNS = ("FILE", "FROM", "SESSIONS", "NEW", "CONTINUED", "UNCHANGED", "MESSAGES")
 ASKS = (
     "asks before every tool call: the policies in its file were not taken over. "
     "PATCH /sessions/{session_id} changes them."
 )
 STDIN = "-"
 READ_BYTES = 1_000_000
+PATIENCE = 0.5
+"""Seconds before progress is shown."""
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -119,94 +123,109 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="+",
-        help="Session files, or JSON Lines of chat messages; - is stdin.",
+        help="Session files, or exports of other programs; - is stdin.",
     )
-    parser.add_argument("--model", help="Of JSON Lines that name none.")
+    parser.add_argument(
+        "--model", help="Of the new sessions of other programs; else the one that they name."
+    )
     parser.add_argument(
         "--new-id", action="store_true", help="Give session files other ids than their own."
     )
 
 
 async def import_sessions(sessions: SessionManager, options: Options, console: Console) -> int:
-    """Import each file; a file that fails changes nothing and does not stop the others."""
-    done: list[tuple[str, Imported]] = []
-    problems: list[tuple[str, str]] = []
-    files = options["files"]
-    bar = progress("files") if len(files) > 1 else None
-    for number, name in enumerate(files, start=1):
-        try:
-            content = await in_daemon_thread(_read, name, settings.MOCHI.max_import_mb)
-            imported = await import_session(
-                sessions, content, model=options["model"], new_id=options["new_id"]
+    """Import every file that can be imported."""
+    mochi = settings.MOCHI
+    importer = Importer(
+        sessions=sessions,
+        attachments=AttachmentStore(mochi.attachments_path),
+        reader=AttachmentReader(max_bytes=mochi.max_attachment_bytes),
+        max_bytes=int(mochi.max_import_mb * 1_000_000),
+    )
+    done = {name: await _import(name, importer, options) for name in options["files"]}
+    await sessions.catalogue.bring_up_to_date()  # for a running server, which shares it
+    _print_imports(done, console, as_object=options["json"])
+    return 1 if any(report.problems for report in done.values()) else 0
+
+
+async def _import(name: str, importer: Importer, options: Options) -> ImportReport:
+    try:
+        with NamedTemporaryFile(prefix="mochi-import-") as copy:
+            path = await in_daemon_thread(_file_of, name, copy, importer.max_bytes)
+            return await importer.run(
+                path,
+                model=options["model"],
+                new_id=options["new_id"],
+                advance=Progress(patience=PATIENCE).advance,
             )
-            done.append((name, imported))
-        except (CannotImport, MochiError, OSError) as error:
-            problems.append((name, _reason(error)))
-        if bar is not None:
-            bar.advance(number, len(files))
-    if done:
-        await sessions.catalogue.bring_up_to_date()  # for a running server, which shares it
-    _report_imports(done, problems, console, as_object=options["json"])
-    return 1 if problems else 0
+    except CannotImport as error:
+        return ImportReport(problems=[error])
+    except OSError as error:
+        return ImportReport(problems=[CannotImport(error.strerror or str(error))])
 
 
-def _read(name: str, most_mb: float) -> bytes:
-    """Read a file in a thread that Ctrl-C does not wait for: a pipe may never end.
+def _file_of(name: str, copy: IO[bytes], most: int) -> Path:
+    """Return the path of a file; of a pipe that of a copy of what comes out of it.
+
+    It runs in a thread that Ctrl-C does not wait for: a pipe may never end.
 
     Raises:
-        CannotImport: it is larger than so many million bytes, or a stdin that is closed.
-        OSError: it cannot be read.
+        CannotImport: More than so many bytes come, or stdin is closed.
+        OSError: It cannot be read.
     """
-    parts, size, most = [], 0, int(most_mb * 1_000_000)
     is_stdin = name == STDIN
     if is_stdin and sys.stdin is None:
         raise CannotImport("stdin is closed")
+    if not is_stdin and Path(name).is_file():
+        return Path(name)
     # Without a buffer, whose lock the interpreter would want at its end.
     place = sys.stdin.fileno() if is_stdin else name
     with open(place, "rb", buffering=0, closefd=not is_stdin) as file:
+        size = 0
         while part := file.read(READ_BYTES):
-            parts.append(part)
             size += len(part)
             if size > most:
-                raise CannotImport(
-                    f"it is larger than {most_mb:g} MB; MOCHI_MAX_IMPORT_MB allows more"
-                )
-    return b"".join(parts)
+                raise too_large(most)
+            copy.write(part)
+    copy.flush()
+    return Path(copy.name)
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, SessionExists):
-        return f"{error.message} Nothing was overwritten (see --new-id)."
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return str(error)
-
-
-def _report_imports(
-    done: list[tuple[str, Imported]],
-    problems: list[tuple[str, str]],
-    console: Console,
-    *,
-    as_object: bool,
-) -> None:
+def _print_imports(done: dict[str, ImportReport], console: Console, *, as_object: bool) -> None:
     if as_object:
-        objects = [
-            {
-                "file": name,
-                "session_id": each.session_id,
-                "message_count": each.message_count,
-                "format_version": each.version,
-                "policies_changed": each.policies_changed,
-            }
-            for name, each in done
-        ]
-        failed = [{"file": name, "reason": reason} for name, reason in problems]
-        console.out.write(as_json({"imported": objects, "problems": failed}))
+        console.out.write(as_json(_as_object(done)))
         return
-    rows = [(name, each.session_id, each.message_count, each.version) for name, each in done]
+    rows = [_row(name, report) for name, report in done.items() if report.sessions]
     console.out.write(table(rows, IMPORT_COLUMNS) if rows else "Nothing was imported.")
-    for _, each in done:
-        if each.policies_changed:
-            console.out.write(f"{each.session_id} {ASKS}")
-    for name, reason in problems:
-        console.err.write(plain(f"problem: {name}: {reason}"))
+    for name, report in done.items():
+        for what, count in report.left_out.items():
+            console.out.write(plain(f"{name}: left out {count:,} \u00d7 {what}"))
+        for session in report.sessions:
+            if session.policies_changed:
+                console.out.write(f"{session.session_id} {ASKS}")
+    for name, report in done.items():
+        for problem in report.problems:
+            console.err.write(plain(f"problem: {name}: {problem.message}"))
+
+
+def _row(name: str, report: ImportReport) -> tuple[object, ...]:
+    ids = [session.session_id for session in report.sessions]
+    return (
+        name,
+        report.program,
+        ids[0] if len(ids) == 1 else len(ids),
+        *(report.count(outcome) for outcome in get_args(Outcome)),
+        sum(session.message_count for session in report.sessions),
+    )
+
+
+def _as_object(done: dict[str, ImportReport]) -> JSONObject:
+    lists: dict[str, list[JsonValue]] = {"imported": [], "left_out": [], "problems": []}
+    for name, report in done.items():
+        for session in report.sessions:
+            lists["imported"].append({"file": name, **session.as_json()})
+        for what, count in report.left_out.items():
+            lists["left_out"].append({"file": name, "what": what, "count": count})
+        for problem in report.problems:
+            lists["problems"].append({"file": name, **problem.details})
+    return {**lists}

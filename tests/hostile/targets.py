@@ -13,6 +13,7 @@ ROUTES = (
     "/models/qwen3:14b",
     "/sessions",
     f"/sessions/{ONE}",
+    "/sessions/import",
     f"/sessions/{ONE}/fork",
     f"/sessions/{ONE}/attachments",
     f"/sessions/{ONE}/messages",
@@ -56,6 +57,7 @@ METHODS = (
 WITH_BODY = (
     ("POST", "/sessions"),
     ("PATCH", f"/sessions/{ONE}"),
+    ("POST", "/sessions/import"),
     ("POST", f"/sessions/{ONE}/fork"),
     ("POST", f"/sessions/{ONE}/attachments"),
     ("PUT", f"/sessions/{ONE}/messages/0"),

@@ -22,6 +22,7 @@ ROUTES = {
     "GET /api/v1/sessions/{session_id}": "readSession",
     "DELETE /api/v1/sessions/{session_id}": "deleteSession",
     "PATCH /api/v1/sessions/{session_id}": "patchSession",
+    "POST /api/v1/sessions/import": "importSessions",
     "POST /api/v1/sessions/{session_id}/fork": "forkSession",
     "GET /api/v1/sessions/{session_id}/messages": "listMessages",
     "PUT /api/v1/sessions/{session_id}/messages/{message_index}": "editMessage",

@@ -260,17 +260,18 @@ def test_files_are_imported_and_nothing_is_overwritten(three, tmp_path):
     lines = tmp_path / "chat.jsonl"
     lines.write_text('{"role": "user", "content": "Hi"}\n')
     mine = (three / "said.json").read_bytes()
+    other = tmp_path / "said.json"
+    other.write_bytes(mine.replace(b'"model"', b'"modell"'))
     out, err, code = run(
-        "sessions", "import", str(OLD), str(three / "said.json"), str(lines), "/nowhere",
-        "--model", "m",
+        "sessions", "import", str(OLD), str(other), str(lines), "/nowhere", "--model", "m",
     )  # fmt: skip
     head, first, second, *_ = (line.split() for line in out.splitlines())
-    assert head == ["FILE", "SESSION", "MESSAGES", "VERSION"]
-    assert first == [str(OLD), "bc62e321bf", "10", "1.1"]
-    assert (second[0], second[2:]) == (str(lines), ["1", "-"])
+    assert head == ["FILE", "FROM", "SESSIONS", "NEW", "CONTINUED", "UNCHANGED", "MESSAGES"]
+    assert first == [str(OLD), "mochi", "bc62e321bf", "1", "0", "0", "10"]
+    assert (second[:2], second[3:]) == ([str(lines), "chat_messages"], ["1", "0", "0", "1"])
     found = json.loads((three / "bc62e321bf.json").read_bytes())
     assert found["messages"] == json.loads(OLD.read_bytes())["messages"]
-    assert "exists already. Nothing was overwritten (see --new-id)" in err
+    assert "exists already. Nothing was overwritten: it can only be imported with a new id" in err
     assert "problem: /nowhere: No such file" in err
     assert code == 1
     assert (three / "said.json").read_bytes() == mine
@@ -283,7 +284,7 @@ def test_an_import_says_which_sessions_ask_again(three):
     lax.write_text(json.dumps(content))
     command = ("sessions", "import", "--new-id", str(lax), str(strict))
     out, _, code = run(*command)
-    first, second = (line.split()[1] for line in out.splitlines()[1:3])
+    first, second = (line.split()[2] for line in out.splitlines()[1:3])
     assert code == 0
     [said] = out.splitlines()[3:]
     assert said.startswith(f"{first} asks before every tool call: the policies in its file were")

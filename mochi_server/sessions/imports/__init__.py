@@ -1,0 +1,1 @@
+"""Import conversations of other programs, and sessions that were exported."""

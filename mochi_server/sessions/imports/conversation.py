@@ -1,0 +1,353 @@
+"""Conversations of other programs, as their readers give them: trees of plain messages."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any, Final, Literal, Protocol
+
+from pydantic import JsonValue
+
+from ...core.limits import STORED_LEVELS, is_too_deep
+from ...errors import CannotImport, JSONObject
+from ...protocol.messages import ToolCall
+from ..types import instant
+
+Role = Literal["system", "user", "assistant", "tool"]
+LeftOut = Counter[str]
+"""What was not taken, in words in the singular, and how often."""
+
+MAX_BRANCHES: Final = 100
+"""Branches of one conversation that become forks, beside the one that is shown."""
+MILLISECONDS: Final = 10**11
+"""A number from here on is a time in milliseconds, not in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """An object of an export, and where it is."""
+
+    values: dict[str, Any]
+    place: str
+    """JSON pointer, such as ``/3/mapping``."""
+
+    @classmethod
+    def of(cls, value: object, place: str) -> Fields:
+        if not isinstance(value, dict):
+            raise CannotImport("it is not an object", place=place)
+        return cls(value, place)
+
+    def at(self, key: str) -> str:
+        return f"{self.place}/{key.replace('~', '~0').replace('/', '~1')}"
+
+    def text(self, key: str) -> str:
+        """Return a text; "" if it is missing or null."""
+        value = self.values.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise CannotImport("it is not a text", place=self.at(key))
+        return value
+
+    def any_text(self, *keys: str) -> str:
+        """Return the first of these that is a text and not empty; "" if there is none."""
+        texts = (self.values.get(key) for key in keys)
+        return next((text for text in texts if isinstance(text, str) and text), "")
+
+    def object(self, key: str) -> Fields:
+        """Return an object; an empty one if it is missing or null."""
+        value = self.values.get(key)
+        return Fields.of({} if value is None else value, self.at(key))
+
+    def items(self) -> Iterator[tuple[str, Fields]]:
+        for key, value in self.values.items():
+            yield key, Fields.of(value, self.at(key))
+
+    def list(self, key: str) -> list[Any]:
+        """Return a list; an empty one if it is missing or null."""
+        value = self.values.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise CannotImport("it is not a list", place=self.at(key))
+        return value
+
+    def objects(self, key: str) -> Iterator[Fields]:
+        for index, value in enumerate(self.list(key)):
+            yield Fields.of(value, f"{self.at(key)}/{index}")
+
+    def time(self, *keys: str) -> str | None:
+        """Return the first of these that is a time, as it is stored."""
+        return next(filter(None, (time_of(self.values.get(key)) for key in keys)), None)
+
+
+def time_of(value: object) -> str | None:
+    """Return a time as it is stored; None if it is none.
+
+    Args:
+        value: Seconds or milliseconds since 1970, or a text as ISO 8601 has it.
+    """
+    try:
+        if isinstance(value, str):
+            moment = instant(value)
+        elif isinstance(value, int | float) and value > 0:
+            seconds = value / 1000 if value >= MILLISECONDS else value
+            moment = datetime.fromtimestamp(seconds, timezone.utc)
+        else:
+            return None
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file that belongs to a message."""
+
+    name: str
+    read: Callable[[], bytes | str]
+    """Returns the content, or a data URL of it; reads each time anew, so that not all files of a
+    conversation are in memory."""
+
+
+class Files(Protocol):
+    """The files of an export, beside its conversations."""
+
+    def find(self, file_id: str) -> SourceFile | None:
+        """Return the file of an id; None if the export has none."""
+
+
+def file_of_data_url(url: str, name: str = "") -> SourceFile | None:
+    """Return the file that is in a URL; None if it is elsewhere."""
+    return SourceFile(name, lambda: url) if url.startswith("data:") else None
+
+
+def file_of_text(text: str, name: str) -> SourceFile:
+    return SourceFile(name, text.encode)
+
+
+@dataclass(slots=True)
+class SourceMessage:
+    """A message of a conversation."""
+
+    role: Role
+    text: str = ""
+    thinking: str = ""
+    calls: list[ToolCall] = field(default_factory=list)
+    """Of the model."""
+    tool_name: str = ""
+    """Of a result: what was called."""
+    tool_call_id: str = ""
+    """Of a result: the call; empty: the first one before it that has no result yet."""
+    model: str = ""
+    time: str | None = None
+    message_id: str = ""
+    """Where the source has one that a session can have."""
+    files: list[SourceFile] = field(default_factory=list)
+    is_partial: bool = False
+    """Of a reply: it was cut off."""
+
+    @property
+    def is_thinking_alone(self) -> bool:
+        return self.role == "assistant" and not (self.text or self.calls)
+
+
+@dataclass(slots=True)
+class Node:
+    """A place in the tree: the messages that the source has as one, or none."""
+
+    parent: str | None
+    """Key of the node before; one that does not exist counts as none."""
+    messages: list[SourceMessage]
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceConversation:
+    """A conversation of another program."""
+
+    program: str
+    """Such as ``chatgpt``."""
+    source_id: str
+    """Its id there, which is the same in a later export."""
+    place: str
+    """Where it is in the file."""
+    title: str = ""
+    created_at: str | None = None
+    updated_at: str | None = None
+    model: str = ""
+    system_prompt: str = ""
+    tags: list[str] = field(default_factory=list)
+    is_pinned: bool = False
+    is_archived: bool = False
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """By their keys, in the order of the source."""
+    shown: str = ""
+    """Key of the last node of the branch that the program shows; empty: of the newest one."""
+    left_out: LeftOut = field(default_factory=Counter)
+
+    def append(self, key: str, messages: list[SourceMessage]) -> None:
+        """Add a node behind the last one."""
+        self.nodes[key] = Node(next(reversed(self.nodes), None), messages)
+
+    def branches(self) -> Iterator[list[tuple[str, SourceMessage]]]:
+        """Yield the messages of each branch with the keys of their nodes, the one shown first.
+
+        Raises:
+            CannotImport: A node is before itself.
+        """
+        leaves = self._leaves()
+        if len(leaves) > MAX_BRANCHES + 1:
+            self.left_out["branch beyond the first hundred"] += len(leaves) - MAX_BRANCHES - 1
+        for leaf in leaves[: MAX_BRANCHES + 1]:
+            yield joined(self._path(leaf))
+
+    def _leaves(self) -> list[str]:
+        """Return the last nodes with messages of all branches, that of the shown one first."""
+        children: dict[str, list[str]] = {}
+        roots = []
+        for key, node in self.nodes.items():
+            if node.parent in self.nodes:
+                children.setdefault(str(node.parent), []).append(key)
+            else:
+                roots.append(key)
+        shown = self.shown
+        if shown not in self.nodes:
+            shown = roots[-1] if roots else ""
+            while shown in children:  # below a root there is no circle
+                shown = children[shown][-1]
+        if self.nodes and not shown:
+            raise CannotImport("no message is the first one", place=self.place)
+        ends = [key for key in self.nodes if key not in children]
+        inner: set[str] = set()
+        leaves: dict[str, None] = {}
+        for end in [shown, *reversed(ends)]:
+            leaf = self._last_with_messages(end)
+            if leaf is not None and leaf not in inner:
+                leaves[leaf] = None
+                above = self.nodes[leaf].parent
+                while above in self.nodes and above not in inner:
+                    inner.add(above)
+                    above = self.nodes[above].parent
+        first = self._last_with_messages(shown)
+        others = [leaf for leaf in leaves if leaf != first and leaf not in inner]
+        return others if first is None else [first, *others]
+
+    def _last_with_messages(self, key: str) -> str | None:
+        at: str | None = key
+        for _ in range(len(self.nodes)):
+            if at not in self.nodes:
+                return None
+            if self.nodes[at].messages:
+                return at
+            at = self.nodes[at].parent
+        return None
+
+    def _path(self, leaf: str) -> Iterator[tuple[str, SourceMessage]]:
+        keys: dict[str, None] = {}
+        at: str | None = leaf
+        while at in self.nodes:
+            if at in keys:
+                raise CannotImport("a message is its own parent", place=f"{self.place}/{at}")
+            keys[at] = None
+            at = self.nodes[at].parent
+        for key in reversed(keys):
+            for message in self.nodes[key].messages:
+                yield key, message
+
+
+def joined(
+    path: Iterable[tuple[str, SourceMessage]],
+) -> list[tuple[str, SourceMessage]]:
+    """Return messages with thinking at its reply, and results at their calls."""
+    messages: list[tuple[str, SourceMessage]] = []
+    open_calls: dict[str, str] = {}
+    for key, message in path:
+        if message.role == "assistant" and messages and messages[-1][1].is_thinking_alone:
+            before = messages.pop()[1]
+            thinking = "\n\n".join(filter(None, (before.thinking, message.thinking)))
+            message = replace(message, thinking=thinking)  # noqa: PLW2901
+        if message.role == "tool":
+            call_id = message.tool_call_id or next(iter(open_calls), "")
+            name = message.tool_name or open_calls.get(call_id, "")
+            open_calls.pop(call_id, None)
+            message = replace(message, tool_call_id=call_id, tool_name=name)  # noqa: PLW2901
+        open_calls.update({call.id: call.name for call in message.calls})
+        messages.append((key, message))
+    return messages
+
+
+class ReplyBuilder:
+    """Makes messages of the parts of one reply, in which a model thinks, calls and writes."""
+
+    def __init__(self, key: str, model: str = "", time: str | None = None) -> None:
+        self.messages: list[SourceMessage] = []
+        self._key, self._model, self._time = key, model, time
+        self._calls = 0
+
+    def _reply(self) -> SourceMessage:
+        if not self.messages or self.messages[-1].role != "assistant":
+            self.messages.append(SourceMessage("assistant", model=self._model, time=self._time))
+        return self.messages[-1]
+
+    def text(self, text: str) -> None:
+        if text:
+            reply = self._reply()
+            reply.text = "\n\n".join(filter(None, (reply.text, text)))
+
+    def thinking(self, text: str) -> None:
+        if text:
+            reply = self._reply()
+            reply.thinking = "\n\n".join(filter(None, (reply.thinking, text)))
+
+    def call(self, name: str, arguments: JsonValue, call_id: str = "") -> str:
+        """Add a call, and return its id."""
+        self._calls += 1
+        call_id = call_id or f"{self._key}-{self._calls}"
+        self._reply().calls.append(call_of(call_id, name, arguments))
+        return call_id
+
+    def result(self, text: str, call_id: str = "", name: str = "") -> SourceMessage:
+        message = SourceMessage("tool", text, tool_call_id=call_id, tool_name=name, time=self._time)
+        self.messages.append(message)
+        return message
+
+    def files(self, files: list[SourceFile], left_out: LeftOut) -> None:
+        """Add files; the replies of models cannot have them, only results of tools."""
+        if files and self.messages and self.messages[-1].role == "tool":
+            self.messages[-1].files += files
+        elif files:
+            left_out["file in a reply of a model"] += len(files)
+
+
+def call_of(call_id: str, name: str, arguments: object) -> ToolCall:
+    """Return a call; arguments that are no object, nor the JSON of one, are its ``input``."""
+    if isinstance(arguments, str):
+        try:
+            parsed = json.loads(arguments)
+        except (ValueError, RecursionError):
+            parsed = None
+        arguments = parsed if isinstance(parsed, dict) else {"input": arguments}
+    if not isinstance(arguments, dict):
+        arguments = {} if arguments is None else {"input": arguments}
+    if is_too_deep(arguments, STORED_LEVELS - 10):
+        arguments = {"input": "(nested too deeply)"}
+    return ToolCall(id=call_id, name=name or "unknown", arguments=arguments)
+
+
+def text_of_parts(parts: Iterable[object], left_out: LeftOut, what: str = "result") -> str:
+    """Return the texts of a list of texts and of objects with ``text``, joined."""
+    texts = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) else part
+        if isinstance(text, str):
+            texts.append(text)
+        else:
+            left_out[f"part of a {what} that is no text"] += 1
+    return "\n\n".join(filter(None, texts))
+
+
+def as_object(value: object) -> JSONObject:
+    return value if isinstance(value, dict) else {}

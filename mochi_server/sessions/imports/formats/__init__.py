@@ -1,0 +1,1 @@
+"""A reader for each program whose exports can be imported."""

@@ -1,0 +1,123 @@
+"""Session files of mochi-server, made sessions of this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from ...core.ids import new_session_id
+from ...errors import CannotImport, SessionExists
+from ..codec import Document, NotASession, assemble, disassemble, encode
+from ..manager import SessionManager
+from ..storage.base import SESSION_ID
+from ..types import (
+    LEGACY_FLAG,
+    SESSION_RULES,
+    TOOL_POLICIES,
+    NotMetadata,
+    ToolExecutionPolicy,
+    read_metadata,
+    version_of,
+)
+from .report import ImportedSession, Outcome
+
+ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM.value
+
+
+async def import_session_file(
+    sessions: SessionManager, content: bytes, *, new_id: bool = False
+) -> ImportedSession:
+    """Store a session file as a session; nothing is ever overwritten.
+
+    It is stored as it is, in its own version: the first change brings it into the present shape, as
+    with every old file. It keeps its id if that is free. Only its policies for tools become
+    ``always_confirm``: the author of the file must not decide which calls need no confirmation
+    here. What is stored already just so stays.
+
+    Args:
+        sessions: Where to.
+        content: The file.
+        new_id: Give it another id than the one in the file.
+
+    Raises:
+        CannotImport: It is no session file.
+        SessionExists: Its id is taken by another session.
+        StorageError: It could not be written.
+    """
+    try:
+        document = disassemble(content)
+        head = orjson.loads(document.head)
+        metadata = read_metadata(head, str(head.get("session_id") or ""))
+    except (NotASession, NotMetadata) as error:
+        raise CannotImport(str(error)) from error
+    session_id, parts = metadata.session_id, [content]
+    if changed := _ask_always(head):
+        document = Document(encode(head), document.lines, document.rest)
+        parts = [*assemble(document)]
+    outcome: Outcome = "created"
+    if not new_id and SESSION_ID.fullmatch(session_id):
+        try:
+            await sessions.storage.create(session_id, parts)
+        except SessionExists:
+            stored, _ = await sessions.storage.read(session_id)
+            if stored != b"".join(parts):
+                raise
+            outcome = "unchanged"
+    else:
+        session_id = await _create(sessions, document)
+    return ImportedSession(
+        session_id=session_id,
+        message_count=len(document.lines),
+        outcome=outcome,
+        version=version_of(head),
+        policies_changed=changed,
+    )
+
+
+def _ask_always(head: dict[str, Any]) -> bool:
+    """Set every policy to ``always_confirm``, and return whether one was different.
+
+    Agents of the session follow its policy, so it holds for their tools as well. Rules that allow
+    calls go.
+    """
+    changed = _drop_allowing_rules(head)
+    settings = head.get("tool_settings")
+    if not isinstance(settings, dict):
+        return changed
+    before = orjson.dumps(settings)
+    if settings.get("execution_policy") is not None:
+        settings["execution_policy"] = ALWAYS
+    if settings.get(LEGACY_FLAG) is not None:
+        settings[LEGACY_FLAG] = True
+    policies = settings.get(TOOL_POLICIES)
+    if isinstance(policies, dict):  # what is none asks anyway
+        settings[TOOL_POLICIES] = dict.fromkeys(policies, ALWAYS)
+    return changed or orjson.dumps(settings) != before
+
+
+def _drop_allowing_rules(head: dict[str, Any]) -> bool:
+    """Keep only rules that ask or deny, and return whether any other one was there."""
+    rules = head.get(SESSION_RULES)
+    if rules is None:
+        return False
+    kept = [
+        rule
+        for rule in (rules if isinstance(rules, list) else [])
+        if isinstance(rule, dict) and rule.get("action") in {"ask", "deny"}
+    ]
+    head[SESSION_RULES] = kept
+    return bool(kept != rules)
+
+
+async def _create(sessions: SessionManager, document: Document) -> str:
+    """Store the document under a new id, which is set in its metadata; return the id."""
+    head = orjson.loads(document.head)
+    while True:
+        head["session_id"] = session_id = new_session_id()
+        renamed = Document(encode(head), document.lines, document.rest)
+        try:
+            await sessions.storage.create(session_id, assemble(renamed))
+        except SessionExists:
+            continue
+        return session_id

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.support.imports import Imports
+
+
+@pytest.fixture
+async def imports(tmp_path):
+    made = Imports(tmp_path)
+    yield made
+    await made.sessions.aclose()

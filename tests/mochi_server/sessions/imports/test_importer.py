@@ -1,0 +1,253 @@
+"""Imports of files: each conversation once, however often, in little memory."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import pytest
+
+from mochi_server.sessions.fork import fork_session
+
+
+def chat(*texts, key="c1", tree=None, shown=""):
+    """A conversation of ChatGPT; ``tree`` has the parent of each text, by default the one before.
+
+    Texts that begin with a question mark are the user's.
+    """
+    mapping = {}
+    for number, text in enumerate(texts):
+        parent = number - 1 if tree is None else tree[number]
+        role = "user" if text.startswith("?") else "assistant"
+        message = {"author": {"role": role}, "content": {"content_type": "text", "parts": [text]}}
+        mapping[str(number)] = {"parent": str(parent), "message": message}
+    return {"mapping": mapping, "conversation_id": key, "current_node": shown}
+
+
+async def texts(imports, report):
+    sessions = [await imports.messages(each.session_id) for each in report.sessions]
+    return [[message["content"] for message in messages] for messages in sessions]
+
+
+def outcomes(report):
+    return [each.outcome for each in report.sessions]
+
+
+async def test_importing_twice_makes_nothing_twice(imports):
+    export = [
+        chat("?a", "b", "c", tree=[-1, 0, 0]),
+        chat("?d", key="c2"),
+        chat("?e", key=""),
+    ]
+    assert outcomes(await imports.run(export)) == ["created"] * 4
+    before = imports.files
+    assert outcomes(await imports.run(export)) == ["unchanged"] * 4
+    assert imports.files == before
+
+
+async def test_a_conversation_that_has_grown_is_continued(imports):
+    first = await imports.run([chat("?a", "b")])
+    grown = await imports.run([chat("?a", "b", "?c", "d")])
+    assert outcomes(grown) == ["continued"]
+    assert grown.sessions[0].session_id == first.sessions[0].session_id
+    assert await texts(imports, grown) == [["?a", "b", "?c", "d"]]
+    assert outcomes(await imports.run([chat("?a", "b", "?c", "d")])) == ["unchanged"]
+
+
+async def test_a_branch_that_is_shown_later_is_the_one_that_grows(imports):
+    tree = [-1, 0, 0]
+    before = await imports.run([chat("?a", "b", "c", tree=tree, shown="1")])
+    assert await texts(imports, before) == [["?a", "b"], ["?a", "c"]]
+    after = await imports.run([chat("?a", "b", "c", "?d", tree=[*tree, 2], shown="3")])
+    assert outcomes(after) == ["continued", "unchanged"]
+    assert await texts(imports, after) == [["?a", "c", "?d"], ["?a", "b"]]
+    assert len(imports.files) == 2
+
+
+async def test_a_session_that_was_changed_here_stays_and_the_grown_one_is_beside_it(imports):
+    [mine] = (await imports.run([chat("?a", "b")])).sessions
+    async with imports.sessions.edit(mine.session_id) as session:
+        session.edit_user_message(0, "?mine")
+    assert outcomes(await imports.run([chat("?a", "b")])) == ["unchanged"]
+    grown = await imports.run([chat("?a", "b", "?c")])
+    assert outcomes(grown) == ["created"]
+    assert await texts(imports, grown) == [["?a", "b", "?c"]]
+    assert [message["content"] for message in await imports.messages(mine.session_id)] == ["?mine"]
+    assert outcomes(await imports.run([chat("?a", "b", "?c")])) == ["unchanged"]
+    assert len(imports.files) == 2
+
+
+async def test_a_session_that_was_continued_here_is_not_touched(imports):
+    [mine] = (await imports.run([chat("?a", "b")])).sessions
+    async with imports.sessions.edit(mine.session_id) as session:
+        session.append(*session.messages[:1])
+    before = imports.files
+    assert outcomes(await imports.run([chat("?a", "b")])) == ["unchanged"]
+    assert imports.files == before
+
+
+async def test_a_deleted_session_comes_back_alone(imports):
+    export = [chat("?a", "b", "c", tree=[-1, 0, 0])]
+    shown, _ = (await imports.run(export)).sessions
+    await imports.sessions.delete(shown.session_id)
+    assert outcomes(await imports.run(export)) == ["created", "unchanged"]
+
+
+async def test_a_session_that_has_the_id_by_chance_is_left_alone(imports):
+    [first] = (await imports.run([chat("?a")])).sessions
+    await imports.sessions.delete(first.session_id)
+    await imports.sessions.create("m", session_id=first.session_id)
+    before = imports.files
+    [second] = (await imports.run([chat("?a")])).sessions
+    assert second.session_id != first.session_id
+    assert imports.files.items() > before.items()
+
+
+async def test_a_fork_of_an_imported_session_is_not_taken_for_it(imports):
+    [first] = (await imports.run([chat("?a")])).sessions
+    fork = await fork_session(imports.sessions, imports.attachments, first.session_id)
+    assert "imported_from" not in await imports.metadata(fork.session_id)
+
+
+async def test_a_session_that_is_in_use_is_not_continued(imports):
+    [first] = (await imports.run([chat("?a")])).sessions
+    async with imports.sessions.claim(first.session_id):
+        report = await imports.run([chat("?a", "b"), chat("?other", key="c2")])
+    assert outcomes(report) == ["created"]
+    assert "is being used" in report.problems[0].message
+    assert outcomes(await imports.run([chat("?a", "b")])) == ["continued"]
+
+
+async def test_no_more_than_a_hundred_branches_become_forks(imports):
+    many = chat("?a", *(f"b{number}" for number in range(150)), tree=[-1, *[0] * 150])
+    report = await imports.run([many])
+    assert len(report.sessions) == 101
+    assert report.left_out == {"branch beyond the first hundred": 49}
+
+
+async def test_what_comes_before_the_damage_stays(imports):
+    content = json.dumps([chat("?a"), chat("?b", key="c2")]).encode()
+    report = await imports.run(content[:-20])
+    assert outcomes(report) == ["created"]
+    assert report.problems[0].message.startswith("ChatGPT: /1: not valid JSON (the list")
+    assert outcomes(await imports.run(content)) == ["unchanged", "created"]
+
+
+async def test_a_conversation_beyond_the_limit_is_refused_and_a_long_list_of_them_is_not(imports):
+    small = [chat("?" + "a" * 50_000, key=str(number)) for number in range(12)]
+    assert len((await imports.run(small, limit=200_000)).sessions) == 12
+    large = chat("?" + "a" * 500_000, key="large")
+    words = "it is larger than 0.2 MB; MOCHI_MAX_IMPORT_MB allows more"
+    for content in ([chat("?first"), large], large):
+        report = await imports.run(content, limit=200_000)
+        assert words in report.problems[-1].message
+    lines = b"\n".join(json.dumps(each).encode() for each in [*small, large])
+    report = await imports.run(lines, limit=200_000)
+    assert (len(report.sessions), report.problems[-1].reason) == (12, words)
+
+
+def archive(members, **options):
+    file = BytesIO()
+    with ZipFile(file, "w", ZIP_DEFLATED, **options) as writer:
+        for name, content in members.items():
+            writer.writestr(name, content)
+    return file.getvalue()
+
+
+async def test_all_conversations_of_an_archive_are_read(imports):
+    members = {
+        "export/conversations-000.json": json.dumps([chat("?a")]),
+        "export/conversations-001.json": json.dumps([chat("?b", key="c2"), {"mapping": 5}]),
+        "export/users.json": "[]",
+    }
+    report = await imports.run(archive(members))
+    assert len(report.sessions) == 2
+    assert report.left_out == {"other file of the archive": 1}
+    assert [problem.message for problem in report.problems] == [
+        "ChatGPT: export/conversations-001.json#/1/mapping: it is not an object"
+    ]
+
+
+async def test_an_archive_of_other_files_with_conversations_is_read_too(imports):
+    report = await imports.run(archive({"a.json": json.dumps(chat("?a")), "b.txt": "B"}))
+    assert len(report.sessions) == 1
+
+
+def too_many_files(content):
+    """The archive with a directory that claims to be large."""
+    at = content.rindex(b"PK\x05\x06") + 12
+    return content[:at] + b"\xff\xff\xff\x7f" + content[at + 4 :]
+
+
+def damaged(content):
+    at = content.index(b"conversations.json") + 30
+    return content[:at] + b"\0\0\0" + content[at + 3 :]
+
+
+ARCHIVE = archive({"conversations.json": json.dumps([chat("?" + "ab" * 900)])})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (archive({"conversations.json": b" " * 5_000_000 + b"[]"}), "to less than 1/200 of its"),
+        (archive({"cat.png": b"x"}), "the archive has no conversations.json"),
+        (ARCHIVE[:-30], "not a readable zip archive"),
+        (too_many_files(ARCHIVE), "the archive has too many files"),
+        (damaged(ARCHIVE), "conversations.json: it cannot be read from the archive"),
+        (b"", "it is empty"),
+        (b"\0\0\0", "it is neither JSON, nor a zip archive, nor a database"),
+        (b"[]", "it is of no known format (sessions of mochi-server, ChatGPT, Claude, Open WebUI"),
+        (b'[5, {"title": "x"}]', "it is of no known format"),
+        (b"[1, 2", "/1: not valid JSON (the list has no end)"),
+        (b'{"metadata": {"model"', "line 1: not valid JSON"),
+        (b'\n{\n"messages": [\n  oops]}', "line 4: not valid JSON (unexpected character"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"[" + b'{"a":' * 900 + b"1" + b"}" * 900 + b"]", "nested too deeply"),
+        (b'[{"mapping": ' + b"9" * 5000 + b"}]", "line 1: not valid JSON"),
+        (b'{"mapping": ' + b"9" * 500 + b"}", "line 1: not valid JSON"),
+        (b'[\n{"a": 1},\n{"b": "x}]', "/1: not valid JSON (the list has no end)"),
+        (b'[\n{"a": 1},\n\n{"b": x}]', "line 4: not valid JSON (unexpected character"),
+        (b"[{}, ]", "line 1: not valid JSON"),
+        (b"[,{}]", "line 1: not valid JSON"),
+        (b"[{}] {}", "/1: not valid JSON (there is more behind the list)"),
+        (b"[{]", "/0: not valid JSON (the list has no end)"),
+        (b"\xff\xfe[\x00", "it is neither JSON"),
+        (b"\xef\xbb{}", "it is neither JSON"),
+    ],
+)
+async def test_what_cannot_be_read_is_refused_with_the_reason(imports, content, words):
+    report = await imports.run(content)
+    assert [words in problem.message for problem in report.problems] == [True], report.problems
+    assert not imports.files
+
+
+async def test_halves_of_surrogate_pairs_are_replaced(imports):
+    for content in (b'[{"messages": [{"role": "user", "content": "a\\ud83d!"}]}]',
+                    b'{"messages": [{"role": "user", "content": "b\\ud83d!"}]}'):  # fmt: skip
+        [session] = (await imports.run(content)).sessions
+        [message] = await imports.messages(session.session_id)
+        assert message["content"][0] in "ab"
+        assert message["content"].endswith("!")
+
+
+async def test_progress_comes_to_its_end(imports):
+    steps = []
+    content = json.dumps([chat("?" + "a" * 9000, key=str(number)) for number in range(50)])
+    await imports.run(content.encode(), advance=lambda *step: steps.append(step))
+    assert len({done for done, _ in steps}) > 2
+    assert steps[-1] == (len(content), len(content))
+    await imports.run(archive({"conversations.json": content}), advance=lambda *s: steps.append(s))
+    assert steps[-1] == (len(content), len(content))
+
+
+async def test_a_session_file_and_one_in_an_archive_are_sessions(imports):
+    file = json.dumps({"metadata": {"session_id": "one", "model": "m"}, "messages": []}, indent=2)
+    report = await imports.run(file.encode())
+    assert (report.program, outcomes(report)) == ("mochi", ["created"])
+    assert outcomes(await imports.run(archive({"one.json": file}))) == ["unchanged"]
+    other = file.replace('"m"', '"n"').encode()
+    [problem] = (await imports.run(other)).problems
+    assert "already" in problem.reason
+    assert outcomes(await imports.run(other, new_id=True)) == ["created"]

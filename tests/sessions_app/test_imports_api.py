@@ -1,0 +1,75 @@
+"""``POST /sessions/import``."""
+
+from __future__ import annotations
+
+import json
+
+EXPORT = [
+    {
+        "uuid": "c1", "name": "Greetings", "created_at": "2025-01-01T00:00:00Z",
+        "chat_messages": [
+            {"uuid": "m1", "sender": "human", "text": "Hi", "files": [{"file_name": "a.png"}]},
+            {"uuid": "m2", "sender": "assistant", "content": [{"type": "text", "text": "Hello"}]},
+        ],
+    },
+    {"uuid": "c2", "chat_messages": [{"sender": "critic"}]},
+]  # fmt: skip
+
+
+async def imported(api, content, query=""):
+    return await api.client.post(
+        f"/api/v1/sessions/import{query}", data=content, content_type="application/octet-stream"
+    )
+
+
+async def test_an_export_becomes_sessions_once(api, ollama):
+    response = await imported(api, json.dumps(EXPORT).encode(), "?model=qwen3:14b")
+    assert response.status_code == 200
+    result = response.json()
+    [session] = result.pop("imported")
+    session_id = session["session_id"]
+    assert session == {
+        "session_id": session_id, "outcome": "created", "message_count": 2, "forked_from": None,
+        "format_version": None, "policies_changed": False,
+    }  # fmt: skip
+    assert result == {
+        "program": "claude",
+        "left_out": {"file that is not in the export": 1},
+        "problems": [
+            {
+                "program": "Claude",
+                "place": "/1/chat_messages/0/sender",
+                "reason": "the sender 'critic' is unknown",
+            }
+        ],
+    }
+    again = (await imported(api, json.dumps(EXPORT).encode())).json()
+    assert [each["outcome"] for each in again["imported"]] == ["unchanged"]
+    listed = (await api.get("/sessions")).json()["sessions"]
+    assert [(each["session_id"], each["title"]) for each in listed] == [(session_id, "Greetings")]
+    ollama.reply(["And more"])
+    await api.post(f"/chat/{session_id}", {"message": "Go on"})
+    sent = [message["content"] for message in ollama.chats[-1]["messages"]]
+    assert sent == ["Hi", "Hello", "Go on"]
+
+
+async def test_what_cannot_be_imported_is_an_error_that_names_the_place(api):
+    response = await imported(api, json.dumps(EXPORT[1:]).encode())
+    assert response.status_code == 400
+    assert response.json()["error"] == {
+        "code": "CANNOT_IMPORT",
+        "message": "Claude: /0/chat_messages/0/sender: the sender 'critic' is unknown",
+        "details": {
+            "program": "Claude",
+            "place": "/0/chat_messages/0/sender",
+            "reason": "the sender 'critic' is unknown",
+        },
+    }
+    assert (await imported(api, b"")).json()["error"]["message"] == "it is empty"
+
+
+async def test_a_session_file_keeps_its_id_or_gets_another_one(api):
+    content = json.dumps({"metadata": {"session_id": "one", "model": "m"}}).encode()
+    for query, is_same in (("", True), ("?new_id=true", False)):
+        [session] = (await imported(api, content, query)).json()["imported"]
+        assert (session["session_id"] == "one") is is_same
