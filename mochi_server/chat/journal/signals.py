@@ -70,6 +70,8 @@ class FileRunSignals(RunSignals):
         self._folder = folder
         self._stamp: tuple[int, int] | None = None
         self._changed = 0.0
+        self._is_settled = False
+        """Whether it was listed when no more change could have this stamp."""
 
     async def request_stop(self, run_id: str) -> None:
         """See the base class; what cannot be the id of a run is passed over."""
@@ -92,9 +94,11 @@ class FileRunSignals(RunSignals):
             return ()
         stamp, now = (status.st_ino, status.st_mtime_ns), time.monotonic()
         if stamp != self._stamp:
-            self._stamp, self._changed = stamp, now
-        elif now - self._changed > SETTLE_SECONDS:
+            self._stamp, self._changed, self._is_settled = stamp, now, False
+        elif self._is_settled:
             return ()
+        else:
+            self._is_settled = now - self._changed > SETTLE_SECONDS
         try:
             names = os.listdir(self._folder)  # noqa: PTH208 - names are all that is needed
         except OSError:

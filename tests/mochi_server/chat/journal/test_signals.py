@@ -24,8 +24,23 @@ async def test_a_folder_that_has_not_changed_is_not_listed(
     monkeypatch.setattr(signals_module.time, "monotonic", lambda: now)
     assert list(await signals.stop_requests()) == []
     now += 10
+    assert list(await signals.stop_requests()) == []
     monkeypatch.setattr(os, "listdir", lambda _: pytest.fail("it was listed"))
     assert list(await signals.stop_requests()) == []
+
+
+async def test_a_request_of_the_same_instant_is_seen_by_who_stood_still_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did not change the time of the folder, which is coarse."""
+    signals, other = FileRunSignals(tmp_path), FileRunSignals(tmp_path)
+    assert list(await signals.stop_requests()) == []
+    instant = tmp_path.stat().st_mtime_ns
+    await other.request_stop("run_1")
+    os.utime(tmp_path, ns=(instant, instant))
+    later = signals_module.time.monotonic() + 10
+    monkeypatch.setattr(signals_module.time, "monotonic", lambda: later)
+    assert list(await signals.stop_requests()) == ["run_1"]
 
 
 async def test_a_run_that_has_ended_leaves_nothing(tmp_path: Path) -> None:
