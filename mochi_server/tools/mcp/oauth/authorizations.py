@@ -230,14 +230,18 @@ class McpAuthorizations:
 
     def _complete(self, state: str, answer: JSONObject) -> None:
         path = self._codes / _key(state)
+        expected, answered = path.with_suffix(".expected"), path.with_suffix(".answer")
         content = json.dumps(answer)
         try:
-            expires_at = float(path.with_suffix(".expected").read_text())
+            expires_at = float(expected.read_text())
             if time.time() > expires_at or len(content) > MAX_ANSWER:
                 raise McpAuthorizationInvalid
-            replace_file(path.with_suffix(".answer"), [content.encode()], new=True, private=True)
+            replace_file(answered, [content.encode()], new=True, private=True)
         except (OSError, ValueError) as error:
             raise McpAuthorizationInvalid from error
+        if not expected.exists():  # the one that waited has ended meanwhile
+            answered.unlink(missing_ok=True)
+            raise McpAuthorizationInvalid
 
 
 def _key(text: str) -> str:

@@ -154,6 +154,25 @@ async def test_an_answer_counts_once_and_only_if_it_is_waited_for(tmp_path: Path
         await persons.complete("state", {"code": "y"})
 
 
+async def test_an_answer_counts_once_also_if_the_first_is_taken_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    persons = authorizations(tmp_path)
+    await persons.show("a", "https://a/", "state")
+    write = module.replace_file
+
+    def write_late(path: Path, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        asyncio.run(persons.complete("state", {"code": "x"}))
+        assert asyncio.run(persons.answer("state")) == {"code": "x"}
+        return write(path, *arguments, **options)
+
+    monkeypatch.setattr(module, "replace_file", write_late)
+    with pytest.raises(McpAuthorizationInvalid):
+        await persons.complete("state", {"code": "x"})
+    assert list((tmp_path / "state" / "mcp-oauth").iterdir()) == []
+
+
 async def test_an_answer_that_comes_too_late_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
