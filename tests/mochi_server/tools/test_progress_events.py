@@ -33,8 +33,10 @@ def steps(count: int, seen: str = "") -> str:
     """Work in steps; with a folder, begin the next one when a file there is named after this."""
     for number in range(count):
         report_progress(number, count, f"step {number}\\u202e")
-        while seen and not (pathlib.Path(seen) / str(number)).exists():
+        if seen:
             time.sleep(0.1)  # of more reports than that, some are left out
+        while seen and not (pathlib.Path(seen) / str(number)).exists():
+            time.sleep(0.005)
     return "done"
 
 
