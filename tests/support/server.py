@@ -28,7 +28,7 @@ from .sse import ServerEvent, events
 
 ROOT = Path(__file__).parent.parent.parent
 START_SECONDS = 60
-STOP_SECONDS = 60
+STOP_SECONDS = 40
 NOBODY = "http://127.0.0.1:9"
 """An address where no Ollama answers."""
 
