@@ -118,13 +118,13 @@ TOOLS = '''
     def wait(folder: str) -> str:
         """Wait for ever."""
         Path(folder, "waiting").touch()
-        threading.Event().wait(30)
+        threading.Event().wait(300)
         return "no"
 
     async def wait_async(folder: str) -> str:
         """Wait for ever."""
         Path(folder, "waiting").touch()
-        await asyncio.sleep(30)
+        await asyncio.sleep(300)
         return "no"
 
     def where() -> str:

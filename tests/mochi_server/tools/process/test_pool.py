@@ -96,7 +96,7 @@ TOOLS = '''
         shared = mmap.mmap(-1, 3_000_000_000)
         for start in range(0, len(shared), 1_000_000):
             shared[start:start + 1_000_000] = bytes(1_000_000)
-        threading.Event().wait(30)
+        threading.Event().wait(300)
         return "no"
 
     def mallocs() -> str:
@@ -165,7 +165,7 @@ TOOLS = '''
     def hang_up() -> str:
         """Close the connection and go on."""
         socket.socket(fileno=os.dup(the_socket())).shutdown(socket.SHUT_RDWR)
-        threading.Event().wait(30)
+        threading.Event().wait(300)
         return "no"
 
     def environment() -> dict:
@@ -383,7 +383,7 @@ async def test_a_start_that_hangs_ends_with_its_call(tmp_path: Path, others: set
         here = Path(__file__).parent
         (here / "pids" / str(os.getpid())).touch()
         if (here / "slow").exists():
-            threading.Event().wait(30)
+            threading.Event().wait(300)
 
         def pid() -> int:
             "Say."
