@@ -27,6 +27,7 @@ RECORD = "response"
 """Key of a message under which the response is, to which it belongs."""
 
 _ID = re.compile(r"resp_(?:(?P<session>.+)_)?(?P<run>[0-9a-f]{16})(?:p(?P<part>\d{1,18}))?")
+_ITEM = re.compile(r"[a-z]+_(?P<response>(?:.+?_)?[0-9a-f]{16}(?:p\d{1,18})?)_.+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,22 @@ class ResponseId:
         session = "" if self.session_id is None else f"{self.session_id}_"
         part = f"p{self.part}" if self.part else ""
         return f"resp_{session}{self.run_id.removeprefix('run_')}{part}"
+
+    def item(self, kind: str, name: str | int) -> str:
+        """Return the id of one of its items: the same in a stream and of what is stored."""
+        return f"{kind}_{str(self).removeprefix('resp_')}_{name}"
+
+    @classmethod
+    def of_item(cls, item_id: str) -> str:
+        """Return the id of the response that has an item.
+
+        Raises:
+            RunNotFound: it is the id of no item.
+        """
+        found = _ITEM.fullmatch(item_id)
+        if found is None:
+            raise RunNotFound(f"There is no item {item_id!r}.", details={"item_id": item_id})
+        return f"resp_{found['response']}"
 
     @classmethod
     def read(cls, text: str) -> Self:

@@ -228,3 +228,22 @@ async def test_a_structured_answer(client):
     answer = await client.responses.parse(model="lorem", input="The largest?", text_format=Town)
     assert isinstance(answer.output_parsed, Town)
     assert (await client.responses.retrieve(answer.id)).text.format.type == "json_schema"
+
+
+async def test_items_that_the_client_names_by_their_ids_are_those_of_the_session(client, server):
+    """As the AI SDK does: a whole conversation, in which the answers are references."""
+    replies = [says("Let me see."), calls("weather", city="Rome")], [says("Sunny.")]
+    asked = await create(client, *replies, tools=[WEATHER])
+    said, call = asked.output
+    history = [
+        {"role": "user", "content": scripted(*replies)},
+        *({"type": "item_reference", "id": item.id} for item in (said, call)),
+        {"type": "function_call_output", "call_id": call.call_id, "output": "22"},
+    ]
+    answered = await client.responses.create(model="lorem", input=history, tools=[WEATHER])
+    assert answered.output_text == "Sunny."
+    assert answered.mochi["session_id"] == asked.mochi["session_id"]
+    for item_id in ("msg_1", said.id.replace("msg_", "msg_0")):
+        history[1] = history[2] = {"type": "item_reference", "id": item_id}
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.create(model="lorem", input=history, tools=[WEATHER])

@@ -32,7 +32,6 @@ from .items import (
     SERVER_LABEL,
     Item,
     function_call_item,
-    item_id,
     message_item,
     reasoning_item,
     text_part,
@@ -185,7 +184,7 @@ class ResponseEncoder:
 
     def _open_item(self, kind: str) -> list[bytes]:
         is_text = kind == "message"
-        name = item_id("msg" if is_text else "rs", self._name, self._reply)
+        name = self._id.item("msg" if is_text else "rs", self._reply)
         self._open = (
             message_item(name, None, "in_progress")
             if is_text
@@ -195,12 +194,6 @@ class ResponseEncoder:
         if is_text:
             parts.append(self._of_open("response.content_part.added", part=text_part("")))
         return parts
-
-    @property
-    def _name(self) -> str:
-        """What the ids of the items of this response have in common."""
-        part = f"_{self._id.part}" if self._id.part else ""
-        return f"{self._id.run_id}{part}"
 
     def _add(self, item: Item) -> bytes:
         self._output.append(item)
@@ -229,9 +222,8 @@ class ResponseEncoder:
         return [*parts, self._finish(index, done)]
 
     def _start_call(self, event: ToolCallStarted | ConfirmationDecided) -> list[bytes]:
-        item = tool_call_item(
-            event.tool_call_id, event.tool_name, event.arguments, status="in_progress"
-        )
+        call = (event.tool_call_id, event.tool_name, event.arguments)
+        item = tool_call_item(call, self._id.item("mcp", call[0]), status="in_progress")
         self._calls[event.tool_call_id] = index = len(self._output)
         place = {"item_id": item["id"], "output_index": index}
         return [
@@ -280,7 +272,7 @@ class ResponseEncoder:
 
     def _client_call(self, call: Any) -> list[bytes]:  # noqa: ANN401 - JSON
         index, given = len(self._output), (call["id"], call["name"], call["arguments"])
-        item = function_call_item(*given)
+        item = function_call_item(given, self._id.item("fc", given[0]))
         place = {"item_id": item["id"], "output_index": index}
         begun = {**item, "arguments": "", "status": "in_progress"}
         return [

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from mochi_server.chat.responses import ResponseId
 from mochi_server.errors import InvalidRequest, JSONObject
 from mochi_server.protocol.messages import (
     AssistantMessage,
@@ -28,6 +29,7 @@ from .schemas import (
     InputItem,
     InputMessage,
     InputReasoning,
+    InputReference,
     InputRefusal,
 )
 
@@ -35,6 +37,8 @@ SERVER_LABEL = "mochi"
 """Name of this server in items of calls of its tools."""
 
 Item = dict[str, Any]
+Call = tuple[str, str, JSONObject]
+"""Id, name and arguments of a call."""
 
 
 async def read_items(
@@ -76,6 +80,8 @@ async def read_items(
                     tool_call_id=item.call_id,
                 )
                 messages.append(result)
+            case InputReference():  # the session has it
+                messages.append(AssistantMessage())
             case _:
                 pass
     return messages, files
@@ -151,31 +157,31 @@ def message_item(item_id: str, text: str | None, status: str = "completed") -> I
     }
 
 
-def function_call_item(
-    call_id: str, name: str, arguments: JSONObject | None, status: str = "completed"
-) -> Item:
+def function_call_item(call: Call, item_id: str) -> Item:
+    """Return the item of a call of the client's function."""
+    call_id, name, arguments = call
     return {
-        "id": f"fc_{call_id}",
+        "id": item_id,
         "type": "function_call",
         "call_id": call_id,
         "name": name,
-        "arguments": "" if arguments is None else orjson.dumps(arguments).decode(),
-        "status": status,
+        "arguments": orjson.dumps(arguments).decode(),
+        "status": "completed",
     }
 
 
 def tool_call_item(
-    call_id: str,
-    name: str,
-    arguments: JSONObject,
+    call: Call,
+    item_id: str,
     *,
     output: str | None = None,
     error: str | None = None,
     status: str = "completed",
 ) -> Item:
     """Return the item of a call of a tool of the server."""
+    _, name, arguments = call
     return {
-        "id": f"mcp_{call_id}",
+        "id": item_id,
         "type": "mcp_call",
         "server_label": SERVER_LABEL,
         "name": name,
@@ -187,12 +193,14 @@ def tool_call_item(
     }
 
 
-def output_items(messages: Sequence[JSONObject], run_id: str, clients: Sequence[str]) -> list[Item]:
+def output_items(
+    messages: Sequence[JSONObject], response_id: ResponseId, clients: Sequence[str]
+) -> list[Item]:
     """Return the items of stored messages of an answer.
 
     Args:
         messages: Replies of the model, and results of the server's tools.
-        run_id: The run that they are of.
+        response_id: The response that they are of.
         clients: Names of the functions that the client runs.
     """
     results = {str(each.get("tool_call_id")): each for each in messages if _is(each, "tool")}
@@ -201,26 +209,28 @@ def output_items(messages: Sequence[JSONObject], run_id: str, clients: Sequence[
     for number, reply in enumerate(replies):
         status = "incomplete" if reply.get("interrupted") else "completed"
         if thinking := reply.get("thinking"):
-            items.append(reasoning_item(item_id("rs", run_id, number), str(thinking), status))
+            items.append(reasoning_item(response_id.item("rs", number), str(thinking), status))
         if content := reply.get("content"):
-            items.append(message_item(item_id("msg", run_id, number), str(content), status))
+            items.append(message_item(response_id.item("msg", number), str(content), status))
         calls = [*_calls(reply)]
         own = [call for call in calls if call[1] not in clients]
-        items += [_stored_call(*call, results.get(call[0])) for call in own]
-        items += [function_call_item(*call) for call in calls if call[1] in clients]
+        items += [
+            _stored_call(call, response_id.item("mcp", call[0]), results.get(call[0]))
+            for call in own
+        ]
+        items += [
+            function_call_item(call, response_id.item("fc", call[0]))
+            for call in calls
+            if call[1] in clients
+        ]
     return items
-
-
-def item_id(kind: str, run_id: str, reply: int) -> str:
-    """Return the id of an item of a reply, the same in a stream and of what is stored."""
-    return f"{kind}_{run_id.removeprefix('run_')}_{reply}"
 
 
 def _is(message: JSONObject, role: str) -> bool:
     return message.get("role") == role
 
 
-def _calls(reply: JSONObject) -> Iterator[tuple[str, str, JSONObject]]:
+def _calls(reply: JSONObject) -> Iterator[Call]:
     calls = reply.get("tool_calls")
     for call in objects(calls if isinstance(calls, list) else ()):
         function = call.get("function")
@@ -230,13 +240,12 @@ def _calls(reply: JSONObject) -> Iterator[tuple[str, str, JSONObject]]:
             yield str(call.get("id")), str(function.get("name")), given
 
 
-def _stored_call(call_id: str, name: str, arguments: JSONObject, result: JSONObject | None) -> Item:
+def _stored_call(call: Call, item_id: str, result: JSONObject | None) -> Item:
     output = None if result is None else str(result.get("content") or "")
     failed = output is None or output.startswith("Error: ")
     return tool_call_item(
-        call_id,
-        name,
-        arguments,
+        call,
+        item_id,
         output=None if failed else output,
         error=output if failed else None,
         status="failed" if failed else "completed",
@@ -285,5 +294,5 @@ def conversation_items(messages: Sequence[JSONObject]) -> list[Item]:
             items.append(reasoning_item(f"rs_{message_id}", str(thinking)))
         if content := message.get("content"):
             items.append(message_item(f"msg_{message_id}", str(content)))
-        items += [function_call_item(*call) for call in _calls(message)]
+        items += [function_call_item(call, f"fc_{call[0]}") for call in _calls(message)]
     return items

@@ -34,6 +34,7 @@ from .schemas import (
     InputApproval,
     InputItem,
     InputMessage,
+    InputReference,
     OfferedFunction,
     ResponseRequest,
 )
@@ -125,6 +126,9 @@ async def _start(
         continues=payload.background,
     )
     previous = payload.previous_response_id
+    references = [item.id for item in items if isinstance(item, InputReference)]
+    if references and previous is None:  # what comes before it is in its session
+        previous = ResponseId.of_item(references[-1])
     return await _service().start(
         asked,
         _record(payload),
@@ -303,7 +307,7 @@ async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[st
     if response["status"] == "failed":
         code = (status.code if status is not None else None) or "PROVIDER_ERROR"
         response["error"] = {"code": code_of(code), "message": f"The run failed: {code}."}
-    response["output"] = output_items(stored.output, response_id.run_id, _functions(stored))
+    response["output"] = output_items(stored.output, response_id, _functions(stored))
     if stored.output:
         last = stored.output[-1]
         prompt, generated = (_count(last, key) for key in ("prompt_eval_count", "eval_count"))

@@ -90,6 +90,13 @@ class InputApproval(RequestPart):
     reason: str | None = None
 
 
+class InputReference(RequestPart):
+    """An item of an earlier response, by its id."""
+
+    type: Literal["item_reference"]
+    id: str
+
+
 class InputOther(RequestPart):
     """An item of the server's, which the client sends back; the server has it."""
 
@@ -107,6 +114,7 @@ InputItem = Annotated[
     | Annotated[InputCall, Tag("function_call")]
     | Annotated[InputCallOutput, Tag("function_call_output")]
     | Annotated[InputReasoning, Tag("reasoning")]
+    | Annotated[InputReference, Tag("item_reference")]
     | Annotated[InputApproval, Tag("mcp_approval_response")]
     | Annotated[InputOther, Tag("other")],
     Discriminator(_kind_of),
