@@ -40,6 +40,12 @@ def path(tmp_path):
     return tmp_path / "state" / "catalogue.sqlite3"
 
 
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    """Let no check that the machine held up be followed by a pause of half a minute."""
+    monkeypatch.setattr("mochi_server.sessions.catalogue.catalogue._MAX_PAUSE", 1.0)
+
+
 @pytest.fixture
 def in_time(monkeypatch):
     """Let a change wait for the catalogue until it is in it, however busy this machine is.
