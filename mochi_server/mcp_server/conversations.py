@@ -9,7 +9,7 @@ import orjson
 
 from ..errors import InvalidRequest, JSONObject, SessionNotFound
 from ..runtime import Runtime
-from ..sessions.transfer import ExportFormat, export_session
+from ..sessions.exports.exporter import ExportFormat, export_session
 
 SESSIONS = "mochi://sessions/"
 SEARCH = "mochi://search/"
@@ -92,7 +92,7 @@ async def read_resource(runtime: Runtime, uri: str) -> types.ReadResourceResult:
     if quote(session_id, safe="") != session_id:
         raise SessionNotFound(session_id=session_id)
     to = ExportFormat.JSON if is_json else ExportFormat.MARKDOWN
-    content = await export_session(runtime.sessions, session_id, to)
+    content = await export_session(runtime.sessions, runtime.attachments, session_id, to)
     return _contents(uri, JSON if is_json else MARKDOWN, content.decode("utf-8", "replace"))
 
 

@@ -12,8 +12,8 @@ from mochi_project.management.console import as_json, plain, plain_lines, progre
 from mochi_server.core.aio import in_thread
 from mochi_server.sessions import JSONFileStorage, SessionFilter
 from mochi_server.sessions.catalogue.search import PAGE, SessionSearch
+from mochi_server.sessions.exports.markdown import as_markdown
 from mochi_server.sessions.manager import SessionManager
-from mochi_server.sessions.transfer import as_markdown
 
 from ..schemas import ARCHIVED
 from .shared import Console, Options, changed_at, lines_table

@@ -18,12 +18,12 @@ from mochi_server.core.files import replace_file
 from mochi_server.core.progress import Progress
 from mochi_server.errors import CannotImport, JSONObject, MochiError
 from mochi_server.sessions.attachments import AttachmentReader, AttachmentStore
+from mochi_server.sessions.exports.exporter import ExportFormat, export_session
 from mochi_server.sessions.imports.importer import Importer
 from mochi_server.sessions.imports.json_values import too_large
 from mochi_server.sessions.imports.report import ImportReport, Outcome
 from mochi_server.sessions.manager import SessionManager
 from mochi_server.sessions.storage import JSONFileStorage
-from mochi_server.sessions.transfer import ExportFormat, export_session
 
 from .shared import Console, Options
 
@@ -47,7 +47,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=[each.value for each in ExportFormat],
         default=ExportFormat.JSON.value,
-        help="The session file as it is (default), Markdown, or JSON Lines of chat messages.",
+        help="The session file as it is (default), Markdown, a line for fine-tuning, a page, or an "
+        "archive of the session file and its attachments.",
     )
     parser.add_argument(
         "--output", metavar="PATH", type=Path, help="A file, with --all a folder; else stdout."
@@ -62,7 +63,9 @@ async def export_sessions(sessions: SessionManager, options: Options, console: C
     if output is None:
         if options["all"]:
             raise CommandError("--all wants a folder: --output DIR", returncode=2)
-        text = (await export_session(sessions, options["session_id"], to)).decode()
+        if to is ExportFormat.ZIP:
+            raise CommandError("An archive wants a file: --output FILE", returncode=2)
+        text = (await export_session(sessions, _attachments(), options["session_id"], to)).decode()
         console.out.write(plain_lines(text) if console.out.isatty() else text, ending="")
         return 0
     _check_output(output, sessions)
@@ -98,7 +101,7 @@ async def _export(
 ) -> str | None:
     """Write a session to a file; return the reason if that failed."""
     try:
-        content = await export_session(sessions, session_id, to)
+        content = await export_session(sessions, _attachments(), session_id, to)
         await in_thread(replace_file, path, [content], new=not force, private=True)
     except MochiError as error:
         return error.message
@@ -107,6 +110,10 @@ async def _export(
     except OSError as error:
         return f"{path} cannot be written: {error.strerror}"
     return None
+
+
+def _attachments() -> AttachmentStore:
+    return AttachmentStore(settings.MOCHI.attachments_path)
 
 
 def _check_output(output: Path, sessions: SessionManager) -> None:
@@ -138,7 +145,7 @@ async def import_sessions(sessions: SessionManager, options: Options, console: C
     mochi = settings.MOCHI
     importer = Importer(
         sessions=sessions,
-        attachments=AttachmentStore(mochi.attachments_path),
+        attachments=_attachments(),
         reader=AttachmentReader(max_bytes=mochi.max_attachment_bytes),
         max_bytes=int(mochi.max_import_mb * 1_000_000),
     )

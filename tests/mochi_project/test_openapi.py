@@ -23,6 +23,7 @@ ROUTES = {
     "DELETE /api/v1/sessions/{session_id}": "deleteSession",
     "PATCH /api/v1/sessions/{session_id}": "patchSession",
     "POST /api/v1/sessions/import": "importSessions",
+    "GET /api/v1/sessions/{session_id}/export": "readExport",
     "POST /api/v1/sessions/{session_id}/fork": "forkSession",
     "GET /api/v1/sessions/{session_id}/messages": "listMessages",
     "PUT /api/v1/sessions/{session_id}/messages/{message_index}": "editMessage",

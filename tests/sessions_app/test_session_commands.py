@@ -207,7 +207,8 @@ async def test_an_export_moves_no_cursor_of_a_terminal(folder, mochi, to):
 
 def test_other_formats_are_exported(three):
     line = run("sessions", "export", "said", "--format", "jsonl")[0]
-    assert json.loads(line) == {"role": "user", "content": "Hello\x1b[2J\nthere"}
+    said = {"role": "user", "content": "Hello\x1b[2J\nthere"}
+    assert json.loads(line) == {"messages": [said]}
     assert run("sessions", "export", "said", "--format", "markdown")[0].startswith("# Größe\n")
 
 

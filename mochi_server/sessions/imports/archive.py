@@ -24,7 +24,9 @@ SMALL: Final = 1_000_000
 
 _CONVERSATIONS = re.compile(r"(?:.*/)?conversations[^/]*\.json", re.IGNORECASE)
 _OTHER_JSON = re.compile(r".*\.(?:json|jsonl)", re.IGNORECASE)
-_FILE_ID = re.compile(r"file[-_][0-9A-Za-z]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FILE_ID = re.compile(
+    r"[0-9a-f]{64}|file[-_][0-9A-Za-z]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
 _END = struct.Struct("<4s4H2LH")
 _END_MAGIC: Final = b"PK\x05\x06"
 _END_64 = struct.Struct("<4sQ2H2L4Q")

@@ -11,9 +11,9 @@ from typing import Final
 from ...core.aio import in_thread
 from ...core.progress import Advance
 from ...errors import CannotImport, SessionExists, StorageError
-from ..attachments import AttachmentReader, AttachmentStore
+from ..attachments import AttachmentReader, AttachmentStore, attachments_of
 from ..manager import SessionManager
-from .conversation import SourceConversation
+from .conversation import Files, LeftOut, SourceConversation
 from .reading import Item, SessionFile, read_export
 from .report import ImportReport
 from .session_file import import_session_file
@@ -83,13 +83,39 @@ class Importer:
                     report.add_left_out(item.left_out)
                 case SessionFile():
                     report.program = MOCHI
-                    report.sessions.append(
-                        await import_session_file(self.sessions, item.content, new_id=new_id)
-                    )
+                    done = await import_session_file(self.sessions, item.content, new_id=new_id)
+                    report.sessions.append(done)
+                    if done.outcome == "created":
+                        report.add_left_out(await self._keep_files(done.session_id, item.files))
                 case Counter():
                     report.add_left_out(item)
         except (CannotImport, SessionExists) as error:
             report.add_problem(_placed(error, item))
+
+    async def _keep_files(self, session_id: str, files: Files) -> LeftOut:
+        """Keep the attachments of a session file, and return what is not there."""
+        left_out: LeftOut = Counter()
+        session = await self.sessions.get(session_id)
+        ids = {
+            str(entry["attachment_id"])
+            for message in session.messages
+            for entry in attachments_of(message.as_stored())
+        }
+        for attachment_id in sorted(ids):
+            file = files.find(attachment_id)
+            if file is None:
+                left_out["file that is not in the export"] += 1
+                continue
+            try:
+                content = await in_thread(file.read)
+            except CannotImport:
+                left_out["file that is damaged"] += 1
+                continue
+            if isinstance(content, str) or len(content) > self.reader.max_bytes:
+                left_out["file that is too large"] += 1
+            else:
+                await self.attachments.put(session_id, content, "")
+        return left_out
 
 
 def _placed(error: CannotImport | SessionExists, item: Item) -> CannotImport:

@@ -42,6 +42,8 @@ class SessionFile:
 
     content: bytes
     place: str
+    files: Files
+    """Those beside it."""
 
 
 Item: TypeAlias = SourceConversation | SessionFile | LeftOut | CannotImport
@@ -153,7 +155,7 @@ class _ConversationReader:
             self._unknown["entry that is no conversation"] += 1
         elif item.content and "metadata" in value:
             self._name = "mochi-server"
-            yield SessionFile(item.content, self._prefix)
+            yield SessionFile(item.content, self._prefix, self._files)
         elif isinstance(inner := value.get("conversations"), list):
             for index, each in enumerate(inner):
                 yield from self._conversations(JSONItem(each, f"/conversations/{index}"))

@@ -1,70 +1,18 @@
-"""Export sessions: as session files, Markdown, or lines of chat messages."""
+"""A session as Markdown."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
-from enum import Enum
 
-from ..errors import JSONObject
-from ..protocol.messages import (
-    AssistantMessage,
-    Message,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-)
-from .codec import encode
-from .manager import SessionManager
-from .session import ChatSession
-from .types import (
-    ToolExecutionPolicy,
-)
+from ...errors import JSONObject
+from ...protocol.messages import AssistantMessage, Message, ToolMessage
+from ..attachments import attachments_of
+from ..session import ChatSession
 
-ALWAYS = ToolExecutionPolicy.ALWAYS_CONFIRM.value
-SENT = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
-
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
-
-
-class ExportFormat(str, Enum):
-    """The format of an exported session."""
-
-    JSON = "json"
-    """The session file itself, byte for byte."""
-    MARKDOWN = "markdown"
-    JSONL = "jsonl"
-    """A line ``{"role", "content"}`` for each message that a model would get."""
-
-    @property
-    def suffix(self) -> str:
-        return ".md" if self is ExportFormat.MARKDOWN else f".{self.value}"
-
-
-async def export_session(
-    sessions: SessionManager, session_id: str, to: ExportFormat = ExportFormat.JSON
-) -> bytes:
-    """Return the stored session in this format."""
-    session = await sessions.get(session_id)
-    if to is ExportFormat.MARKDOWN:
-        return as_markdown(session).encode("utf-8", "replace")
-    if to is ExportFormat.JSONL:
-        return b"".join(line + b"\n" for line in as_lines(session))
-    content, _ = await sessions.storage.read(session_id)
-    return content
-
-
-def as_lines(session: ChatSession) -> Iterator[bytes]:
-    for message in session.messages:
-        if isinstance(message, UserMessage | SystemMessage | AssistantMessage | ToolMessage):
-            yield encode(_sent(message))
-
-
-def _sent(message: Message) -> JSONObject:
-    stored = message.as_stored()
-    line = {key: stored[key] for key in SENT if stored.get(key) is not None}
-    return {"role": message.role, "content": message.text, **line}
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+"""A line that opens or closes a block of code."""
 
 
 def as_markdown(session: ChatSession) -> str:
@@ -105,6 +53,12 @@ def _message_parts(message: Message) -> Iterator[str]:
     else:
         yield f"## {_one_line(message.role).capitalize()}"
         yield closed(message.text)
+    yield "\n".join(map(_attachment, attachments_of(message.as_stored())))
+
+
+def _attachment(entry: JSONObject) -> str:
+    name, kind = (_one_line(str(entry.get(key) or "")) for key in ("name", "media_type"))
+    return f"- Attachment: {name or 'without a name'} ({kind}, {entry.get('size')} bytes)"
 
 
 def _call(call: JSONObject) -> str:
@@ -125,7 +79,7 @@ def closed(text: str) -> str:
     """Return the text with its last code fence closed, if it is open."""
     fence = ""
     for line in text.splitlines():
-        if (fence_line := _FENCE.fullmatch(line)) is None:
+        if (fence_line := FENCE.fullmatch(line)) is None:
             continue
         mark, rest = fence_line.groups()
         if not fence:

@@ -1,0 +1,1 @@
+"""Export sessions, for people and for other programs."""
