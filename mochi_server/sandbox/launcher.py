@@ -38,7 +38,7 @@ SIGNALLED: Final = 128
 LOOK_SECONDS: Final = 0.05
 """Pause between two looks at processes and memory."""
 DISK_PAUSES: Final = 20
-"""A look at the folders is followed by a pause of that many times its duration."""
+"""A look at the folders is followed by a pause of that many times the CPU time that it took."""
 SEALS: Final = 0xF
 """No more changes of content, size and seals."""
 READABLE: Final = 0o500
@@ -387,9 +387,9 @@ class DiskWatch:
 
     def look(self, pids: list[int]) -> None:
         """Raise OverLimit if more is used than allowed."""
-        began = time.monotonic()
-        if began < self._next:
+        if time.monotonic() < self._next:
             return
+        began = time.thread_time()
         most, most_files = self._allowed
         try:
             size, count = self._usage(most_files)
@@ -402,8 +402,8 @@ class DiskWatch:
         except FileNotFoundError as error:
             raise OverLimit("a writable folder is gone") from error
         finally:
-            took = time.monotonic() - began
-            self._next = began + took + max(LOOK_SECONDS, took * DISK_PAUSES)
+            took = time.thread_time() - began
+            self._next = time.monotonic() + max(LOOK_SECONDS, took * DISK_PAUSES)
 
     def _check_free(self) -> None:
         for folder in self._folders:
