@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ import pytest_asyncio
 
 from mochi_server.server.initialise import initialise
 from tests.support.fake_ollama import FakeOllama
-from tests.support.redis import needs_redis, running_redis
+from tests.support.redis import free_port, needs_redis, running_redis
 from tests.support.server import ROOT, environment
 from tests.support.tools import function, write_tools
 
@@ -72,11 +71,6 @@ def check_snapshot(name: str, text: str) -> None:
     if os.environ.get("UPDATE_SNAPSHOTS"):
         path.write_text(text, "utf-8")
     assert text == path.read_text("utf-8")
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -147,12 +141,12 @@ def ills() -> dict[str, object]:
         "host": "0.0.0.0",
         "allowed_hosts": "*",
         "cors_origins": "http://app.example,http://localhost:3000",
-        "ollama_host": f"http://127.0.0.1:{closed_port()}",
-        "redis_url": f"redis://127.0.0.1:{closed_port()}/0",
+        "ollama_host": f"http://127.0.0.1:{free_port()}",
+        "redis_url": f"redis://127.0.0.1:{free_port()}/0",
         "workers": 3,
         "planning_prompt_path": "nowhere.md",
         "openai_api_key": "sk-another-secret",
-        "openai_base_url": f"http://127.0.0.1:{closed_port()}/v1",
+        "openai_base_url": f"http://127.0.0.1:{free_port()}/v1",
         "prot": 8001,
         "sumarization_enabled": "no",
         "colour_of_the_bicycle_shed": "green",
@@ -202,8 +196,8 @@ async def told(broken: Path) -> Told:
     """About settings with secrets in them."""
     settings = ills() | {
         "api_token": "t0ken-very-secret",
-        "redis_url": f"redis://me:pa55word@127.0.0.1:{closed_port()}/0?password=pa55word",
-        "ollama_host": f"http://me:l0gin-secret@127.0.0.1:{closed_port()}",
+        "redis_url": f"redis://me:pa55word@127.0.0.1:{free_port()}/0?password=pa55word",
+        "ollama_host": f"http://me:l0gin-secret@127.0.0.1:{free_port()}",
         "openai_api_kye": "sk-another-secret",
     }
     _, text = await doctor(broken, **settings)

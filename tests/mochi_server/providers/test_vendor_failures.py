@@ -34,6 +34,7 @@ from mochi_server.providers.base import Chunk, ContentDelta, ModelRequest, Provi
 from mochi_server.providers.gemini.provider import GeminiProvider
 from mochi_server.providers.openai import OpenAICompatibleProvider
 from tests.support.fake_openai import FakeOpenAI, delta, error, finished, running_fake, stream
+from tests.support.redis import free_port
 
 HELLO = [{"role": "user", "content": "Hello"}]
 KEY = "sk-very-secret-key"
@@ -201,8 +202,8 @@ async def test_blanks_are_no_key_and_no_address(vendor):
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-async def test_a_login_in_the_address_is_not_shown(vendor, unused_tcp_port_factory):
-    where = f"127.0.0.1:{unused_tcp_port_factory()}/v1"
+async def test_a_login_in_the_address_is_not_shown(vendor):
+    where = f"127.0.0.1:{free_port()}/v1"
     url = f"http://me:pass-word@{where}?token=tok-en"
     found = await failure_of(vendor("it", api_key=KEY, base_url=url))
     assert type(found) is ProviderUnreachable

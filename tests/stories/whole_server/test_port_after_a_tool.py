@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from tests.support.fake_ollama import FakeOllama
+from tests.support.redis import free_port
 from tests.support.server import running_server
 from tests.support.tools import write_tools
 
@@ -33,7 +34,8 @@ async def test_a_server_can_start_again_though_a_tool_has_left_a_program(tmp_pat
     pid = None
     try:
         async with FakeOllama() as ollama:
-            async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+            port = ("--port", str(free_port()))
+            async with running_server(data_dir=tmp_path, ollama=ollama, arguments=port) as server:
                 session = await server.new_session(tool_settings=settings)
                 ollama.reply(tool_calls=[{"name": "leave_a_program", "arguments": {}}])
                 ollama.reply(["Done."])
@@ -41,11 +43,9 @@ async def test_a_server_can_start_again_though_a_tool_has_left_a_program(tmp_pat
                 assert status == 200, answer
                 assert answer["tool_calls_executed"][0]["result"] == "It runs."
                 pid = int((tmp_path / "tools" / "pid").read_text())
-                port = server.url.rpartition(":")[2]
                 await server.stop()
-            again = ("--port", port)
-            async with running_server(data_dir=tmp_path, ollama=ollama, arguments=again) as server:
-                assert server.url.endswith(f":{port}")
+            async with running_server(data_dir=tmp_path, ollama=ollama, arguments=port) as server:
+                assert server.url.endswith(f":{port[1]}")
     finally:
         if pid is not None:
             os.kill(pid, signal.SIGKILL)

@@ -44,6 +44,7 @@ from tests.support.fake_openai import (
     stream,
     usage,
 )
+from tests.support.redis import free_port
 from tests.support.tool_folders import until
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -330,8 +331,8 @@ async def test_a_busy_server_says_when_to_come_back(provider, fake, status):
     assert caught.value.retry_after == 70
 
 
-async def test_nobody_listening_is_unreachable(unused_tcp_port_factory):
-    url = f"http://127.0.0.1:{unused_tcp_port_factory()}/v1"
+async def test_nobody_listening_is_unreachable():
+    url = f"http://127.0.0.1:{free_port()}/v1"
     provider = OpenAICompatibleProvider("openai", base_url=url, api_key="k")
     with pytest.raises(ProviderUnreachable, match=url):
         await reply(provider)
