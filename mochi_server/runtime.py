@@ -257,6 +257,7 @@ class Runtime:
                 is_temporary=True,
             ),
             run_control=self.run_control,
+            keeps_all=settings.keep_wire_sessions,
         )
         self.responses = ResponseService(
             completions=self.completions, sessions=self.sessions, attachments=self.attachments

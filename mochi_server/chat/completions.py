@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ..errors import JSONObject, SessionNotFound
@@ -18,6 +18,7 @@ from ..protocol.response_format import ResponseFormat
 from ..providers.base import Think
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import NewAttachment
+from .recognition import recognise
 from .runs.control import RunControl, StartedRun
 from .service import ChatService, TurnOptions
 from .turn import Turn
@@ -70,6 +71,8 @@ class CompletionService:
     temporary: ChatService
     """The same for sessions in memory."""
     run_control: RunControl
+    keeps_all: bool = False
+    """Whether a conversation without a session gets one that is kept, and found again."""
 
     async def start(self, request: CompletionRequest) -> StartedRun:
         """Start a run; the caller must let its reader ``leave``.
@@ -77,10 +80,15 @@ class CompletionService:
         Raises:
             MochiError: what ``ChatService.open_turn`` raises.
         """
+        new_id = None
+        if request.session_id is None and self.keeps_all:
+            found = await recognise(self.chat.sessions, *request.split())
+            session_id = found.session_id if found.exists else NEW_SESSION
+            request, new_id = replace(request, session_id=session_id), found.session_id
         if request.session_id is None:
-            return await self.run_control.begin(await self._open_temporary(request))
+            return await self.run_control.begin(await self._open_temporary(request), is_kept=False)
         if request.session_id == NEW_SESSION:
-            return await self.run_control.begin(await self._open_new(request))
+            return await self.run_control.begin(await self._open_new(request, new_id))
         new = [each for each in request.split()[2] if isinstance(each, UserMessage | ToolMessage)]
         return await self.run_control.start(request.session_id, **_options(request, new))
 
@@ -94,14 +102,19 @@ class CompletionService:
         turn.claim = ended
         return turn
 
-    async def _open_new(self, request: CompletionRequest) -> Turn:
+    async def _open_new(self, request: CompletionRequest, session_id: str | None) -> Turn:
         async with AsyncExitStack() as stack:
-            turn = await _open(self.chat, request, stack)
+            turn = await _open(self.chat, request, stack, session_id)
             stack.pop_all()
         return turn
 
 
-async def _open(chat: ChatService, request: CompletionRequest, stack: AsyncExitStack) -> Turn:
+async def _open(
+    chat: ChatService,
+    request: CompletionRequest,
+    stack: AsyncExitStack,
+    session_id: str | None = None,
+) -> Turn:
     """Create a session of the request's history and open its turn.
 
     The stack deletes the session, unless its callbacks are taken away.
@@ -112,7 +125,11 @@ async def _open(chat: ChatService, request: CompletionRequest, stack: AsyncExitS
         session.append(*history)
 
     session = await chat.sessions.create(
-        request.model, system_prompt=system, options=request.options, prepare=prepare
+        request.model,
+        system_prompt=system,
+        session_id=session_id,
+        options=request.options,
+        prepare=prepare,
     )
     stack.push_async_callback(_delete, chat.sessions, session.session_id)
     return await chat.open_turn(session.session_id, **_options(request, new))

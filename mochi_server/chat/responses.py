@@ -166,8 +166,7 @@ class ResponseService:
             run_id=run_id,
         )
         started = await self.completions.start(request)
-        kept = None if session_id is None else started.session_id
-        return started, ResponseId(run_id, kept)
+        return started, ResponseId(run_id, started.kept_session_id)
 
     async def _session_after(self, previous: ResponseId) -> str:
         """Return the session in which a response can follow another one."""

@@ -273,6 +273,10 @@ class MochiServerSettings(BaseSettings):
     client_stall_seconds: float = Field(
         default=60, gt=0, description="Longest time that a client may not read its stream."
     )
+    keep_wire_sessions: bool = Field(
+        default=False,
+        description="Whether conversations that clients of vendors' APIs send whole are kept.",
+    )
     on_disconnect: Literal["cancel", "continue"] = Field(
         default="cancel", description="What a run does when its last reader has left."
     )

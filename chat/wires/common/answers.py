@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from mochi_project.http.errors import error_response
+from mochi_server.chat.recognition import BETWEEN_REPLIES
 from mochi_server.chat.runs.control import StartedRun
 from mochi_server.chat.runs.log import Numbered
 from mochi_server.chat.service import events_of
@@ -29,9 +30,6 @@ from .api import SESSION
 
 DROPPED = "X-Mochi-Dropped-Messages"
 """Header with the number of messages that were not sent to the model."""
-
-BETWEEN_REPLIES = "\n\n"
-"""What stands between the texts of two replies of the model, where tools ran between them."""
 
 
 @dataclass(slots=True)

@@ -41,6 +41,7 @@ async def create_chat_completion(
     session_id = session_of(request, payload.metadata)
     asked = await _read(payload, session_id)
     started = await runtime.completions.start(asked)
+    session_id = started.kept_session_id
     if payload.stream:
         encoder = ChunkEncoder(
             started,

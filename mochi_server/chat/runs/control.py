@@ -72,6 +72,13 @@ class StartedRun:
     reader: LogReader
     """Reads it from its first event."""
     model: str
+    is_kept: bool = True
+    """Whether its session outlives it."""
+
+    @property
+    def kept_session_id(self) -> str | None:
+        """The id of its session if that outlives it."""
+        return self.session_id if self.is_kept else None
 
 
 class RunControl:
@@ -116,13 +123,18 @@ class RunControl:
             raise SessionBusy(session_id=session_id)
         return await self.begin(await self._chat.open_turn(session_id, **options))
 
-    async def begin(self, turn: Turn) -> StartedRun:
-        """Start the run of a turn; return when other processes know it by its id."""
+    async def begin(self, turn: Turn, *, is_kept: bool = True) -> StartedRun:
+        """Start the run of a turn; return when other processes know it by its id.
+
+        Args:
+            turn: The turn.
+            is_kept: Whether its session outlives it.
+        """
         run = turn.run
         reader = run.log.reader()
         self._chat.start(turn)
         await run.begun.wait()
-        return StartedRun(run.run_id, turn.session_id, "running", reader, turn.model)
+        return StartedRun(run.run_id, turn.session_id, "running", reader, turn.model, is_kept)
 
     async def _enqueue(self, session_id: str, options: TurnOptions) -> StartedRun:
         self._runs.check_open()

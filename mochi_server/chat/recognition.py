@@ -1,0 +1,101 @@
+"""Recognises the session of a conversation that a client sends whole.
+
+The id of such a session follows from the conversation's begin, and the session is the right one if
+it says, message for message, what the client sends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from ..errors import JSONObject, SessionNotFound
+from ..protocol.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ..sessions import SessionManager
+from ..sessions.attachments import attachments_of
+from .conversation import calls_of
+
+MOST_ALIKE = 50
+"""Conversations with the same begin that are looked at; there is a new session beyond them."""
+
+BETWEEN_REPLIES = "\n\n"
+"""What stands between the texts of two replies of the model, where tools ran between them."""
+
+Said = list[tuple[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecognisedSession:
+    """The session of a conversation."""
+
+    session_id: str | None
+    """None: any new id."""
+    exists: bool
+
+
+async def recognise(
+    sessions: SessionManager, system: str | None, history: Sequence[Message], new: Sequence[Message]
+) -> RecognisedSession:
+    """Find the session of a conversation, or the id of the one that is to be made.
+
+    Args:
+        sessions: All sessions.
+        system: The system prompt that the client sends.
+        history: What was said up to the last reply.
+        new: What the client adds.
+
+    Raises:
+        SessionUnreadable, StorageError: a session with such an id cannot be read.
+    """
+    known = {
+        call.id for each in history if isinstance(each, AssistantMessage) for call in calls_of(each)
+    }
+    wanted = [*_said(history, known)]
+    first = next((each for each in (*history, *new) if isinstance(each, UserMessage)), None)
+    begin = orjson.dumps([system, None if first is None else _of_user(first)])
+    for number in range(MOST_ALIKE):
+        session_id = hashlib.sha256(b"%d %b" % (number, begin)).hexdigest()[:10]
+        try:
+            session = await sessions.get(session_id)
+        except SessionNotFound:
+            return RecognisedSession(session_id, exists=False)
+        if [*_said(session.messages, known)] == wanted:
+            return RecognisedSession(session_id, exists=True)
+    return RecognisedSession(None, exists=False)
+
+
+def _said(messages: Iterable[Message], calls: Collection[str]) -> Iterator[tuple[str, object]]:
+    """Yield what the client knows of messages: calls of the server's tools are left out.
+
+    What the model says before and after them is one text.
+    """
+    texts: list[str] = []
+    asked: list[object] = []
+    for message in messages:
+        match message:
+            case AssistantMessage():
+                texts += [message.text.strip()] if message.text.strip() else []
+                own = [call for call in calls_of(message) if call.id in calls]
+                asked += [(call.name, call.arguments) for call in own]
+            case ToolMessage() if message.tool_call_id not in calls:
+                pass
+            case UserMessage() | ToolMessage():
+                yield from _reply(texts, asked)
+                texts, asked = [], []
+                yield message.role, _of_user(message) if message.role == "user" else message.text
+            case _:
+                pass
+    yield from _reply(texts, asked)
+
+
+def _reply(texts: Sequence[str], calls: Sequence[object]) -> Iterator[tuple[str, object]]:
+    if texts or calls:
+        yield "assistant", (BETWEEN_REPLIES.join(texts), [*calls])
+
+
+def _of_user(message: Message) -> object:
+    stored: JSONObject = message.as_stored()
+    return message.text, [each["attachment_id"] for each in attachments_of(stored)]
