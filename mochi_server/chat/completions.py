@@ -47,6 +47,8 @@ class CompletionRequest:
     stands for the model; else none."""
     session_id: str | None = None
     """The session that is continued; ``NEW_SESSION``: one that is made; None: nothing is kept."""
+    is_private: bool = False
+    """Whether it is never kept without a session."""
     continues: bool = False
     """Whether the run goes on when nobody reads it."""
     run_id: str | None = None
@@ -81,7 +83,7 @@ class CompletionService:
             MochiError: what ``ChatService.open_turn`` raises.
         """
         new_id = None
-        if request.session_id is None and self.keeps_all:
+        if request.session_id is None and self.keeps_all and not request.is_private:
             found = await recognise(self.chat.sessions, *request.split())
             session_id = found.session_id if found.exists else NEW_SESSION
             request, new_id = replace(request, session_id=session_id), found.session_id

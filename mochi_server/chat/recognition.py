@@ -24,8 +24,6 @@ MOST_ALIKE = 50
 BETWEEN_REPLIES = "\n\n"
 """What stands between the texts of two replies of the model, where tools ran between them."""
 
-Said = list[tuple[str, object]]
-
 
 @dataclass(frozen=True, slots=True)
 class RecognisedSession:
@@ -50,9 +48,8 @@ async def recognise(
     Raises:
         SessionUnreadable, StorageError: a session with such an id cannot be read.
     """
-    known = {
-        call.id for each in history if isinstance(each, AssistantMessage) for call in calls_of(each)
-    }
+    replies = [each for each in history if isinstance(each, AssistantMessage)]
+    known = {call.id for reply in replies for call in calls_of(reply)}
     wanted = [*_said(history, known)]
     first = next((each for each in (*history, *new) if isinstance(each, UserMessage)), None)
     begin = orjson.dumps([system, None if first is None else _of_user(first)])

@@ -163,6 +163,7 @@ class ResponseService:
             request,
             messages=_recorded(request.messages, {"run_id": run_id, **record}),
             session_id=session_id,
+            is_private=not stored,
             run_id=run_id,
         )
         started = await self.completions.start(request)
