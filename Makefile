@@ -57,6 +57,7 @@ coverage: $(VENV)/dev.stamp
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/startup.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/sessions.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/imports.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/tools.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/tool_interference.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/sandbox.py

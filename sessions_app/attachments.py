@@ -49,10 +49,8 @@ FileName = Annotated[
     ),
 ]
 CONTENT = {
-    "application/octet-stream": {
-        "schema": {"type": "string", "format": "binary"},
-        "example": "A report",
-    }
+    kind: {"schema": {"type": "string", "format": "binary"}, "example": "A report"}
+    for kind in ("application/octet-stream", "text/plain", "image/*")
 }
 
 

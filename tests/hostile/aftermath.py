@@ -8,6 +8,7 @@ from pathlib import Path
 from mochi_server.services.system_prompts import FILENAME
 from tests.support.server import Server
 
+ATTACHMENT = re.compile(r"[A-Za-z0-9_-]{1,64}(/[0-9a-f]{64})?")
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")
 LOCK = re.compile(r"[A-Za-z0-9_-]{1,64}\.(lock|claim)")
 MARKS = r"summaries(/[A-Za-z0-9_-]{1,64})?"
@@ -24,6 +25,7 @@ FOLDERS = {
     "approved_tools.json",
     ".approved_tools.json.lock",
     "agents",
+    "attachments",
     "chat_sessions",
     "agent_chat_sessions",
     "models",
@@ -50,6 +52,8 @@ def _belongs(path: Path, data: Path) -> bool:
     folder, *rest = inner
     if folder == ".mochi":
         return STATE.fullmatch("/".join(rest)) is not None
+    if folder == "attachments":
+        return ATTACHMENT.fullmatch("/".join(rest)) is not None
     if folder == "system_prompts":
         return FILENAME.fullmatch("/".join(rest)) is not None
     if rest[:1] == [".locks"]:
