@@ -103,10 +103,12 @@ class InputOther(RequestPart):
     type: Literal["mcp_call", "mcp_list_tools", "mcp_approval_request"]
 
 
+_OTHERS = ("mcp_call", "mcp_list_tools", "mcp_approval_request")
+
+
 def _kind_of(value: object) -> str:
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    others = {"mcp_call", "mcp_list_tools", "mcp_approval_request"}
-    return "other" if kind in others else str(kind or "message")
+    return "other" if kind in _OTHERS else str(kind or "message")
 
 
 InputItem = Annotated[

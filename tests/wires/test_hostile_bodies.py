@@ -1,0 +1,108 @@
+"""Rubbish in any field of a request is refused in the vendor's shape, or answered."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.scripts import says, scripted
+from tests.support.server import Server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+QUESTION = scripted([says("Hi.")])
+CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+CHAT: dict[str, Any] = {
+    "model": "lorem",
+    "messages": [
+        {"role": "system", "content": "Hi"},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "22"},
+        {"role": "user", "content": QUESTION},
+    ],
+    "tools": [
+        {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}},
+        {"type": "mochi", "names": []},
+    ],
+    "tool_choice": "auto",
+    "temperature": 0.5,
+    "stop": ["x"],
+    "seed": 1,
+    "max_completion_tokens": 100,
+    "reasoning_effort": "low",
+    "stream": False,
+    "stream_options": {"include_usage": True},
+    "response_format": {"type": "text"},
+    "metadata": {},
+}
+RESPONSE: dict[str, Any] = {
+    "model": "lorem",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": []},
+        {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "22"},
+        {"type": "message", "role": "user", "content": QUESTION},
+    ],
+    "instructions": "Hi",
+    "store": False,
+    "tools": [{"type": "function", "name": "weather", "parameters": SCHEMA}],
+    "tool_choice": "auto",
+    "text": {"format": {"type": "text"}},
+    "reasoning": {"effort": "low"},
+    "metadata": {"a": "b"},
+    "temperature": 0.5,
+    "max_output_tokens": 100,
+}
+RUBBISH: tuple[Any, ...] = (None, -1, 10**30, "x" * 300, [], {"type": "x"}, [None])
+WIRES = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSE}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of all values in a body."""
+    if path:
+        yield path
+    inner = value.items() if isinstance(value, dict) else ()
+    for key, each in enumerate(value) if isinstance(value, list) else inner:
+        yield from places(each, (*path, key))
+
+
+def changed(body: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    made = copy.deepcopy(body)
+    inner: Any = made
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return made
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_rubbish_in_any_place(server: Server, wire: str) -> None:
+    found = []
+    for path in places(WIRES[wire]):
+        for value in RUBBISH:
+            body = changed(WIRES[wire], path, value)
+            async with server.http.post(server.url + wire, json=body) as response:
+                if response.status == 200:
+                    await response.read()
+                    continue
+                answer = await response.json()
+                error = answer.get("error")
+                if response.status not in {400, 404} or not error["message"]:
+                    found.append((path, value, response.status, answer))
+    assert found == []
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_rubbish_as_a_whole(server: Server, wire: str) -> None:
+    for content in (b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 100_000, b'{"a":NaN}'):
+        headers = {"Content-Type": "application/json"}
+        async with server.http.post(server.url + wire, data=content, headers=headers) as response:
+            assert response.status == 400, content[:10]
+            assert (await response.json())["error"]["message"]
