@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 
 from tests.support.fake_ollama import FakeOllama
 from tests.support.server import Server, running_server
@@ -147,7 +146,6 @@ SANE = ["a", "8c1d-42", "Root=1-67891233-abcdef", "x" * 128, "a/b:c+d@e~f.g_h"]
 ODD = ["", "two words", "x" * 129, "a,b", "b\u00e9", '"q"', "<b>", "a;b", "%0a"]
 
 
-@pytest.mark.timeout(120)
 async def test_an_answer_has_the_id_of_its_request(tmp_path: Path, ollama: FakeOllama):
     async with running_server(data_dir=tmp_path, ollama=ollama) as server:
         session = await server.new_session()

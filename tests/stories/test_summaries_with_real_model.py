@@ -28,7 +28,6 @@ QUESTIONS = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 async def test_after_ten_turns_a_summary_with_topics_arrives_by_itself(tmp_path: Path) -> None:
     settings = load_settings(
         data_dir=tmp_path, summarization_interval_seconds=0.2, max_output_tokens=40

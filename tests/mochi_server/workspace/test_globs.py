@@ -30,7 +30,7 @@ def test_a_path_matches_a_glob(path, pattern, expected):
     assert matches(path, pattern) is expected
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_no_pattern_takes_long():
     assert not matches("a" * 255, "*a" * 100 + "b")
     assert not matches("/".join("a" * 500), "**/a/" * 200 + "b")

@@ -116,7 +116,7 @@ AGENT = {
     },
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 # The script

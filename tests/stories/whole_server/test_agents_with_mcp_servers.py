@@ -26,7 +26,7 @@ DRAW_AND_BOOK = [
 ]
 ASKED = "tool_call_confirmation_required"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def call(tool: str, /, **arguments: Any) -> dict[str, Any]:

@@ -224,7 +224,6 @@ async def test_a_run_goes_on_when_its_call_is_confirmed_at_the_other_server(pair
     assert (pair.folder / "written").read_text() == "Hello\n"
 
 
-@pytest.mark.timeout(180)
 async def test_the_run_of_a_killed_server_is_ended_and_kept(pair: Pair) -> None:
     session_id, first, reading = await begin(pair)
     second = Reader()
@@ -259,7 +258,6 @@ async def test_the_run_of_a_killed_server_is_ended_and_kept(pair: Pair) -> None:
     ]
 
 
-@pytest.mark.timeout(180)
 async def test_the_next_message_after_a_kill_waits_for_the_lease(pair: Pair) -> None:
     session_id, first, reading = await begin(pair)
     await first.has_more(50)

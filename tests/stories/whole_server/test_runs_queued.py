@@ -102,7 +102,6 @@ async def test_another_process_lists_joins_and_stops_them(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.timeout(2 * SECONDS)
 async def test_a_killed_process_leaves_them_interrupted(
     tmp_path: Path, ollama: FakeOllama, kind: str
 ) -> None:

@@ -28,7 +28,7 @@ TOGETHER_SECONDS = 1.0
 STALL_SECONDS = 5.0
 """What single ones may take, as a machine may stand still for a moment."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 class Stream:

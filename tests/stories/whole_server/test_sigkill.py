@@ -44,7 +44,7 @@ HEAD = [
 ]
 
 
-@pytest.mark.timeout(60 + TURNS * 2)
+@pytest.mark.timeout(240 + TURNS * 2)
 async def test_a_server_killed_at_any_moment_leaves_every_session_sound(
     tmp_path: Path, ollama: FakeOllama
 ) -> None:

@@ -39,7 +39,7 @@ ENDS = {
 }
 """States and last errors of the broken ones."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.timeout(300)]
 
 
 @dataclass
