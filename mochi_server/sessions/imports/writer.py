@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -122,9 +121,20 @@ class ConversationWriter:
         if not branches:
             conversation.left_out["conversation without messages"] += 1
             return []
-        with suppress(SessionExists):  # another import is making them
-            return await self._store(conversation, branches)
+        for _ in branches:
+            if done := await self._store_unless_taken(conversation, branches):
+                return done
         return await self._store(conversation, branches)
+
+    async def _store_unless_taken(
+        self, conversation: SourceConversation, branches: Sequence[_Branch]
+    ) -> list[ImportedSession]:
+        """Store a conversation; wait, and return [], if another import makes a session of it."""
+        try:
+            return await self._store(conversation, branches)
+        except SessionExists as error:
+            async with self._sessions.storage.lock(str(error.details["session_id"])):
+                return []
 
     async def _store(
         self, conversation: SourceConversation, branches: Sequence[_Branch]

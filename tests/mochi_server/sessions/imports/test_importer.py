@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -9,6 +10,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 
 from mochi_server.sessions.fork import fork_session
+from tests.support.imports import Imports
 
 
 def chat(*texts, key="c1", tree=None, shown=""):
@@ -44,6 +46,20 @@ async def test_importing_twice_makes_nothing_twice(imports):
     before = imports.files
     assert outcomes(await imports.run(export)) == ["unchanged"] * 4
     assert imports.files == before
+
+
+async def test_two_imports_at_once_make_each_session_once(imports):
+    branches = [f"b{number}" for number in range(12)]
+    export = [chat("?a", *branches, key=str(key), tree=[-1, *[0] * 12]) for key in range(3)]
+    path = imports.folder / "export.json"
+    path.write_text(json.dumps(export))
+    other = Imports(imports.folder)
+    reports = await asyncio.gather(*(each.run(path) for each in (imports, other)))
+    await other.sessions.aclose()
+    assert [report.problems for report in reports] == [[], []]
+    assert len(imports.files) == 36
+    said = {tuple(text) for report in reports for text in await texts(imports, report)}
+    assert len(said) == 12
 
 
 async def test_a_conversation_that_has_grown_is_continued(imports):
