@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...core.aio import in_thread
+from ...core.aio import in_thread, in_thread_to_completion
 from ...core.progress import Advance
 from ...errors import CannotImport, SessionExists, StorageError
 from ..attachments import AttachmentReader, AttachmentStore, attachments_of
@@ -62,7 +62,7 @@ class Importer:
         )
         with closing(items):
             try:
-                while (item := await in_thread(next, items, None)) is not None:
+                while (item := await in_thread_to_completion(next, items, None)) is not None:
                     await self._take(item, report, writer, new_id=new_id)
             except CannotImport as error:
                 report.add_problem(error)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
+from mochi_server.core.aio import in_thread
 from mochi_server.sessions.fork import fork_session
 from tests.support.imports import Imports
 
@@ -246,6 +248,23 @@ async def test_halves_of_surrogate_pairs_are_replaced(imports):
         [message] = await imports.messages(session.session_id)
         assert message["content"][0] in "ab"
         assert message["content"].endswith("!")
+
+
+async def test_an_import_that_is_cancelled_ends_after_what_it_is_reading(imports):
+    is_reading, may_go_on = threading.Event(), threading.Event()
+
+    def wait(done, total):
+        is_reading.set()
+        may_go_on.wait(30)
+
+    task = asyncio.create_task(imports.run([chat("?a")], advance=wait))
+    await in_thread(is_reading.wait, 30)
+    task.cancel()
+    await asyncio.sleep(0)
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not imports.files
 
 
 async def test_progress_comes_to_its_end(imports):
