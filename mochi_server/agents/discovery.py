@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from ..core.aio import in_thread
+from ..core.front_matter import FrontMatterError
 from ..core.single_flight import LATE, ReloadOnChange
 from ..errors import AgentInvalid, AgentNotFound
 from ..tools.base import LoadedFolder, Problem, Tool, ToolLoader
@@ -18,7 +19,7 @@ from ..tools.catalogue import Inventory, ToolCatalogue, suggestion
 from ..tools.folder.source import FolderKeeper, function_tools
 from .file_tools import find_scripts, make_file_tools
 from .folder import RESERVED_NAMES, AgentFolder, AgentsSnapshot, take_snapshot
-from .skill_file import SkillFile, SkillFileError, read_skill_file
+from .skill_file import SkillFile, read_skill_file
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class AgentDefinition:
 @dataclass(frozen=True, slots=True)
 class _AgentFiles:
     folder: AgentFolder
-    skill: SkillFile | SkillFileError | None
+    skill: SkillFile | FrontMatterError | None
     loaded: LoadedFolder | None
     """Its tools, if it has Python files that could be loaded."""
     scripts: Sequence[str]
@@ -260,14 +261,14 @@ def _read_files(
 
 def _read_skill(
     folder: AgentFolder, known: _AgentFiles | None
-) -> SkillFile | SkillFileError | None:
+) -> SkillFile | FrontMatterError | None:
     """Return the ``SKILL.md``, or why it cannot be read; None if there is none."""
     file, version = folder.skill_file, folder.skill_version
     if file is None:
         return None
     if folder.name in RESERVED_NAMES:
         reason = f"{folder.name!r} is a name that the server uses itself; rename the folder"
-        return SkillFileError(reason, 1)
+        return FrontMatterError(reason, 1)
     if known is not None and (known.folder.skill_file, known.folder.skill_version) == (
         file,
         version,
@@ -275,7 +276,7 @@ def _read_skill(
         return known.skill
     try:
         return read_skill_file(file, folder.name)
-    except SkillFileError as error:
+    except FrontMatterError as error:
         return error
 
 
@@ -329,7 +330,7 @@ class _AgentBuilder:
         if skill is None:
             reason = "SKILL.md is missing, which says what the agent is for"
             self._fatal_problem(self.folder.path, reason)
-        elif isinstance(skill, SkillFileError):
+        elif isinstance(skill, FrontMatterError):
             self._fatal_problem(self.folder.skill_file, skill.reason, skill.line)
         if not isinstance(skill, SkillFile):
             return self._definition()

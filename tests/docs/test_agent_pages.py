@@ -11,6 +11,7 @@ from mochi_server.agents import file_tools, prompt_loader, skill_file
 from mochi_server.agents.discovery import AgentDefinition
 from mochi_server.agents.folder import MAX_AGENTS
 from mochi_server.agents.tool_factory import describe
+from mochi_server.core import front_matter
 from tests.docs.pages import REFERENCE, ROOT, blocks, code, rows, section
 from tests.support.pytest_runs import pytest_in
 from tests.support.server import running_server
@@ -61,9 +62,9 @@ def test_the_limits_are_those_of_the_code():
         (skill_file.DESCRIPTION_CHARACTERS, "characters"),
         (skill_file.COMPATIBILITY_CHARACTERS, "characters"),
         (skill_file.NAME_CHARACTERS, "characters"),
-        (skill_file.MAX_FILE_BYTES, "bytes of file"),
-        (skill_file.MAX_CHARACTERS, "characters of front matter"),
-        (skill_file.MAX_DEPTH, "levels"),
+        (front_matter.MAX_FILE_BYTES, "bytes of file"),
+        (front_matter.MAX_CHARACTERS, "characters of front matter"),
+        (front_matter.MAX_DEPTH, "levels"),
         (file_tools.MAX_FILES, "files"),
         (file_tools.MAX_CHARACTERS, "characters of a text file"),
         (file_tools.MAX_FILE_BYTES, "bytes"),

@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mochi_server.agents.skill_file import (
-    MAX_DEPTH,
-    MAX_FILE_BYTES,
     SkillFile,
-    SkillFileError,
     parse_skill_file,
     read_skill_file,
 )
+from mochi_server.core.front_matter import MAX_DEPTH, MAX_FILE_BYTES, FrontMatterError
 
 
 def parse(text: str | bytes, name: str = "coder") -> SkillFile:
@@ -29,7 +27,7 @@ def front(*lines: str, body: str = "Body.") -> str:
 
 
 def refusal(text: str | bytes, name: str = "coder") -> tuple[int, str]:
-    with pytest.raises(SkillFileError) as caught:
+    with pytest.raises(FrontMatterError) as caught:
         parse(text, name)
     return caught.value.line, caught.value.reason
 
@@ -244,17 +242,17 @@ def test_a_link_a_folder_and_nothing_are_no_files(tmp_path):
     (tmp_path / "link.md").symlink_to(tmp_path / "real.md")
     assert read_skill_file(tmp_path / "real.md", "coder").description == "x"
     for name in ("link.md", "nothing.md", "."):
-        with pytest.raises(SkillFileError, match="cannot be read"):
+        with pytest.raises(FrontMatterError, match="cannot be read"):
             read_skill_file(tmp_path / name, "coder")
 
 
 # Properties
 
 
-def attempt(text: str | bytes) -> SkillFile | SkillFileError:
+def attempt(text: str | bytes) -> SkillFile | FrontMatterError:
     try:
         return parse(text)
-    except SkillFileError as error:
+    except FrontMatterError as error:
         return error
 
 
@@ -269,7 +267,7 @@ plain = st.text(
 @settings(max_examples=200)
 def test_no_content_does_more_than_be_refused(content):
     found = attempt(content)
-    if isinstance(found, SkillFileError):
+    if isinstance(found, FrontMatterError):
         assert found.line >= 1
         assert found.reason
     else:
@@ -280,7 +278,7 @@ def test_no_content_does_more_than_be_refused(content):
 @settings(max_examples=500)
 def test_no_front_matter_does_more_than_be_refused(text):
     found = attempt(f"---\ndescription: x\n{text}\n---\nBody")
-    if isinstance(found, SkillFileError):
+    if isinstance(found, FrontMatterError):
         assert 1 <= found.line <= text.count("\n") + 5
     else:
         json.dumps(dict(found.metadata), ensure_ascii=False).encode()
