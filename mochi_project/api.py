@@ -23,6 +23,7 @@ from chat.api.simple_routes import router as simple_router
 from mochi_server import __version__
 from mochi_server.providers.common.http import without_login
 from prompts_app.api import router as prompts_router
+from prompts_app.presets import router as presets_router
 from sessions_app.api import router as sessions_router
 from sessions_app.attachments import router as attachments_router
 from sessions_app.exports import router as exports_router
@@ -141,3 +142,4 @@ api.add_router("/mcp", mcp_events_router, tags=["mcp"])  # before /mcp/{name}
 api.add_router("/mcp", mcp_router, tags=["mcp"])
 api.add_router("/agents", agents_router, tags=["agents"])
 api.add_router("/system-prompts", prompts_router, tags=["system prompts"])
+api.add_router("/presets", presets_router, tags=["presets"])

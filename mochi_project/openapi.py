@@ -64,6 +64,15 @@ PROVIDER_ERRORS: ErrorTypes = (
 )
 """Errors of any provider."""
 
+NAME_ERRORS: ErrorTypes = (
+    errors.ModelNotFound,
+    errors.PresetNotFound,
+    errors.PresetInvalid,
+    errors.AgentNotFound,
+    errors.AgentInvalid,
+)
+"""Errors of the name of a model, which may be that of a preset or an agent."""
+
 MODEL_ERRORS: ErrorTypes = (
     errors.SessionNotFound,
     errors.ModelNotFound,
@@ -88,6 +97,7 @@ _SAMPLES: dict[str, Any] = {
     "attachment_id": "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9",
     "tool": "add_numbers",
     "agent": "coder",
+    "preset": "brief",
     "server": "time",
     "confirmation_id": "conf_0123456789abcdef",
     "rule_id": "rule_0123456789abcdef",
@@ -110,6 +120,7 @@ _SAMPLES: dict[str, Any] = {
 
 _OTHER_SAMPLES: dict[type[MochiError], dict[str, Any]] = {
     errors.AgentInvalid: {"reason": "coder/SKILL.md:2: description is missing"},
+    errors.PresetInvalid: {"reason": "brief.md:2: model is missing"},
     errors.CannotImport: {
         "program": "ChatGPT",
         "place": "/3/mapping",

@@ -290,6 +290,18 @@ class AgentInvalid(MochiError, code="AGENT_INVALID", status=422):
     template = "Agent {agent!r} cannot be used: {reason}"
 
 
+class PresetNotFound(MochiError, code="PRESET_NOT_FOUND", status=404):
+    """No preset has this name."""
+
+    template = "There is no preset named {preset!r}."
+
+
+class PresetInvalid(MochiError, code="PRESET_INVALID", status=422):
+    """The preset is there, but cannot be used."""
+
+    template = "Preset {preset!r} cannot be used: {reason}"
+
+
 class PromptNotFound(MochiError, code="PROMPT_NOT_FOUND", status=404):
     """No system prompt has this name."""
 

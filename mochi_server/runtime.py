@@ -14,6 +14,7 @@ from typing_extensions import Self
 from .agents import AgentDiscoveryService, AgentSource, PromptLoader
 from .agents.execution import AgentExecutionService
 from .agents.folder import RELOAD_STAMP as AGENTS_STAMP
+from .agents.models import AgentModels
 from .backends import (
     build_confirmations,
     build_mcp_servers,
@@ -42,6 +43,8 @@ from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .providers.status import ProviderChecks
 from .services.context_window import LOOK_SECONDS, DynamicContextWindowService
+from .services.models.presets import PresetService
+from .services.models.resolver import ModelResolver
 from .services.summaries.schedule import LastReadConversations, SummaryScheduler
 from .services.summaries.writer import SummaryWriter
 from .services.summarization import SummarizationService
@@ -126,11 +129,15 @@ class Runtime:
                 "MOCHI_DATA_DIR; . is the working directory."
             )
         if providers is None:
-            backends = default_providers(settings).items()
-            providers = {alias: build_provider(alias, backend) for alias, backend in backends}
+            providers = {
+                alias: build_provider(alias, backend)
+                for alias, backend in default_providers(settings).items()
+            }
         if storages is None:
-            backends = default_storages(settings).items()
-            storages = {alias: build_storage(backend) for alias, backend in backends}
+            storages = {
+                alias: build_storage(backend)
+                for alias, backend in default_storages(settings).items()
+            }
         self.providers = ProviderRegistry(providers)
         self._storages = dict(storages)
         self.sessions = SessionManager(
@@ -148,6 +155,19 @@ class Runtime:
             enabled=settings.dynamic_context_window_enabled,
             beyond_modelfile=settings.context_window_beyond_modelfile,
             look_seconds=0.0 if settings.workers > 1 else LOOK_SECONDS,
+        )
+        self.tool_loader = build_tool_loader(settings)
+        self.sandbox_launcher = build_sandbox_launcher(settings, self.session_folders)
+        self.mcp = build_mcp_servers(settings, self.sandbox_launcher)
+        self.tools = self._catalogue(tools)
+        self.presets = PresetService(settings.presets_path)
+        self.agents = self._agent_discovery()
+        self.models = ModelResolver(
+            self.providers,
+            {
+                "preset": self.presets,
+                "agent": AgentModels(self.agents, max_rounds=settings.max_agent_rounds),
+            },
         )
         self.summaries = self._summarization()
         self.attachments = (
@@ -175,9 +195,6 @@ class Runtime:
         self.confirmations = confirmations
         self.runs = self._run_registry()
         self.sessions.settle_run = self.agent_sessions.settle_run = self.runs.settle
-        self.tool_loader = build_tool_loader(settings)
-        self.sandbox_launcher = build_sandbox_launcher(settings, self.session_folders)
-        self.mcp = build_mcp_servers(settings, self.sandbox_launcher)
         self.mcp_feed = McpFeed(self.mcp)
         self.mcp_prompts = McpPrompts(self.mcp, default_timeout=settings.tool_timeout_seconds)
         self.mcp_resources = McpResources(self.mcp, default_timeout=settings.tool_timeout_seconds)
@@ -188,7 +205,6 @@ class Runtime:
                 self.session_folders.remove,
                 self.attachments.remove,
             ]
-        self.tools = self._catalogue(tools)
         self.tool_execution = ToolExecutionService(
             result_characters=settings.tool_result_characters,
             max_calls_per_reply=settings.max_calls_per_reply,
@@ -200,14 +216,6 @@ class Runtime:
             self.providers,
             tasks=self.background,
             redis=None if settings.redis_url is None else self.confirmations.check,
-        )
-        self.agents = AgentDiscoveryService(
-            settings.agents_path,
-            loader=self.tool_loader,
-            default_timeout=settings.tool_timeout_seconds,
-            catalogue=self.tools,
-            agent_chats_path=settings.agent_chats_path,
-            stamp=settings.state_path / AGENTS_STAMP,
         )
         agents = AgentSource(self.agents, self._agent_runner(conversations))
         policies = PolicyPlaces(
@@ -233,6 +241,7 @@ class Runtime:
             agents=agents,
             summaries=self.summaries,
             attachments=self.attachments,
+            models=self.models,
             max_tool_rounds=settings.max_tool_rounds,
             confirmation_timeout=(
                 settings.tool_confirmation_timeout_seconds
@@ -264,6 +273,7 @@ class Runtime:
         )
         self.status = StatusService(
             sessions=self.sessions,
+            models=self.models,
             providers=self.providers,
             windows=self.context_window,
             runs=self.runs,
@@ -276,6 +286,17 @@ class Runtime:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _agent_discovery(self) -> AgentDiscoveryService:
+        settings = self.settings
+        return AgentDiscoveryService(
+            settings.agents_path,
+            loader=self.tool_loader,
+            default_timeout=settings.tool_timeout_seconds,
+            catalogue=self.tools,
+            agent_chats_path=settings.agent_chats_path,
+            stamp=settings.state_path / AGENTS_STAMP,
+        )
 
     def _catalogue(self, functions: Sequence[Callable[..., Any]]) -> ToolCatalogue:
         settings = self.settings
@@ -311,18 +332,20 @@ class Runtime:
         settings = self.settings
         alone = settings.session_storage == "memory"
         shared = None if alone else settings.state_path / "summaries"
+        models = SummaryModelManager(self.providers, self.models)
         last_read = LastReadConversations(shared if settings.summarization_enabled else None)
         return SummarizationService(
             sessions=self.sessions,
             writer=SummaryWriter(
                 sessions=self.sessions,
                 providers=self.providers,
+                models=models,
                 windows=self.context_window,
                 last_read=last_read,
                 most_tokens=settings.max_history_tokens,
             ),
             providers=self.providers,
-            models=SummaryModelManager(self.providers),
+            models=models,
             scheduler=SummaryScheduler(
                 sessions=None if alone else settings.sessions_state_path / "summaries",
                 memories=shared,

@@ -8,7 +8,7 @@ import orjson
 from django.http import HttpRequest
 from ninja import Query, Router
 
-from mochi_project.openapi import MODEL_ERRORS, PROVIDER_ERRORS, documented
+from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, PROVIDER_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import Cursor, Limit, SessionId
 from mochi_server.errors import (
@@ -19,7 +19,6 @@ from mochi_server.errors import (
     JSONObject,
     McpServerFailed,
     MessageNotFound,
-    ModelNotFound,
     PromptArgumentsInvalid,
     PromptNotFound,
     SessionBusy,
@@ -141,13 +140,13 @@ async def list_sessions(
     response={201: SessionHead},
     exclude_unset=True,
     summary="Create a session",
-    openapi_extra=documented(ModelNotFound, *PROVIDER_ERRORS, *PROMPT_ERRORS, StorageError),
+    openapi_extra=documented(*NAME_ERRORS, *PROVIDER_ERRORS, *PROMPT_ERRORS, StorageError),
 )
 async def create_session(request: HttpRequest, payload: SessionCreate) -> dict[str, Any]:
     """The model must exist. Tools and agents need not: they may appear later."""
     runtime = get_runtime()
     tools, agents = tools_of(payload.tool_settings), agents_of(payload.agent_settings)
-    await runtime.providers.show_model(payload.model)
+    await runtime.models.show_model(payload.model)
     source = payload.system_prompt_source_file
     session = await runtime.sessions.create(
         payload.model,
@@ -190,7 +189,7 @@ async def delete_session(request: HttpRequest, session_id: SessionId) -> None:
     response=SessionHead,
     exclude_unset=True,
     summary="Change a session's model or settings",
-    openapi_extra=documented(ModelNotFound, *PROVIDER_ERRORS, SummaryModelRequired, *READ_ERRORS),
+    openapi_extra=documented(*NAME_ERRORS, *PROVIDER_ERRORS, SummaryModelRequired, *READ_ERRORS),
 )
 async def patch_session(
     request: HttpRequest, session_id: SessionId, payload: SessionPatch
@@ -203,7 +202,7 @@ async def patch_session(
     if payload.model or payload.summary_model:
         await runtime.sessions.get(session_id)
     if payload.model:
-        await runtime.providers.show_model(payload.model)
+        await runtime.models.show_model(payload.model)
     if payload.summary_model is not None:
         await runtime.summaries.models.check(payload.summary_model)
     async with runtime.sessions.edit(session_id) as session:

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
-from mochi_project.openapi import MODEL_ERRORS, ErrorTypes, documented
+from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, ErrorTypes, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionId
 from mochi_server import errors
@@ -210,6 +210,7 @@ ERRORS: ErrorTypes = (
     errors.ToolsNotSupported,
     errors.ResponseFormatInvalid,
     *ATTACHMENT_ERRORS,
+    *NAME_ERRORS,
     *MODEL_ERRORS,
 )
 

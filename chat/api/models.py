@@ -8,10 +8,11 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from mochi_project.openapi import PROVIDER_ERRORS, documented
+from mochi_project.openapi import NAME_ERRORS, PROVIDER_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel, SessionModel, Timestamp
-from mochi_server.errors import InvalidRequest, ModelNotFound
+from mochi_server.errors import InvalidRequest
+from mochi_server.protocol.completions import ModelKind
 from mochi_server.providers.base import ModelInfo
 from mochi_server.providers.registry import ModelList
 from mochi_server.providers.status import StatusReport
@@ -43,6 +44,11 @@ class ListedModel(ResponseModel):
     provider: str = Field(examples=["ollama"])
     remote_host: str | None = Field(
         description="Where the text goes, if it leaves the machine.", examples=[None]
+    )
+    kind: ModelKind = Field(description="What the name stands for.")
+    description: str = Field(description="What a preset or an agent is for.", examples=[""])
+    parent_model: str | None = Field(
+        description="The model that a preset or an agent uses.", examples=[None]
     )
 
 
@@ -147,8 +153,11 @@ async def read_status(probe: str, *, refresh: bool) -> StatusReport:
     openapi_extra=documented(*PROVIDER_ERRORS),
 )
 async def list_models(request: HttpRequest) -> ModelList:
-    """Models that can chat. A provider that does not answer is named under `problems`."""
-    return await get_runtime().providers.list_models()
+    """Models that can chat, then presets and agents.
+
+    A provider that does not answer is named under `problems`.
+    """
+    return await get_runtime().models.list_models()
 
 
 @router.get(
@@ -199,8 +208,8 @@ async def check_models(request: HttpRequest, probe: Probe = "false") -> StatusRe
     "/{path:model_name}",
     response=ListedModel,
     summary="Read one model",
-    openapi_extra=documented(ModelNotFound, *PROVIDER_ERRORS),
+    openapi_extra=documented(*NAME_ERRORS, *PROVIDER_ERRORS),
 )
 async def read_model(request: HttpRequest, model_name: SessionModel) -> ModelInfo:
     """The name as in the list; `:` and `/` may stand in the path as they are."""
-    return await get_runtime().providers.show_model(model_name)
+    return await get_runtime().models.show_model(model_name)

@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from mochi_project.openapi import MODEL_ERRORS, documented
+from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel
 from mochi_server import errors
@@ -142,7 +142,7 @@ async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleCh
             details={"session_id": payload.session_id},
         )
     try:
-        await runtime.providers.show_model(payload.model)
+        await runtime.models.show_model(payload.model)
     except ProviderError as error:
         log_failure(session_id, new_run_id(), payload.model, error)
         raise
@@ -171,6 +171,7 @@ async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleCh
     openapi_extra=documented(
         errors.ResponseFormatInvalid,
         *ATTACHMENT_ERRORS,
+        *NAME_ERRORS,
         *MODEL_ERRORS,
         errors.ResponseFormatNotMet,
         errors.RunStopped,
@@ -213,6 +214,7 @@ async def simple_chat(
     openapi_extra=documented(
         errors.ResponseFormatInvalid,
         *ATTACHMENT_ERRORS,
+        *NAME_ERRORS,
         *MODEL_ERRORS,
         errors.ToolNotFound,
         errors.ToolsNotSupported,

@@ -23,6 +23,7 @@ from ..providers.base import ModelRequest, Think
 from ..providers.registry import ProviderRegistry
 from ..services.context_window import DynamicContextWindowService, learn_window
 from ..services.history import estimate, objects
+from ..services.models.resolver import ModelSetup
 from ..services.requests import (
     NO_EXTRAS,
     ChatModel,
@@ -255,6 +256,7 @@ class Conversations:
         run: Run,
         *,
         sessions: SessionManager,
+        setup: ModelSetup | None = None,
         think: Think = False,
         options: ModelOptions = NO_OPTIONS,
         response_format: ResponseFormat | None = None,
@@ -272,6 +274,7 @@ class Conversations:
                 limits=self.limits,
                 windows=self.windows,
                 attachments=self.attachments,
+                setup=setup or ModelSetup(model=model.full_name),
                 response_format=response_format,
             ),
             sessions=sessions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from typing_extensions import TypedDict, Unpack
 
@@ -27,12 +27,14 @@ from ..protocol.messages import Message, UserMessage, now
 from ..protocol.options import ModelOptions
 from ..protocol.response_format import RESPONSE_FORMAT, ResponseFormat
 from ..providers.base import Think
+from ..services.history import system_of
+from ..services.models.resolver import ModelResolver, ModelSetup
 from ..services.requests import ChatModel
 from ..services.response_format import check_format
 from ..services.summarization import SummarizationService
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import AttachmentStore, NewAttachment, attach
-from ..sessions.types import SessionMetadata, ToolSettings
+from ..sessions.types import ToolSettings
 from ..tools.base import Tool
 from ..tools.catalogue import ToolCatalogue
 from ..tools.execution import ToolExecutionService
@@ -83,6 +85,8 @@ class ChatService:
     summaries: SummarizationService
     attachments: AttachmentStore
     """The files of messages."""
+    models: ModelResolver
+    """Finds out what names of models stand for."""
     max_tool_rounds: int
     confirmation_timeout: float
     """Seconds after which a confirmation expires where a session does not say it; 0: never."""
@@ -125,8 +129,10 @@ class ChatService:
             options: Options for this turn; those of the session hold for what it does not name.
             response_format: The form of the final answer, which is checked.
             wait: Whether to wait for confirmations; else calls that need one are denied.
-            model: Full name of a model for this turn only; the session's if None.
-            selected: Names of the tools of this turn; those of the session if None.
+            model: Name of a model for this turn only, perhaps of a preset or an agent; the
+                session's if None.
+            selected: Names of the tools of this turn; those of the session if None, else those of
+                its preset or agent.
             stored_messages: Gets every message as it is stored; the reader takes them out.
             continues: Whether the turn goes on when nobody reads it.
             run_id: The id of its run, which is new; made here if None.
@@ -134,8 +140,9 @@ class ChatService:
 
         Raises:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
-            ThinkingNotSupported, ToolsNotSupported, ImagesNotSupported, AttachmentUnsupported,
-            ContextOverflow, ProviderUnreachable, ProviderError, ShuttingDown, StorageError.
+            PresetNotFound, PresetInvalid, AgentNotFound, AgentInvalid, ThinkingNotSupported,
+            ToolsNotSupported, ImagesNotSupported, AttachmentUnsupported, ContextOverflow,
+            ProviderUnreachable, ProviderError, ShuttingDown, StorageError.
             ResponseFormatInvalid: the schema of the format cannot be used.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
             InvalidRequest: a new message is the result of no call that waits for one.
@@ -145,19 +152,20 @@ class ChatService:
             await check_format(response_format)
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self.sessions.claim(session_id))
-            metadata = session.metadata
-            full_name = model or metadata.model
-            stack.enter_context(
-                self.summaries.turn(session_id, full_name, is_kept=not self.is_temporary)
-            )
+            named = model or session.metadata.model
             run_id = run_id or new_run_id()
             await self.sessions.check_run(session)
             try:
-                chosen = await self.conversations.find_model(full_name, think=think)
+                setup = await self.models.resolve(named, wait=True)
+                setup = setup.within(session.metadata)
+                stack.enter_context(
+                    self.summaries.turn(session_id, setup.model, is_kept=not self.is_temporary)
+                )
+                chosen = await self.conversations.find_model(setup.model, think=think)
             except ProviderError as error:
-                log_failure(session_id, run_id, full_name, error)
+                log_failure(session_id, run_id, named, error)
                 raise
-            tools = await self._offered(metadata, selected)
+            tools = await self._offered(setup, selected)
             if tools or client_tools:
                 chosen.check_tools()
 
@@ -165,7 +173,7 @@ class ChatService:
                 question = UserMessage(content=message)
                 attach(question, attachments)
                 new_messages = [question]
-            _check_questions(chosen, session, new_messages or ())
+            _check_questions(chosen, setup, session, new_messages or ())
             await self.attachments.keep(session_id, attachments)
             number = 0
 
@@ -182,10 +190,11 @@ class ChatService:
                 run_id=run_id,
                 session_id=session_id,
                 number=number,
-                model=full_name,
+                model=setup.model,
                 started_at=now(),
+                named_model=named,
                 think=think,
-                options=metadata.options.with_changes(options).as_stored(),
+                options=setup.options.with_changes(options).as_stored(),
                 wait=wait,
                 selected=selected,
                 client_tools=client_tools,
@@ -196,7 +205,13 @@ class ChatService:
             if queued is not None:
                 queued.leave_queue(head)
             return self._turn(
-                run, session, chosen, tools, claim=stack.pop_all(), stored_messages=stored_messages
+                run,
+                session,
+                setup,
+                chosen,
+                tools,
+                claim=stack.pop_all(),
+                stored_messages=stored_messages,
             )
 
     async def reopen_turn(self, run_id: str) -> Turn | None:
@@ -220,15 +235,17 @@ class ChatService:
                 if session.metadata.last_run_id != run_id:  # begun while the journal was away
                     raise RunInterrupted(run_id=run_id)
                 stack.enter_context(self.summaries.turn(head.session_id, head.model))
+                setup = await self.models.resolve(head.named_model or head.model, wait=True)
+                setup = replace(setup, model=head.model).within(session.metadata)
                 chosen = await self.conversations.find_model(head.model, think=head.think)
-                tools = await self._offered(session.metadata, head.selected)
+                tools = await self._offered(setup, head.selected)
                 earlier = await self.inbox.store.of_run(run_id)
                 run = await self.runs.take(run_id)
                 if run is None:
                     return None
                 stack.push_async_callback(self._end_confirmations, run)
                 return self._turn(
-                    run, session, chosen, tools, claim=stack.pop_all(), earlier=earlier
+                    run, session, setup, chosen, tools, claim=stack.pop_all(), earlier=earlier
                 )
         except (SessionBusy, ProviderUnreachable, StorageError, ConfirmationUnavailable):
             raise
@@ -249,6 +266,7 @@ class ChatService:
         self,
         run: Run,
         session: ChatSession,
+        setup: ModelSetup,
         model: ChatModel,
         tools: Mapping[str, Tool],
         *,
@@ -257,7 +275,7 @@ class ChatService:
         earlier: Sequence[StoredConfirmation] = (),
     ) -> Turn:
         """Return the turn of a run; ``earlier`` is what it has asked before, if it was taken up."""
-        settings = session.metadata.tool_settings or ToolSettings()
+        settings = setup.tool_settings or ToolSettings()
         seconds = settings.seconds_to_confirm
         before = run.before
         client_tools = {_name_of(tool): tool for tool in run.head.client_tools}
@@ -281,6 +299,7 @@ class ChatService:
                 model,
                 run,
                 sessions=self.sessions,
+                setup=setup,
                 think=run.head.think,
                 options=ModelOptions.read(run.head.options),
                 response_format=response_format,
@@ -299,28 +318,28 @@ class ChatService:
                     before.of(session.session_id).unstored(session) if before is not None else None
                 ),
             ),
-            max_rounds=self.max_tool_rounds,
+            max_rounds=setup.max_tool_rounds or self.max_tool_rounds,
             claim=claim,
             client_tools=client_tools,
             open_reply=open_reply(session) if before is not None else None,
         )
 
-    async def _offered(
-        self, metadata: SessionMetadata, selected: Sequence[str] | None
-    ) -> dict[str, Tool]:
+    async def _offered(self, setup: ModelSetup, selected: Sequence[str] | None) -> dict[str, Tool]:
         """Return the tools of the turn by name, the one that calls agents among them."""
         if selected is not None and not selected:
             return {}
-        settings = metadata.tool_settings if selected is None else ToolSettings(tools=[*selected])
-        tools = dict((await self.tools.select(settings)).tools)
-        if metadata.agent_settings is not None and metadata.agent_settings.enabled_agents:
-            agent = (await self.agents.offer(metadata.agent_settings)).tool
-            if agent is not None and (selected is None or agent.name in selected):
+        settings = setup.tool_settings if selected is None else ToolSettings(tools=[*selected])
+        tools = {**setup.tools, **(await self.tools.select(settings)).tools, **setup.tools}
+        if setup.agent_settings is not None and setup.agent_settings.enabled_agents:
+            agent = (await self.agents.offer(setup.agent_settings)).tool
+            if agent is not None:
                 tools[agent.name] = agent
-        for name in selected or ():
+        if selected is None:
+            return tools
+        for name in selected:
             if name not in tools:
                 raise ToolNotFound(tool=name)
-        return tools
+        return {name: tools[name] for name in selected}
 
     def start(self, turn: Turn) -> RunLog:
         """Run the turn and return its log; the last reader that leaves the log cancels the turn."""
@@ -378,14 +397,17 @@ class ChatService:
         return [confirmation.payload() for confirmation in pending]
 
 
-def _check_questions(model: ChatModel, session: ChatSession, new: Sequence[Message]) -> None:
+def _check_questions(
+    model: ChatModel, setup: ModelSetup, session: ChatSession, new: Sequence[Message]
+) -> None:
     """Refuse what the user asks, in new messages or else in the last one, if it is sure to fail."""
     questions = [each for each in new if isinstance(each, UserMessage)]
     asked = questions[-1].as_stored() if questions else session.last_user_message
     if asked is not None:
         model.check_attachments(asked)
+    system = setup.system_message(system_of(session))
     for question in questions:
-        model.check_length(session, question)
+        model.check_length(system, question)
 
 
 def _name_of(tool: JSONObject) -> str:

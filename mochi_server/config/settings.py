@@ -228,6 +228,7 @@ class MochiServerSettings(BaseSettings):
         default=Path("agents/agent_chats"), description="Sessions of agents."
     )
     system_prompts_dir: Path = Field(default=Path("system_prompts"), description="Prompt files.")
+    presets_dir: Path = Field(default=Path("presets"), description="Presets.")
     planning_prompt_path: Path = Field(
         default=Path("docs/agents/agent_prompt_planning.md"),
         description="Prompt of an agent's planning.",
@@ -521,6 +522,10 @@ class MochiServerSettings(BaseSettings):
     @property
     def system_prompts_path(self) -> Path:
         return self.within_data(self.system_prompts_dir)
+
+    @property
+    def presets_path(self) -> Path:
+        return self.within_data(self.presets_dir)
 
     @property
     def models_path(self) -> Path:

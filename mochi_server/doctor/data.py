@@ -62,6 +62,7 @@ def _all_findings(settings: MochiServerSettings) -> list[Finding]:
         DataFolder(
             "system prompts", settings.system_prompts_path, "MOCHI_SYSTEM_PROMPTS_DIR", needed=False
         ),
+        DataFolder("presets", settings.presets_path, "MOCHI_PRESETS_DIR", needed=False),
     ]
     if settings.session_storage == "json":
         folders[:0] = [

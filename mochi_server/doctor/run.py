@@ -21,6 +21,7 @@ from .extensions import (
 )
 from .findings import Check, Finding, Level, error
 from .models import MAX_SECONDS, check_providers, check_windows
+from .presets import check_presets
 from .server import check_machine, check_reach, check_redis, check_variables
 
 CHECKS = (
@@ -39,6 +40,7 @@ CHECKS = (
     Check(topic="agents", run=check_agents),
     Check(topic="tools", run=check_tool_sandbox),
     Check(topic="prompts", run=check_prompts),
+    Check(topic="prompts", run=check_presets),
     Check(topic="sessions", run=check_sessions),
     Check(topic="several processes", run=check_redis),
 )

@@ -7,7 +7,7 @@ from contextlib import suppress
 import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..errors import InvalidRequest, JSONObject, MochiError, ModelNotFound, RunStopped
+from ..errors import InvalidRequest, JSONObject, MochiError, RunStopped
 from ..protocol.events import (
     ContentDelta,
     Done,
@@ -38,7 +38,8 @@ class AskArguments(BaseModel):
     )
     model: str | None = Field(
         default=None,
-        description="Full name of the model: of a new conversation, else for this message alone.",
+        description="Name of the model, preset/NAME or agent/NAME: of a new conversation, else for "
+        "this message alone.",
     )
     system_prompt: str | None = Field(
         default=None,
@@ -48,7 +49,7 @@ class AskArguments(BaseModel):
     tools: list[str] | None = Field(
         default=None,
         description="Names of the server's tools that the model may call. Without it: those of "
-        "the conversation; of a new one, none.",
+        "the conversation; of a new one, those of its preset or agent, else none.",
     )
 
 
@@ -144,25 +145,25 @@ class AskReading:
 
 
 async def default_model(runtime: Runtime) -> str:
-    """Return the model of the session that was changed last, else the first one that there is.
+    """Return the provider's model of the session that was changed last, else the first one.
 
     Raises:
         ModelNotFound: there is none.
         ProviderError, ProviderNotConfigured: no provider answers.
     """
     for entry in (await runtime.sessions.list(limit=1)).entries:
-        if model := entry["model"]:
-            return str(model)
-    for info in (await runtime.providers.list_models()).models:
-        return info.name
-    raise ModelNotFound("There is no model.")
+        if name := entry["model"]:
+            with suppress(MochiError):  # a preset or an agent that is gone
+                return (await runtime.models.resolve(str(name))).model
+    return await runtime.providers.first_model()
 
 
 async def create_session(runtime: Runtime, arguments: AskArguments) -> str:
     """Store the session that an ``ask`` without a session begins, and return its id.
 
     Raises:
-        ModelNotFound, ProviderError, PromptNotFound, InvalidRequest, StorageError.
+        ModelNotFound, PresetNotFound, PresetInvalid, AgentNotFound, AgentInvalid, ProviderError,
+        PromptNotFound, InvalidRequest, StorageError.
     """
     prompt = arguments.system_prompt
     source = None if prompt is None else await file_of(runtime, prompt)
@@ -171,15 +172,16 @@ async def create_session(runtime: Runtime, arguments: AskArguments) -> str:
     elif prompt is not None:
         check_content(prompt)
     model = arguments.model or await default_model(runtime)
-    await runtime.providers.show_model(model)
-    session = await runtime.sessions.create(
-        model,
-        system_prompt=prompt,
-        source_file=source,
-        tool_settings=ToolSettings(
+    setup = await runtime.models.resolve(model)
+    await runtime.providers.show_model(setup.model)
+    tools = None  # those of the preset
+    if setup.tool_settings is None or arguments.tools is not None:
+        tools = ToolSettings(
             tools=arguments.tools or [],
             execution_policy=ToolExecutionPolicy.CONFIRM_DESTRUCTIVE,
-        ),
+        )
+    session = await runtime.sessions.create(
+        model, system_prompt=prompt, source_file=source, tool_settings=tools
     )
     return session.session_id
 

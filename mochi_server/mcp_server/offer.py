@@ -11,6 +11,7 @@ import mcp_types as types
 from ..agents.discovery import AgentDefinition
 from ..errors import JSONObject
 from ..runtime import Runtime
+from ..services.models.resolver import ModelSetup
 from ..sessions.types import AgentSettings, ToolSettings
 from ..tools.base import Tool
 from ..tools.mcp.source import SOURCE_PREFIX
@@ -92,15 +93,14 @@ class ToolOffer:
             return None
         return OfferedCall(tool=tool, arguments=arguments, model="", is_agent=False)
 
-    async def of_session(
-        self, settings: ToolSettings | None, agents: AgentSettings | None
-    ) -> Sequence[str] | None:
-        """Return the names of a session's tools that are offered; None if all are."""
+    async def of_session(self, setup: ModelSetup) -> Sequence[str] | None:
+        """Return the names of the tools of a turn that are offered; None if all are."""
         if "*" in self._patterns:
             return None
-        tools = (await self._runtime.tools.select(settings)).tools
-        names = [name for name in tools if self.has(name)]
-        enabled = (await self._runtime.chat.agents.offer(agents)).enabled
+        tools = (await self._runtime.tools.select(setup.tool_settings)).tools
+        own = setup.tools if self.has(f"{AGENT_PREFIX}{setup.name}") else {}
+        names = [*own, *(name for name in tools if self.has(name) and name not in own)]
+        enabled = (await self._runtime.chat.agents.offer(setup.agent_settings)).enabled
         if enabled and all(self.has(f"{AGENT_PREFIX}{name}") for name in enabled):
             names.append("agent")
         return names

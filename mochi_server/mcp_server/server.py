@@ -174,9 +174,8 @@ class McpHandlers:
             metadata = (await self._runtime.sessions.get(session_id)).metadata
             selected: Sequence[str] | None = arguments.tools
             if selected is None:
-                selected = await self._offer.of_session(
-                    metadata.tool_settings, metadata.agent_settings
-                )
+                setup = await self._runtime.models.resolve(arguments.model or metadata.model)
+                selected = await self._offer.of_session(setup.within(metadata))
             started = await self._runtime.run_control.start(
                 session_id,
                 message=arguments.message,

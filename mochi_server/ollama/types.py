@@ -44,6 +44,7 @@ def info_of(
     own = {key: value for key, value in (listed.get("details") or {}).items() if value}
     details = {**(shown.get("details") or {}), **own}
     size = listed.get("size")
+    described: dict[str, Any] = {key: details.get(key) or None for key in DETAILS}
     return ModelInfo(
         name=name,
         size_mb=round(size / 1e6, 1) if isinstance(size, (int, float)) else None,
@@ -51,7 +52,7 @@ def info_of(
         context_length=_context_length_of(shown) or details.get("context_length"),
         provider=provider,
         remote_host=listed.get("remote_host") or shown.get("remote_host"),
-        **{key: details.get(key) or None for key in DETAILS},
+        **described,
     )
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "ContentDelta",
     "Finish",
     "ModelInfo",
+    "ModelKind",
     "ModelRequest",
     "Think",
     "ThinkingDelta",
@@ -27,6 +28,9 @@ __all__ = [
 ]
 
 Think: TypeAlias = bool | Literal["low", "medium", "high", "max"]
+
+ModelKind: TypeAlias = Literal["model", "preset", "agent"]
+"""What a name in the list of models stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,16 @@ class ModelInfo:
     """Alias of the provider."""
     remote_host: str | None = None
     """Where the text goes when the model runs elsewhere."""
+    kind: ModelKind = "model"
+    description: str = ""
+    """What a preset or an agent is for."""
+    parent_model: str | None = None
+    """The model that a preset or an agent uses."""
+
+    @property
+    def can_call_tools(self) -> bool:
+        """Whether it is not known to be unable to call tools."""
+        return not self.capabilities or "tools" in self.capabilities
 
 
 LONG_REQUEST = 200

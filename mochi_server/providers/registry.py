@@ -127,6 +127,28 @@ class ProviderRegistry:
             raise error
         return ModelList(models=models, problems=problems)
 
+    async def first_model(self, *, tools: bool = False) -> str:
+        """Return the full name of the first model that there is, of the default provider if it can.
+
+        Args:
+            tools: Whether it must be able to call tools.
+
+        Raises:
+            ModelNotFound: there is none.
+            MochiError: there is none, as the first provider that failed did not answer.
+        """
+        failed: MochiError | None = None
+        for alias in self.aliases:
+            answer = await self._models_or_error(alias)
+            if isinstance(answer, MochiError):
+                failed = failed or answer
+                continue
+            for model in answer:
+                if model.can_call_tools or not tools:
+                    return model.name
+        wanted = "model that can call tools" if tools else "model"
+        raise failed or ModelNotFound(f"There is no {wanted}.")
+
     async def _models_or_error(self, alias: str) -> list[ModelInfo] | MochiError:
         with anyio.move_on_after(LIST_SECONDS):
             try:

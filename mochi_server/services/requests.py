@@ -29,6 +29,7 @@ from ..sessions.attachments import AttachmentStore
 from .attachments import Readable, attached_tokens, write_out
 from .context_window import DynamicContextWindowService, Window, record
 from .history import FittedHistory, estimate, fit, objects, system_of, usage_of
+from .models.resolver import ModelSetup
 from .response_format import instruction
 
 LONG_SESSION = 200
@@ -54,8 +55,7 @@ class ChatModel:
 
     def check_tools(self) -> None:
         """Refuse tools for a model that is known not to call any."""
-        unable = self.info.capabilities and "tools" not in self.info.capabilities
-        if unable or not self.provider.capabilities.tools:
+        if not self.info.can_call_tools or not self.provider.capabilities.tools:
             raise ToolsNotSupported(model=self.full_name)
 
     def check_thinking(self, think: Think) -> None:
@@ -83,14 +83,14 @@ class ChatModel:
             name=entry.get("name") or "file", reason=f"model {self.full_name!r} reads no PDF files"
         )
 
-    def check_length(self, session: ChatSession, message: UserMessage) -> None:
-        """Refuse a message that cannot fit the model by any count."""
+    def check_length(self, system: JSONObject | None, message: UserMessage) -> None:
+        """Refuse a message that cannot fit the model by any count, with this system message."""
         longest = self.info.context_length
         if not longest:
             return
         stored = message.as_stored()
         tokens = estimate(stored, DENSEST_TEXT) - attached_tokens(stored)  # they may be fewer
-        if (system := system_of(session)) is not None:
+        if system is not None:
             tokens += estimate(system, DENSEST_TEXT)
         if tokens > longest:
             raise ContextOverflow(
@@ -141,6 +141,8 @@ class RequestBuilder:
     windows: DynamicContextWindowService
     attachments: AttachmentStore
     """The files of messages."""
+    setup: ModelSetup
+    """Has the system prompt of a preset or an agent."""
     response_format: ResponseFormat | None = None
     """The form of the final answer."""
     window: Window | None = field(default=None, init=False)
@@ -172,7 +174,7 @@ class RequestBuilder:
         ratio = self.windows.ratio(self.model.full_name)
         extra_tokens = extras.estimate(ratio)
         # The provider's count of the last reply normally includes these extras.
-        used = usage if last_model else usage + extra_tokens
+        used = usage if last_model else usage + extra_tokens + self._prompt_tokens(session, ratio)
         window = self._decide_window(session, used, last_model)
         has_format = self._carries_format(tools=bool(extras.tools))
         fitted = self._fit(session, window, extra_tokens, has_format=has_format)
@@ -207,6 +209,14 @@ class RequestBuilder:
             self.model.name, self.response_format, tools=tools
         )
 
+    def _prompt_tokens(self, session: ChatSession, ratio: float) -> int:
+        """Estimate what the setup adds to the session's system message."""
+        own = system_of(session)
+        system = self.setup.system_message(own)
+        if system is None:
+            return 0
+        return estimate(system, ratio) - (estimate(own, ratio) if own is not None else 0)
+
     @property
     def ignored_options(self) -> Sequence[str]:
         """Names of the options that the requests do not carry, ``response_format`` among them."""
@@ -234,6 +244,7 @@ class RequestBuilder:
         system = system_of(session)
         if system is not None:
             total -= 1
+        system = self.setup.system_message(system)
         if self.response_format is not None and not has_format:
             system = _instructed(system, self.response_format)
         return fit(

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from ..constants import SUMMARY_UNSUPPORTED_MODELS
-from ..errors import ModelNotFound, ProviderNotConfigured, SummaryModelRequired
+from ..errors import (
+    MochiError,
+    ModelNotFound,
+    ProviderError,
+    ProviderNotConfigured,
+    SummaryModelRequired,
+)
 from ..providers.registry import ProviderRegistry
 from ..sessions.types import SessionMetadata
+from .models.resolver import ModelResolver
 
 
 class SummaryModelManager:
     """Chooses among the model of the chat, the session's ``summary_model``, and a named one."""
 
-    def __init__(self, providers: ProviderRegistry) -> None:
+    def __init__(self, providers: ProviderRegistry, names: ModelResolver) -> None:
         self._providers = providers
+        self._names = names
 
     def can_summarize(self, model: str) -> bool:
         """Return whether the model, which need not exist, can be trusted with structured output."""
@@ -22,10 +30,19 @@ class SummaryModelManager:
 
     async def choose(self, metadata: SessionMetadata) -> str | None:
         """Return the chat's model, else the session's ``summary_model``; None if neither can."""
-        for model in (metadata.model, metadata.summary_model):
+        for model in (await self.of_chat(metadata), metadata.summary_model):
             if model is not None and self.can_summarize(model) and await self._is_there(model):
                 return model
         return None
+
+    async def of_chat(self, metadata: SessionMetadata) -> str | None:
+        """Return the chat's model; None if that is a preset or an agent that cannot be used."""
+        try:
+            return (await self._names.resolve(metadata.model)).model
+        except ProviderError:
+            raise
+        except MochiError:
+            return None
 
     async def require(self, metadata: SessionMetadata, named: str | None = None) -> str:
         """Return the named model, or the one that ``choose`` returns."""

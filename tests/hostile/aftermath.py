@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from mochi_server.services.models.preset_file import PRESET_NAME
 from mochi_server.services.system_prompts import FILENAME
 from tests.support.server import Server
 
@@ -17,6 +18,11 @@ CONFIRMATIONS = r"confirmations(/(conf_[0-9a-f]{16}(\.decision)?\.json|history\.
 STATE = re.compile(
     rf"{MARKS}|{RUNS}|{CONFIRMATIONS}|mcp(/[^/]+)?|sessions-[0-9a-f]{{8}}(/({MARKS}|catalogue\.sqlite3(-wal|-shm|\.lock|\.watch)?))?"
 )
+NAMES = {
+    "presets": re.compile(rf"{PRESET_NAME.pattern}\.md"),
+    "system_prompts": FILENAME,
+}
+"""Names of the files in folders that have no others."""
 FOLDERS = {
     ".mochi",
     ".policies.json.lock",
@@ -29,6 +35,7 @@ FOLDERS = {
     "chat_sessions",
     "agent_chat_sessions",
     "models",
+    "presets",
     "system_prompts",
     "tools",
 }
@@ -54,8 +61,8 @@ def _belongs(path: Path, data: Path) -> bool:
         return STATE.fullmatch("/".join(rest)) is not None
     if folder == "attachments":
         return ATTACHMENT.fullmatch("/".join(rest)) is not None
-    if folder == "system_prompts":
-        return FILENAME.fullmatch("/".join(rest)) is not None
+    if (name := NAMES.get(folder)) is not None:
+        return name.fullmatch("/".join(rest)) is not None
     if rest[:1] == [".locks"]:
         return len(rest) == 1 or LOCK.fullmatch(rest[1]) is not None
     return SESSION.fullmatch("/".join(rest)) is not None

@@ -46,6 +46,8 @@ ROUTES = (
     f"/agents/chats/{ONE}",
     "/system-prompts",
     "/system-prompts/helpful.md",
+    "/presets",
+    "/presets/brief",
     "/docs",
     "/docs/swagger-ui.css",
     "/openapi.json",
@@ -70,6 +72,7 @@ WITH_BODY = (
     ("POST", f"/chat/{ONE}/confirm-tool"),
     ("POST", "/system-prompts"),
     ("PUT", "/system-prompts/helpful.md"),
+    ("PUT", "/presets/brief"),
 )
 WITH_NAME = (
     ("GET", "/sessions/{}"),
@@ -91,6 +94,9 @@ WITH_NAME = (
     ("GET", "/system-prompts/{}"),
     ("PUT", "/system-prompts/{}"),
     ("DELETE", "/system-prompts/{}"),
+    ("GET", "/presets/{}"),
+    ("PUT", "/presets/{}"),
+    ("DELETE", "/presets/{}"),
     ("GET", "/tools/{}"),
     ("DELETE", "/mcp/{}"),
     ("GET", "/mcp/{}/log"),

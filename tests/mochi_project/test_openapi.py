@@ -81,6 +81,10 @@ ROUTES = {
     "GET /api/v1/system-prompts/{filename}": "readPrompt",
     "PUT /api/v1/system-prompts/{filename}": "updatePrompt",
     "DELETE /api/v1/system-prompts/{filename}": "deletePrompt",
+    "GET /api/v1/presets": "listPresets",
+    "GET /api/v1/presets/{name}": "readPreset",
+    "PUT /api/v1/presets/{name}": "writePreset",
+    "DELETE /api/v1/presets/{name}": "deletePreset",
 }
 
 

@@ -17,6 +17,8 @@ _TYPES = {
 }
 _CODES = {
     "MODEL_NOT_FOUND": "model_not_found",
+    "PRESET_NOT_FOUND": "model_not_found",
+    "AGENT_NOT_FOUND": "model_not_found",
     "CONTEXT_OVERFLOW": "context_length_exceeded",
     "UNAUTHORIZED": "invalid_api_key",
 }

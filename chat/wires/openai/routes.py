@@ -96,14 +96,14 @@ def _tools(payload: ChatCompletionRequest) -> tuple[list[Any], list[str] | None]
 @api.get("/models")
 async def list_models(request: HttpRequest) -> HttpResponseBase:
     """List what a request may name as its model."""
-    listed = await get_runtime().providers.list_models()
+    listed = await get_runtime().models.list_models()
     return JsonResponse({"object": "list", "data": [_model(each) for each in listed.models]})
 
 
 @api.get("/models/{path:name}")
 async def read_model(request: HttpRequest, name: str) -> HttpResponseBase:
     """Return one model."""
-    return JsonResponse(_model(await get_runtime().providers.show_model(name)))
+    return JsonResponse(_model(await get_runtime().models.show_model(name)))
 
 
 def _model(model: ModelInfo) -> dict[str, Any]:

@@ -55,8 +55,11 @@ class RunHead:
     number: int
     """Which run of its session it is, from 1; 0 while it is queued."""
     model: str
+    """Full name of the provider's model; of a queued run as it was named."""
     started_at: str
     """UTC, microseconds, ``Z``."""
+    named_model: str | None = None
+    """The model as it was named: perhaps a preset or an agent."""
     think: Think = False
     wait: bool = True
     """Whether a person is asked about calls."""

@@ -13,6 +13,7 @@ from ...providers.registry import ProviderRegistry
 from ...sessions import ChatSession, SessionManager
 from ...sessions.types import ConversationSummary, SessionMetadata
 from ..context_window import DynamicContextWindowService, learn_window
+from ..summary_model import SummaryModelManager
 from .schedule import LastReadConversations
 from .text import PART_TOKENS, SHORT_PART_TOKENS, SummaryPart, SummaryReply, TokenBudget, next_part
 
@@ -49,12 +50,14 @@ class SummaryWriter:
         *,
         sessions: SessionManager,
         providers: ProviderRegistry,
+        models: SummaryModelManager,
         windows: DynamicContextWindowService,
         last_read: LastReadConversations,
         most_tokens: int | None = None,
     ) -> None:
         self._sessions = sessions
         self._providers = providers
+        self._models = models
         self._windows = windows
         self._last_read = last_read
         self._most_tokens = most_tokens
@@ -146,10 +149,11 @@ class SummaryWriter:
         """Return what fits into the model's window, which is not made larger, and its size."""
         info = await provider.show_model(name)
         await learn_window(self._windows, model, provider, name)
+        is_of_chat = model == await self._models.of_chat(metadata)
         window = self._windows.decide(
             model,
             info,
-            metadata.context_window_config if model == metadata.model else None,
+            metadata.context_window_config if is_of_chat else None,
             usage=0,
             ours=provider.capabilities.context_size,
         )

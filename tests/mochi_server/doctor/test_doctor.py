@@ -46,6 +46,7 @@ from mochi_server.doctor.models import (
     provider_findings,
     window_findings,
 )
+from mochi_server.doctor.presets import check_presets
 from mochi_server.doctor.run import diagnose
 from mochi_server.doctor.server import check_redis, files_finding, reach_findings, unknown_findings
 from mochi_server.protocol.completions import Chunk, ModelInfo, ModelRequest
@@ -530,3 +531,24 @@ async def test_findings_of_one_topic_stand_together(runtime: Runtime) -> None:
     topics = [finding.topic for finding in report.findings]
     assert topics == sorted(topics, key=list(dict.fromkeys(topics)).index)
     assert Finding("note", "one more thing", topic="security") in report.findings
+
+
+async def test_presets_and_what_they_name_are_checked(tmp_path: Path, ollama: FakeOllama) -> None:
+    runtime = Runtime(load_settings(data_dir=tmp_path, ollama_host=ollama.url))
+    assert await check_presets(runtime) == []
+    folder = tmp_path / "presets"
+    folder.mkdir()
+    (folder / "good.md").write_text("---\nmodel: qwen3:14b\n---\nBe brief.")
+    (folder / "bad.md").write_text("---\nmodell: qwen3:14b\n---\n")
+    front = "model: nothing:1b\ntools: [nothing]\nagents: [nobody]"
+    (folder / "empty.md").write_text(f"---\n{front}\n---\n")
+    async with runtime:
+        first, *others = await check_presets(runtime)
+    assert first == ok("2 presets for sessions.")
+    texts = [finding.what for finding in others if finding.level == "warning"]
+    assert texts[0] == f"{folder}/bad.md:2: there is no key 'modell'"
+    assert [text.partition(": ")[2] for text in texts[1:]] == [
+        "There is no tool 'nothing'.",
+        "there is no usable agent 'nobody'.",
+        "there is no model 'nothing:1b'.",
+    ]

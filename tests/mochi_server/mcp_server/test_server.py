@@ -96,7 +96,7 @@ async def test_tools_and_agents_are_listed(tmp_path, ollama, notes, era):
     assert tools["ask"].input_schema["required"] == ["message"]
     assert tools["ask"].input_schema["properties"]["tools"] == {
         "description": "Names of the server's tools that the model may call. Without it: those of "
-        "the conversation; of a new one, none.",
+        "the conversation; of a new one, those of its preset or agent, else none.",
         "type": "array",
         "items": {"type": "string"},
     }

@@ -1,0 +1,1 @@
+"""What names of models stand for: models of providers, presets, agents."""

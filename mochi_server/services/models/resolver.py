@@ -1,0 +1,145 @@
+"""What a model's name stands for: a model of a provider, ``preset/NAME`` or ``agent/NAME``.
+
+Presets and agents are looked up at each turn, so a session follows what is changed in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ...errors import JSONObject
+from ...protocol.completions import ModelInfo, ModelKind
+from ...protocol.options import NO_OPTIONS, ModelOptions
+from ...providers.registry import ModelList, ProviderRegistry
+from ...sessions.types import AgentSettings, SessionMetadata, ToolSettings
+from ...tools.base import Tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSetup:
+    """A model, and what its turns use where their session says nothing else."""
+
+    model: str
+    """Full name of a provider's model; empty for the first one that fits."""
+    kind: ModelKind = "model"
+    name: str = ""
+    """Of the preset or agent; requests name it with the kind before it, ``preset/NAME``."""
+    description: str = ""
+    system_prompt: str = ""
+    """One of the session replaces that of a preset, and follows that of an agent."""
+    options: ModelOptions = NO_OPTIONS
+    tool_settings: ToolSettings | None = None
+    agent_settings: AgentSettings | None = None
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """Tools of an agent by name, which it has beside those of the session."""
+    max_tool_rounds: int | None = None
+    """None for the server's limit."""
+
+    def within(self, metadata: SessionMetadata) -> ModelSetup:
+        """Return the setup of a session's turn: what the session itself sets wins."""
+        tools, agents = metadata.tool_settings, metadata.agent_settings
+        return replace(
+            self,
+            options=self.options.with_changes(metadata.options),
+            tool_settings=self.tool_settings if tools is None else tools,
+            agent_settings=self.agent_settings if agents is None else agents,
+        )
+
+    def system_message(self, own: JSONObject | None) -> JSONObject | None:
+        """Return the system message of a session that has this one, or none, of its own."""
+        if not self.system_prompt or (own is not None and self.kind != "agent"):
+            return own
+        if own is None:
+            return {"role": "system", "content": self.system_prompt}
+        return {**own, "content": f"{self.system_prompt}\n\n{own.get('content')}"}
+
+
+class ModelSource(Protocol):
+    """Models beside those of the providers."""
+
+    async def setup(self, name: str, *, wait: bool) -> ModelSetup:
+        """Return what a name, without its prefix, stands for.
+
+        Args:
+            name: The name behind the slash.
+            wait: Whether to wait a while for tools of servers that are being started.
+
+        Raises:
+            MochiError: there is none of this name, or it cannot be used.
+        """
+
+    async def setups(self) -> Sequence[ModelSetup]:
+        """Return all that can be used."""
+
+
+class ModelResolver:
+    """Finds out what names of models stand for."""
+
+    def __init__(self, providers: ProviderRegistry, sources: Mapping[str, ModelSource]) -> None:
+        """Keep the parts; ``sources`` are by what stands before the slash of their names."""
+        self._providers = providers
+        self._sources = sources
+
+    async def resolve(self, name: str, *, wait: bool = False) -> ModelSetup:
+        """Return what a name stands for; a model of a provider need not exist.
+
+        Args:
+            name: As in ``GET /models``.
+            wait: Whether to wait a while for tools of servers that are being started.
+
+        Raises:
+            PresetNotFound, PresetInvalid, AgentNotFound, AgentInvalid, StorageError.
+            ModelNotFound, ProviderError, ProviderNotConfigured: the name says nothing of the
+                model, and there is none that fits.
+        """
+        prefix, slash, rest = name.partition("/")
+        if not slash or prefix not in self._sources:
+            return ModelSetup(model=name)
+        setup = await self._sources[prefix].setup(rest, wait=wait)
+        if not setup.model:
+            model = await self._providers.first_model(tools=bool(setup.tools))
+            setup = replace(setup, model=model)
+        return setup
+
+    async def show_model(self, name: str) -> ModelInfo:
+        """Return a model, a preset or an agent under the name that was asked for.
+
+        Raises:
+            MochiError: what ``resolve`` raises, and the provider of the model.
+        """
+        setup = await self.resolve(name)
+        return _info(setup, await self._providers.show_model(setup.model))
+
+    async def list_models(self) -> ModelList:
+        """Return every model of every provider that answers, then presets and agents.
+
+        Raises:
+            MochiError: what ``ProviderRegistry.list_models`` raises.
+        """
+        listed = await self._providers.list_models()
+        by_name = {info.name: info for info in listed.models}
+        models = [*listed.models]
+        for source in self._sources.values():
+            for setup in await source.setups():
+                if setup.model:
+                    provider = self._providers.resolve(setup.model)[0].alias
+                    info = by_name.get(setup.model)
+                    models.append(_info(setup, info or ModelInfo(name="", provider=provider)))
+                elif fits := [m for m in listed.models if m.can_call_tools or not setup.tools]:
+                    models.append(_info(setup, fits[0]))
+        return replace(listed, models=models)
+
+
+def _info(setup: ModelSetup, info: ModelInfo) -> ModelInfo:
+    """Return what a provider says of the model of a setup, as the setup is listed."""
+    if setup.kind == "model":
+        return info
+    return replace(
+        info,
+        name=f"{setup.kind}/{setup.name}",
+        kind=setup.kind,
+        description=setup.description,
+        parent_model=setup.model or info.name,
+    )
