@@ -6,6 +6,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, path, re_path, resolve
 
+from chat.wires.anthropic.routes import api as anthropic
+from chat.wires.models import api as models
 from chat.wires.openai.routes import api as openai
 from chat.wires.responses.conversations import api as conversations
 from chat.wires.responses.routes import api as responses
@@ -39,7 +41,9 @@ urlpatterns = [
     re_path(r"^api/(?P<name>models/(available|check)|mcp/(health|add))\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset),
     path("api/v1/", api.urls),
+    path("v1/", models.urls),
     path("v1/", openai.urls),
+    path("v1/", anthropic.urls),
     path("v1/", responses.urls),
     path("v1/", conversations.urls),
     re_path("", nowhere),

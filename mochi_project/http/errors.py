@@ -19,6 +19,7 @@ from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
 from mochi_server.errors import (
+    ContextOverflow,
     InternalError,
     InvalidJSON,
     InvalidRequest,
@@ -59,8 +60,10 @@ def error_body(error: MochiError, path: str) -> bytes:
 
 
 def status_of(error: MochiError, path: str) -> int:
-    """Return the status of an error: vendors answer 400 to a body that is not valid."""
-    is_invalid = error.status == HTTPStatus.UNPROCESSABLE_ENTITY
+    """Return the status of an error: vendors answer 400 to a body that is not valid or too long."""
+    is_invalid = error.status == HTTPStatus.UNPROCESSABLE_ENTITY or isinstance(
+        error, ContextOverflow
+    )
     return HTTPStatus.BAD_REQUEST if is_invalid and _vendor_shape(path) else error.status
 
 

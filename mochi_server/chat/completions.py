@@ -11,13 +11,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from ..core.aio import in_thread_if
 from ..errors import JSONObject, SessionNotFound
 from ..protocol.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ..protocol.options import NO_OPTIONS, ModelOptions
 from ..protocol.response_format import ResponseFormat
 from ..providers.base import Think
+from ..services.requests import RequestExtras
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import NewAttachment
+from .conversation import MANY_MESSAGES
 from .recognition import recognise
 from .runs.control import RunControl, StartedRun
 from .service import ChatService, TurnOptions
@@ -39,6 +42,8 @@ class CompletionRequest:
     """The files that messages name."""
     options: ModelOptions = NO_OPTIONS
     think: Think = False
+    think_if_able: bool = False
+    """Whether a model that cannot think answers without."""
     response_format: ResponseFormat | None = None
     client_tools: Sequence[JSONObject] = ()
     """Schemas of the functions that the client runs, see ``ChatService.open_turn``."""
@@ -87,12 +92,42 @@ class CompletionService:
             found = await recognise(self.chat.sessions, *request.split())
             session_id = found.session_id if found.exists else NEW_SESSION
             request, new_id = replace(request, session_id=session_id), found.session_id
+        if request.think and request.think_if_able:
+            setup = await self.chat.models.resolve(request.model)
+            model = await self.chat.conversations.find_model(setup.model)
+            request = replace(request, think=request.think if model.may_think else False)
         if request.session_id is None:
             return await self.run_control.begin(await self._open_temporary(request), is_kept=False)
         if request.session_id == NEW_SESSION:
             return await self.run_control.begin(await self._open_new(request, new_id))
         new = [each for each in request.split()[2] if isinstance(each, UserMessage | ToolMessage)]
         return await self.run_control.start(request.session_id, **_options(request, new))
+
+    async def count_tokens(self, request: CompletionRequest) -> int:
+        """Estimate the tokens of a request: its messages and tools, without those of its session.
+
+        Raises:
+            ModelNotFound, ProviderNotConfigured, ProviderUnreachable, ProviderError, and what
+            ``ModelResolver.resolve`` raises.
+            ToolNotFound: ``tools`` names one that the model cannot have.
+        """
+        conversations = self.chat.conversations
+        setup = await self.chat.models.resolve(request.model)
+        model = await conversations.find_model(setup.model)
+        ratio = conversations.windows.ratio(model.full_name)
+        offered = await self.chat.offered(setup, request.tools)
+        tools = [*request.client_tools, *(tool.schema() for tool in offered.values())]
+        system, history, new = request.split()
+        own = None if system is None else SystemMessage(content=system).as_stored()
+        prompt = setup.system_message(own)
+
+        def count() -> int:
+            messages = [each.as_stored() for each in (*history, *new)]
+            if prompt is not None:
+                messages.insert(0, prompt)
+            return RequestExtras(tools=tools, messages=messages).estimate(ratio)
+
+        return await in_thread_if(len(request.messages) > MANY_MESSAGES, count)
 
     async def _open_temporary(self, request: CompletionRequest) -> Turn:
         """Open a turn of a session that is deleted when the turn has ended."""

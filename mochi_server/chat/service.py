@@ -165,7 +165,7 @@ class ChatService:
             except ProviderError as error:
                 log_failure(session_id, run_id, named, error)
                 raise
-            tools = await self._offered(setup, selected)
+            tools = await self.offered(setup, selected)
             if tools or client_tools:
                 chosen.check_tools()
 
@@ -238,7 +238,7 @@ class ChatService:
                 setup = await self.models.resolve(head.named_model or head.model, wait=True)
                 setup = replace(setup, model=head.model).within(session.metadata)
                 chosen = await self.conversations.find_model(head.model, think=head.think)
-                tools = await self._offered(setup, head.selected)
+                tools = await self.offered(setup, head.selected)
                 earlier = await self.inbox.store.of_run(run_id)
                 run = await self.runs.take(run_id)
                 if run is None:
@@ -324,8 +324,12 @@ class ChatService:
             open_reply=open_reply(session) if before is not None else None,
         )
 
-    async def _offered(self, setup: ModelSetup, selected: Sequence[str] | None) -> dict[str, Tool]:
-        """Return the tools of the turn by name, the one that calls agents among them."""
+    async def offered(self, setup: ModelSetup, selected: Sequence[str] | None) -> dict[str, Tool]:
+        """Return the tools of a turn by name, the one that calls agents among them.
+
+        Raises:
+            ToolNotFound: ``selected`` names one that the setup does not have.
+        """
         if selected is not None and not selected:
             return {}
         settings = setup.tool_settings if selected is None else ToolSettings(tools=[*selected])

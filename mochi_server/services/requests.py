@@ -58,10 +58,15 @@ class ChatModel:
         if not self.info.can_call_tools or not self.provider.capabilities.tools:
             raise ToolsNotSupported(model=self.full_name)
 
+    @property
+    def may_think(self) -> bool:
+        """Whether it is not known that the model cannot think."""
+        unable = self.info.capabilities and "thinking" not in self.info.capabilities
+        return self.provider.capabilities.thinking and not unable
+
     def check_thinking(self, think: Think) -> None:
         """Refuse thinking for a model that is known not to do it."""
-        unable = self.info.capabilities and "thinking" not in self.info.capabilities
-        if think and (unable or not self.provider.capabilities.thinking):
+        if think and not self.may_think:
             raise ThinkingNotSupported(model=self.full_name)
 
     @property

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from pydantic import BaseModel
 
+from tests.support.decisions import decide_next
 from tests.support.scripts import calls, fails, says, scripted, thinks
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
@@ -52,21 +53,6 @@ async def chunks(client: openai.AsyncOpenAI, *messages: Any, **options: Any) -> 
 
 def text_of(received: list[Any]) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in received if chunk.choices)
-
-
-async def decide(server: Server, *, approved: bool) -> str:
-    """Wait until a call waits for a person, decide, and return the name of its tool."""
-    with anyio.fail_after(30):
-        while True:
-            _, listed = await server.get("/confirmations")
-            if listed["confirmations"]:
-                break
-            await anyio.sleep(0.02)
-    waiting = listed["confirmations"][0]
-    path = f"/confirmations/{waiting['confirmation_id']}"
-    status, _ = await server.post(path, {"approved": approved})
-    assert status == 200
-    return waiting["tool_name"]
 
 
 async def test_an_answer_in_one_piece(client):
@@ -128,7 +114,7 @@ async def test_a_function_of_the_client(client, stream):
 async def test_a_tool_of_the_server_after_a_person_has_allowed_it(client, server):
     question = user([calls("add", a=2, b=3)], [says("It is 5.")])
     async with anyio.create_task_group() as group:
-        group.start_soon(lambda: decide(server, approved=True))
+        group.start_soon(lambda: decide_next(server, approved=True))
         received = await chunks(client, question, tools=[SERVER_ADD])
     assert text_of(received) == "It is 5."
     assert not any(chunk.choices[0].delta.tool_calls for chunk in received)
@@ -138,7 +124,7 @@ async def test_tools_of_both_in_one_reply_of_a_session(client, server):
     question = user([calls("weather", city="Rome"), calls("add", a=2, b=3)], [says("Both.")])
     options = {"tools": [WEATHER, SERVER_ADD]}
     async with anyio.create_task_group() as group:
-        group.start_soon(lambda: decide(server, approved=True))
+        group.start_soon(lambda: decide_next(server, approved=True))
         new = {"extra_headers": {"X-Mochi-Session": "new"}}
         raw = await client.chat.completions.with_raw_response.create(
             model="lorem", messages=[question], **options, **new
@@ -278,7 +264,7 @@ async def test_conversations_are_kept_and_found_again_where_that_is_wanted(tmp_p
             for number, question in enumerate((user(*script), user([says("Two.")]))):
                 async with anyio.create_task_group() as group:
                     if number == 0:
-                        group.start_soon(lambda: decide(server, approved=True))
+                        group.start_soon(lambda: decide_next(server, approved=True))
                     answer = await ask(client, *history, question, tools=[SERVER_ADD])
                 said = answer.choices[0].message.content
                 history += [question, {"role": "assistant", "content": said}]

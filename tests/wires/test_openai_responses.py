@@ -8,8 +8,9 @@ import anyio
 import openai
 import pytest
 
+from tests.support.decisions import decide_next
 from tests.support.scripts import calls, fails, says, scripted, thinks
-from tests.wires.test_openai_chat import SERVER_ADD, Town, client, decide
+from tests.wires.test_openai_chat import SERVER_ADD, Town, client
 
 __all__ = ["client"]
 
@@ -218,7 +219,7 @@ async def test_the_sdk_parses_a_stream(client):
 async def test_decisions_of_the_inbox_count_as_well(client, server):
     replies = [calls("add", a=2, b=3)], [says("Done.")]
     async with anyio.create_task_group() as group:
-        group.start_soon(lambda: decide(server, approved=True))
+        group.start_soon(lambda: decide_next(server, approved=True))
         made = await create(client, *replies, tools=[SERVER_ADD], store=False)
     assert made.output_text == "Done."
     assert [item.type for item in made.output] == ["mcp_call", "message"]

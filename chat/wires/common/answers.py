@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, ClassVar, Literal, Protocol
 
 from mochi_project.http.errors import error_response
 from mochi_server.chat.recognition import BETWEEN_REPLIES
@@ -32,14 +34,26 @@ DROPPED = "X-Mochi-Dropped-Messages"
 """Header with the number of messages that were not sent to the model."""
 
 
+PartKind = Literal["text", "thinking"]
+
+
 @dataclass(slots=True)
 class WholeAnswer:
     """A run in one piece."""
 
     complete: MessageComplete
-    text: str
-    """All that the model has said, also between calls of tools."""
-    thinking: str
+    parts: list[tuple[PartKind, str]]
+    """Texts and thinking in their order, also between calls of tools; neighbours are joined."""
+
+    @property
+    def text(self) -> str:
+        """All that the model has said."""
+        return "".join(text for kind, text in self.parts if kind == "text")
+
+    @property
+    def thinking(self) -> str:
+        """All that the model has thought."""
+        return "".join(text for kind, text in self.parts if kind == "thinking")
 
     @classmethod
     async def of(cls, started: StartedRun) -> WholeAnswer:
@@ -48,25 +62,26 @@ class WholeAnswer:
         Raises:
             MochiError: what ended it; ``RunStopped`` if a person has stopped it.
         """
-        texts: list[str] = []
-        thoughts: list[str] = []
+        pieces: list[tuple[PartKind, str]] = []
         separator, complete, begin = Separator(), None, 0
         async with aclosing(events_of(started.reader)) as events:
             async for event in events:
                 if isinstance(event, ContentDelta):
-                    texts.append(separator.before(event) + event.content)
+                    pieces.append(("text", separator.before(event) + event.content))
                 elif isinstance(event, ThinkingDelta):
-                    thoughts.append(event.content)
+                    pieces.append(("thinking", event.content))
                 elif isinstance(event, MessageComplete):
                     complete = event
                 elif isinstance(event, ReplyRetry):  # what it has said is void
-                    del texts[begin:]
+                    pieces[begin:] = [each for each in pieces[begin:] if each[0] == "thinking"]
                 elif isinstance(event, ToolContinuationStart):
-                    begin = len(texts)
+                    begin = len(pieces)
                     separator.note(event)
         if complete is None:
             raise RunStopped(run_id=started.run_id)
-        return cls(complete, "".join(texts), "".join(thoughts))
+        grouped = groupby((each for each in pieces if each[1]), key=itemgetter(0))
+        parts = [(kind, "".join(text for _, text in group)) for kind, group in grouped]
+        return cls(complete, parts)
 
 
 @dataclass(slots=True)

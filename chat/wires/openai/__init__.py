@@ -1,1 +1,1 @@
-"""OpenAI's wire: chat completions and models (docs/reference/openai.md)."""
+"""OpenAI's wire: chat completions (docs/reference/openai.md)."""

@@ -1,4 +1,4 @@
-"""``/v1/chat/completions`` and ``/v1/models``."""
+"""``/v1/chat/completions``."""
 
 from __future__ import annotations
 
@@ -9,27 +9,16 @@ from django.http.response import HttpResponseBase
 
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import CompletionRequest
-from mochi_server.providers.base import ModelInfo, Think
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, format_of, options_of, session_of
+from ..common.schemas import THINK, ServerTools
 from .encoder import ChunkEncoder, completion_of
 from .errors import error_shape
 from .history import read_history
-from .schemas import ChatCompletionRequest, ChosenTool, ClientTool, Effort, ServerTools
+from .schemas import ChatCompletionRequest, ChosenTool, ClientTool
 
 api = WireAPI("openai", {"/v1/": error_shape})
-
-THINK: dict[Effort | None, Think] = {
-    None: False,
-    "none": False,
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "max",
-    "max": "max",
-}
 
 
 @api.post("/chat/completions")
@@ -91,20 +80,3 @@ def _tools(payload: ChatCompletionRequest) -> tuple[list[Any], list[str] | None]
         functions = [tool for tool in functions if tool.function.name == chosen]
         names = [name for name in names or () if name == chosen]
     return [tool.schema_for_model() for tool in functions], names
-
-
-@api.get("/models")
-async def list_models(request: HttpRequest) -> HttpResponseBase:
-    """List what a request may name as its model."""
-    listed = await get_runtime().models.list_models()
-    return JsonResponse({"object": "list", "data": [_model(each) for each in listed.models]})
-
-
-@api.get("/models/{path:name}")
-async def read_model(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Return one model."""
-    return JsonResponse(_model(await get_runtime().models.show_model(name)))
-
-
-def _model(model: ModelInfo) -> dict[str, Any]:
-    return {"id": model.name, "object": "model", "created": 0, "owned_by": model.provider}

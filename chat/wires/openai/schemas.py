@@ -7,19 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
 
-MAX_MESSAGES = 100_000
-
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-
-
-class RequestPart(BaseModel):
-    """A part of a request; what is not named is ignored."""
-
-    model_config = ConfigDict(extra="ignore")
+from ..common.schemas import MAX_MESSAGES, Effort, RequestPart, ServerTools
 
 
 class TextPart(RequestPart):
@@ -135,13 +127,6 @@ class ClientTool(RequestPart):
 
     def schema_for_model(self) -> JSONObject:
         return {"type": "function", "function": self.function.model_dump(mode="json")}
-
-
-class ServerTools(RequestPart):
-    """Tools of this server, which it runs itself."""
-
-    type: Literal["mochi"]
-    names: list[str]
 
 
 class NamedFunction(RequestPart):

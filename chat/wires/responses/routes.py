@@ -23,9 +23,8 @@ from mochi_server.protocol.messages import SystemMessage
 
 from ..common.answers import WireStreamResponse, headers_of
 from ..common.api import WireAPI, format_of, options_of
+from ..common.schemas import THINK, ServerTools
 from ..openai.errors import code_of, error_shape
-from ..openai.routes import THINK
-from ..openai.schemas import ServerTools
 from .conversations import CONVERSATION, listed, session_of_conversation
 from .encoder import ResponseEncoder, events_until
 from .items import input_items, output_items, read_items

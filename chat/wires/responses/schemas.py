@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
 
-from ..openai.schemas import MAX_MESSAGES, Effort, RequestPart, ServerTools
+from ..common.schemas import MAX_MESSAGES, Effort, RequestPart, ServerTools
 
 
 class InputText(RequestPart):

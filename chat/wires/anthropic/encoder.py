@@ -1,0 +1,212 @@
+"""Encodes a run as a message: one object, or a stream of events."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import orjson
+
+from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.runs.log import Numbered
+from mochi_server.errors import RunStopped
+from mochi_server.protocol.events import (
+    ContentDelta,
+    Done,
+    ErrorEvent,
+    Event,
+    MessageComplete,
+    ReplyRetry,
+    RunStart,
+    ThinkingDelta,
+)
+
+from ..common.answers import PartKind, Separator, WholeAnswer, extras_of, not_met
+from .errors import SERVER_ERROR, error_object
+from .history import block_of_data
+
+STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+"""Reasons for the end of a reply that have a name here; all others are ``end_turn``."""
+
+SIGNATURE = "bW9jaGk="
+"""Of each block of thinking: clients want one, and the server needs none."""
+
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+_DELTA = {
+    kind: b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%%d,'
+    b'"delta":{"type":"%b_delta","%b":' % (kind.encode(), kind.encode())
+    for kind in ("text", "thinking")
+}
+
+
+def message_of(
+    started: StartedRun,
+    answer: WholeAnswer,
+    *,
+    model: str,
+    session_id: str | None,
+    shows_thinking: bool,
+) -> dict[str, Any]:
+    """Return a run as one message."""
+    complete = answer.complete
+    content = [
+        _text_block(kind, text) for kind, text in answer.parts if kind == "text" or shows_thinking
+    ]
+    return {
+        **_head(started, model),
+        "content": [*content, *_last_blocks(complete)],
+        "stop_reason": _stop_reason(complete),
+        "usage": _usage(complete),
+        "mochi": extras_of(started, session_id, complete),
+    }
+
+
+def _head(started: StartedRun, model: str) -> dict[str, Any]:
+    return {
+        "id": f"msg_{started.run_id.removeprefix('run_')}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _usage(None),
+    }
+
+
+def _text_block(kind: PartKind, text: str, signature: str = SIGNATURE) -> dict[str, Any]:
+    if kind == "thinking":
+        return {"type": "thinking", "thinking": text, "signature": signature}
+    return {"type": "text", "text": text}
+
+
+def _last_blocks(complete: MessageComplete) -> list[dict[str, Any]]:
+    """Return the calls of the client's tools, before them what the provider wants back."""
+    calls = [
+        {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["arguments"]}
+        for call in complete.client_calls
+    ]
+    data = complete.message.get("provider_data")
+    return [block_of_data(data), *calls] if calls and isinstance(data, dict) else [*calls]
+
+
+def _stop_reason(complete: MessageComplete) -> str:
+    return STOP_REASONS.get(complete.finish_reason or "", "end_turn")
+
+
+def _usage(complete: MessageComplete | None) -> dict[str, int]:
+    """Return the tokens of the last reply; 0 where they are not counted."""
+    prompt = complete.prompt_eval_count if complete is not None else 0
+    generated = complete.eval_count if complete is not None else 0
+    return {
+        "input_tokens": prompt or 0,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": generated or 0,
+    }
+
+
+def _event(name: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **data}))
+
+
+class MessageEncoder:
+    """Encodes a run as the events of a message."""
+
+    content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    ping: ClassVar[bytes] = PING
+
+    def __init__(
+        self, started: StartedRun, *, model: str, session_id: str | None, shows_thinking: bool
+    ) -> None:
+        self._started = started
+        self._model = model
+        self._session_id = session_id
+        self._shows_thinking = shows_thinking
+        self._separator = Separator()
+        self._index = 0
+        """Number of the block that is open, or comes next."""
+        self._open: PartKind | None = None
+        self._delta = b""
+        """The beginning of a delta of the open block."""
+        self._complete: MessageComplete | None = None
+        self._failed = False
+
+    def __call__(self, batch: list[Numbered]) -> bytes:
+        """Encode a batch; what has no place on this wire is left out."""
+        return b"".join([self._encode(event) for _, event in batch if not self._failed])
+
+    def _encode(self, event: Event) -> bytes:
+        match event:  # the commonest first: this runs for each token
+            case ContentDelta():
+                return self._piece("text", self._separator.before(event) + event.content)
+            case ThinkingDelta():
+                return self._piece("thinking", event.content) if self._shows_thinking else b""
+            case RunStart():
+                return _event("message_start", message=_head(self._started, self._model)) + PING
+            case MessageComplete():
+                self._complete = event
+            case ErrorEvent() | ReplyRetry():
+                self._failed = True
+                error = not_met(event) if isinstance(event, ReplyRetry) else event
+                return self._error(error.message, error.code)
+            case Done():
+                return self._end()
+            case _:
+                self._separator.note(event)
+        return b""
+
+    def _piece(self, kind: PartKind, text: str) -> bytes:
+        if kind == self._open:
+            return b"%b%b}}\n\n" % (self._delta, orjson.dumps(text))
+        if not text:
+            return b""
+        begin = self._close() + self._start(_text_block(kind, "", ""))
+        self._open, self._delta = kind, _DELTA[kind] % self._index
+        return begin + self._piece(kind, text)
+
+    def _start(self, block: dict[str, Any]) -> bytes:
+        return _event("content_block_start", index=self._index, content_block=block)
+
+    def _changed(self, **delta: str) -> bytes:
+        return _event("content_block_delta", index=self._index, delta=delta)
+
+    def _stop(self) -> bytes:
+        self._index += 1
+        return _event("content_block_stop", index=self._index - 1)
+
+    def _close(self) -> bytes:
+        """End the open block, if there is one."""
+        if self._open is None:
+            return b""
+        is_thinking, self._open = self._open == "thinking", None
+        signed = self._changed(type="signature_delta", signature=SIGNATURE) if is_thinking else b""
+        return signed + self._stop()
+
+    def _error(self, message: str, code: str) -> bytes:
+        return b"event: error\ndata: %b\n\n" % orjson.dumps(
+            error_object(message, code, SERVER_ERROR)
+        )
+
+    def _end(self) -> bytes:
+        complete = self._complete
+        if complete is None:
+            stopped = RunStopped(run_id=self._started.run_id)
+            return self._error(stopped.message, stopped.code)
+        closed = self._close()
+        blocks = [self._block(block) for block in _last_blocks(complete)]
+        end = _event(
+            "message_delta",
+            delta={"stop_reason": _stop_reason(complete), "stop_sequence": None},
+            usage=_usage(complete),
+            mochi=extras_of(self._started, self._session_id, complete),
+        )
+        return b"".join([closed, *blocks, end, _event("message_stop")])
+
+    def _block(self, block: dict[str, Any]) -> bytes:
+        """Encode a whole block; the input of a call is one delta."""
+        if "input" not in block:
+            return self._start(block) + self._stop()
+        started = self._start({**block, "input": {}})
+        text = orjson.dumps(block["input"]).decode()
+        return started + self._changed(type="input_json_delta", partial_json=text) + self._stop()

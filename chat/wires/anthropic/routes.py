@@ -1,0 +1,115 @@
+"""``/v1/messages`` and ``/v1/messages/count_tokens``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
+
+from mochi_project.runtime import get_runtime
+from mochi_server.chat.completions import CompletionRequest
+from mochi_server.protocol.options import NO_OPTIONS, ModelOptions
+from mochi_server.protocol.response_format import JsonSchemaFormat
+from mochi_server.providers.base import Think
+
+from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
+from ..common.api import WireAPI, options_of, session_of
+from ..common.schemas import THINK, ServerTools
+from .encoder import MessageEncoder, message_of
+from .errors import error_shape
+from .history import HistoryReader
+from .schemas import CustomTool, MessagesRequest, TokenCountRequest
+
+MESSAGES = "/v1/messages"
+
+api = WireAPI("anthropic", {MESSAGES: error_shape})
+
+BUDGETS: tuple[tuple[int, Think], ...] = ((2048, "low"), (8192, "medium"), (16_384, "high"))
+"""How much a model thinks, by the largest ``budget_tokens``; above them all it is ``max``."""
+
+
+@api.post("/messages")
+async def create_message(request: HttpRequest, payload: MessagesRequest) -> HttpResponseBase:
+    """Answer a conversation, in one piece or as a stream."""
+    runtime = get_runtime()
+    session_id = session_of(request, payload.metadata)
+    asked = await _read(payload, options_of(payload.options), session_id)
+    started = await runtime.completions.start(asked)
+    shows_thinking = payload.thinking is None or payload.thinking.display != "omitted"
+    if payload.stream:
+        encoder = MessageEncoder(
+            started, model=payload.model, session_id=session_id, shows_thinking=shows_thinking
+        )
+        return WireStreamResponse(started, encoder, request.path_info, session_id)
+    answer = await WholeAnswer.of(started)
+    return JsonResponse(
+        message_of(
+            started,
+            answer,
+            model=payload.model,
+            session_id=session_id,
+            shows_thinking=shows_thinking,
+        ),
+        headers={**headers_of(started, session_id), DROPPED: str(dropped_of(answer.complete))},
+    )
+
+
+@api.post("/messages/count_tokens")
+async def count_tokens(request: HttpRequest, payload: TokenCountRequest) -> HttpResponseBase:
+    """Estimate the tokens of a conversation."""
+    tokens = await get_runtime().completions.count_tokens(await _read(payload))
+    return JsonResponse({"input_tokens": tokens})
+
+
+async def _read(
+    payload: TokenCountRequest, options: ModelOptions = NO_OPTIONS, session_id: str | None = None
+) -> CompletionRequest:
+    runtime = get_runtime()
+    reader = HistoryReader(runtime.attachment_reader)
+    await reader.read(payload.system, payload.messages)
+    client_tools, tools = _tools(payload)
+    return CompletionRequest(
+        model=payload.model,
+        messages=reader.messages,
+        attachments=reader.files,
+        options=options,
+        think=_think(payload),
+        think_if_able=payload.thinking is not None and payload.thinking.type != "enabled",
+        response_format=_format(payload),
+        client_tools=client_tools,
+        tools=tools,
+        session_id=session_id,
+        continues=session_id is not None and runtime.settings.on_disconnect == "continue",
+    )
+
+
+def _think(payload: TokenCountRequest) -> Think:
+    thinking = payload.thinking
+    if thinking is None or thinking.type == "disabled":
+        return False
+    if thinking.budget_tokens is not None:
+        levels = (think for most, think in BUDGETS if thinking.budget_tokens <= most)
+        return next(levels, "max")
+    effort = payload.output_config.effort if payload.output_config is not None else None
+    return THINK[effort] or True
+
+
+def _format(payload: TokenCountRequest) -> JsonSchemaFormat | None:
+    config = payload.output_config
+    wanted = payload.output_format if config is None or config.format is None else config.format
+    return None if wanted is None else JsonSchemaFormat.of(wanted.content)
+
+
+def _tools(payload: TokenCountRequest) -> tuple[list[Any], list[str] | None]:
+    """Return the schemas of the client's functions, and the names of the server's tools."""
+    choice = payload.tool_choice
+    if choice is not None and choice.type == "none":
+        return [], []
+    functions = [tool for tool in payload.tools or () if isinstance(tool, CustomTool)]
+    servers = [tool for tool in payload.tools or () if isinstance(tool, ServerTools)]
+    names = [name for tool in servers for name in tool.names] if servers else None
+    if choice is not None and choice.type == "tool":  # the model can call no other one
+        functions = [tool for tool in functions if tool.name == choice.name]
+        names = [name for name in names or () if name == choice.name]
+    return [tool.schema_for_model() for tool in functions], names

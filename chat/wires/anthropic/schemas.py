@@ -1,0 +1,255 @@
+"""Requests of Anthropic's Messages, as far as they are understood; other fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from mochi_server.errors import JSONObject
+
+from ..common.schemas import MAX_MESSAGES, RequestPart, ServerTools
+
+
+def _kind(value: object) -> str:
+    return "text" if isinstance(value, str) else "blocks"
+
+
+class TextBlock(RequestPart):
+    """A text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Base64Source(RequestPart):
+    """A file in base64."""
+
+    type: Literal["base64"]
+    data: str
+    media_type: str | None = None
+
+
+class UrlSource(RequestPart):
+    """A file that the server would have to fetch."""
+
+    type: Literal["url"]
+    url: str
+
+
+class TextSource(RequestPart):
+    """A file of text, as it is."""
+
+    type: Literal["text"]
+    data: str
+    media_type: str | None = None
+
+
+class ImageBlock(RequestPart):
+    """An image."""
+
+    type: Literal["image"]
+    source: Annotated[Base64Source | UrlSource, Field(discriminator="type")]
+
+
+class DocumentBlock(RequestPart):
+    """A document."""
+
+    type: Literal["document"]
+    source: Annotated[Base64Source | TextSource | UrlSource, Field(discriminator="type")]
+    title: str | None = None
+    context: str | None = None
+
+
+class SearchResultBlock(RequestPart):
+    """What a client has found, as a source of the answer."""
+
+    type: Literal["search_result"]
+    source: str
+    title: str
+    content: list[TextBlock]
+
+
+ResultBlock = Annotated[
+    TextBlock | ImageBlock | DocumentBlock | SearchResultBlock, Field(discriminator="type")
+]
+
+
+class ToolResultBlock(RequestPart):
+    """The result of a call."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: (
+        Annotated[
+            Annotated[str, Tag("text")] | Annotated[list[ResultBlock], Tag("blocks")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = None
+    is_error: bool | None = None
+
+
+class ThinkingBlock(RequestPart):
+    """What the model has thought."""
+
+    type: Literal["thinking"]
+    thinking: str
+
+
+class RedactedThinkingBlock(RequestPart):
+    """Data that the model's provider wants back."""
+
+    type: Literal["redacted_thinking"]
+    data: str
+
+
+class ToolUseBlock(RequestPart):
+    """A call of a tool by the model."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+UserBlock = Annotated[
+    TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolResultBlock,
+    Field(discriminator="type"),
+]
+ReplyBlock = Annotated[
+    TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock, Field(discriminator="type")
+]
+Texts = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[TextBlock], Tag("blocks")], Discriminator(_kind)
+]
+
+
+class UserTurn(RequestPart):
+    """What the user says, and results of calls."""
+
+    role: Literal["user"]
+    content: Annotated[
+        Annotated[str, Tag("text")] | Annotated[list[UserBlock], Tag("blocks")],
+        Discriminator(_kind),
+    ]
+
+
+class ReplyTurn(RequestPart):
+    """What the model has said."""
+
+    role: Literal["assistant"]
+    content: Annotated[
+        Annotated[str, Tag("text")] | Annotated[list[ReplyBlock], Tag("blocks")],
+        Discriminator(_kind),
+    ]
+
+
+class SystemTurn(RequestPart):
+    """An instruction within the conversation."""
+
+    role: Literal["system"]
+    content: Texts
+
+
+AnyTurn = Annotated[UserTurn | ReplyTurn | SystemTurn, Field(discriminator="role")]
+
+
+class CustomTool(RequestPart):
+    """A function that the client runs."""
+
+    type: Literal["custom"] | None = None
+    name: str = Field(min_length=1, max_length=128)
+    description: str = ""
+    input_schema: dict[str, Any]
+
+    def schema_for_model(self) -> JSONObject:
+        function: JSONObject = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.input_schema,
+        }
+        return {"type": "function", "function": function}
+
+
+def _tool(value: object) -> str:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return "custom" if kind is None else str(kind)
+
+
+AnyTool = Annotated[
+    Annotated[CustomTool, Tag("custom")] | Annotated[ServerTools, Tag("mochi")],
+    Discriminator(
+        _tool,
+        custom_error_type="tool_not_offered",
+        custom_error_message="Only tools of the client (with input_schema) and of this server "
+        '({"type": "mochi", "names": [...]}) are offered.',
+    ),
+]
+
+
+class ToolChoice(RequestPart):
+    """Which tools the model may call."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+
+
+class Thinking(RequestPart):
+    """Whether the model thinks."""
+
+    type: Literal["enabled", "adaptive", "between_tools", "disabled"]
+    budget_tokens: int | None = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class SchemaFormat(RequestPart):
+    """The JSON schema of the answer."""
+
+    type: Literal["json_schema"]
+    content: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(RequestPart):
+    """How the answer is to be."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: SchemaFormat | None = None
+
+
+class TokenCountRequest(RequestPart):
+    """The body of ``POST /v1/messages/count_tokens``."""
+
+    model: str
+    messages: list[AnyTurn] = Field(min_length=1, max_length=MAX_MESSAGES)
+    system: Texts | None = None
+    tools: list[AnyTool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: SchemaFormat | None = Field(default=None, description="Its former place.")
+    mcp_servers: list[Any] | None = Field(default=None, max_length=0)
+
+
+class MessagesRequest(TokenCountRequest):
+    """The body of ``POST /v1/messages``."""
+
+    max_tokens: int = Field(ge=1)
+    stream: bool = False
+    metadata: dict[str, Any] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop_sequences: list[str] | None = None
+
+    @property
+    def options(self) -> JSONObject:
+        """The options of the model that have a value."""
+        options: JSONObject = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "stop": [*self.stop_sequences] if self.stop_sequences else None,
+            "max_tokens": self.max_tokens,
+        }
+        return {name: value for name, value in options.items() if value is not None}
