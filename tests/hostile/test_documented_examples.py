@@ -70,6 +70,17 @@ async def agents_stream(server: Server, ollama: FakeOllama) -> str:
         return await response.text()
 
 
+async def repaired_stream(server: Server, ollama: FakeOllama) -> str:
+    """A stream with a reply that has not the form that was asked for."""
+    for text in ("No.", "{}"):
+        ollama.reply([text])
+    session_id = await server.new_session()
+    url = f"{server.api}/chat/{session_id}/stream"
+    body = {"message": "Any object.", "response_format": {"type": "json_object"}}
+    async with server.http.post(url, json=body) as response:
+        return await response.text()
+
+
 async def real_stream(ollama: FakeOllama, folder: Path) -> tuple[dict[str, Any], str]:
     """The OpenAPI document, and a stream with every kind of event."""
     ollama.reply(tool_calls=[{"name": "add", "arguments": {"a": 2}}])
@@ -88,6 +99,7 @@ async def real_stream(ollama: FakeOllama, folder: Path) -> tuple[dict[str, Any],
                 text += await response.text()
         text += await confirmed_stream(server)
         text += await agents_stream(server, ollama)
+        text += await repaired_stream(server, ollama)
         return (await server.get("/openapi.json"))[1], text
 
 
@@ -97,7 +109,7 @@ async def test_every_example_of_an_event_has_the_fields_of_a_real_one(tmp_path: 
     content = document["paths"][STREAM]["post"]["responses"]["200"]["content"]
     examples = content["text/event-stream"]["examples"].values()
     real = fields(text)
-    assert len(real) == 17
+    assert len(real) == 18
     for example in examples:
         shown = fields(example["value"])
         assert shown == {name: real[name] for name in shown}
