@@ -175,7 +175,9 @@ class Runtime:
             if settings.session_storage == "memory"
             else AttachmentStore(settings.attachments_path)
         )
-        self.attachment_reader = AttachmentReader(max_bytes=settings.max_attachment_bytes)
+        self.attachment_reader = AttachmentReader(
+            max_bytes=settings.max_attachment_bytes, strip_images=settings.strip_images
+        )
         conversations = Conversations(
             providers=self.providers,
             windows=self.context_window,
@@ -197,7 +199,9 @@ class Runtime:
         self.sessions.settle_run = self.agent_sessions.settle_run = self.runs.settle
         self.mcp_feed = McpFeed(self.mcp)
         self.mcp_prompts = McpPrompts(self.mcp, default_timeout=settings.tool_timeout_seconds)
-        self.mcp_resources = McpResources(self.mcp, default_timeout=settings.tool_timeout_seconds)
+        self.mcp_resources = McpResources(
+            self.mcp, self.attachment_reader, default_timeout=settings.tool_timeout_seconds
+        )
         self.prompts = SystemPromptService(settings.system_prompts_path, self.mcp_prompts)
         for manager in (self.sessions, self.temporary_sessions):
             manager.on_deleted += [

@@ -103,7 +103,7 @@ async def _read(session_id: str, body: AttachmentBody) -> NewAttachment:
         case AttachedUpload():
             content = await runtime.attachments.read(session_id, body.attachment_id)
             return await runtime.attachment_reader.read(
-                content, name=body.name, media_type=body.media_type
+                content, name=body.name, media_type=body.media_type, is_kept=True
             )
         case AttachedResource():
             return await runtime.mcp_resources.read(body.server, body.uri, session_id=session_id)

@@ -246,6 +246,9 @@ class MochiServerSettings(BaseSettings):
     max_attachment_mb: Megabytes = Field(
         default=10, description="Largest file that is attached to a message (10**6 bytes)."
     )
+    strip_images: bool = Field(
+        default=False, description="Remove metadata from attached images; needs the extra images."
+    )
 
     # Security
     api_token: Token = Field(

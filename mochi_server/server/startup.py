@@ -56,6 +56,9 @@ def check_start(settings: MochiServerSettings) -> None:
         raise SettingsError(problem)
     if settings.environment == "test" and find_spec("openai") is None:
         raise CannotStart(f"Test mode needs the package openai: {install_command('openai')}")
+    if settings.strip_images and find_spec("PIL") is None:
+        advice = install_command("images")
+        raise CannotStart(f"MOCHI_STRIP_IMAGES is set, and the package pillow is missing: {advice}")
     if settings.redis_url is not None:
         if (problem := redis_package_problem(settings)) is not None:
             raise CannotStart(problem)

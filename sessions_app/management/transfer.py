@@ -146,7 +146,9 @@ async def import_sessions(sessions: SessionManager, options: Options, console: C
     importer = Importer(
         sessions=sessions,
         attachments=_attachments(),
-        reader=AttachmentReader(max_bytes=mochi.max_attachment_bytes),
+        reader=AttachmentReader(
+            max_bytes=mochi.max_attachment_bytes, strip_images=mochi.strip_images
+        ),
         max_bytes=int(mochi.max_import_mb * 1_000_000),
     )
     done = {name: await _import(name, importer, options) for name in options["files"]}

@@ -8,6 +8,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
 
 from mochi_project.runtime import get_runtime
+from mochi_server.backends import default_providers
 from tests.support.images import PDF, png
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -77,6 +78,20 @@ async def test_files_are_uploaded_kept_once_and_listed(api):
     response = await api.get(f"{url}/{paper['attachment_id']}")
     assert b"".join([part async for part in response]) == PDF
     assert response["Content-Disposition"].startswith("attachment;")
+
+
+async def test_metadata_of_images_are_removed_once_if_the_settings_say_so(api, mochi, settings):
+    settings.MOCHI = mochi.model_copy(update={"strip_images": True})
+    settings.MOCHI_PROVIDERS = default_providers(settings.MOCHI)
+    session_id = await api.new_session(model="test/lorem")
+    image = {"data": encoded(png() + b"Secret Lane"), "name": "cat.png"}
+    upload = (await api.post(f"/sessions/{session_id}/attachments", image)).json()
+    body = {"message": "Look", "attachments": [upload, image]}
+    assert (await api.post(f"/chat/{session_id}", body)).status_code == 200
+    [listed] = (await api.get(f"/sessions/{session_id}/attachments")).json()["attachments"]
+    assert listed == upload
+    response = await api.get(f"/sessions/{session_id}/attachments/{upload['attachment_id']}")
+    assert b"Secret" not in b"".join([part async for part in response])
 
 
 async def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(api, mochi, settings):

@@ -13,6 +13,8 @@ MAX_ATTACHMENTS = 20
 """Attachments of one message of the user."""
 MAX_TEXT_BYTES = 1_000_000
 """Size of an attached text: models read all of it."""
+MAX_PIXELS = 64_000_000
+"""Of an image: it needs four bytes of memory for each where it is decoded."""
 
 
 def id_of(content: bytes) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from ...core.aio import in_thread_if
+import anyio
+
+from ...core.aio import in_thread, in_thread_if
 from ...core.logs import one_line
-from ...core.media import PDF, PLAIN_TEXT, image_size, media_type_of, text_type
+from ...core.media import IMAGES, PDF, PLAIN_TEXT, image_size, media_type_of, text_type
 from ...errors import AttachmentTooLarge, AttachmentUnsupported, InvalidRequest
-from .attachment import MAX_TEXT_BYTES, NewAttachment
+from .attachment import MAX_PIXELS, MAX_TEXT_BYTES, NewAttachment
+from .stripping import CannotStrip, without_metadata
 
-MAX_PIXELS = 64_000_000
-"""Of an image: it needs four bytes of memory for each where it is decoded."""
+UNNAMED = "file"
+"""What a file without a name is called in an error."""
 LONG = 100_000
 """Bytes; reading more takes milliseconds."""
 
@@ -37,9 +40,18 @@ class AttachmentReader:
 
     max_bytes: int
     """Size of the largest file."""
+    strip_images: bool = False
+    """Whether images are encoded again, without metadata."""
+    _stripping: anyio.Lock = field(default_factory=anyio.Lock)
+    """A decoded image may need hundreds of megabytes: only one is encoded at a time."""
 
     async def read(
-        self, content: bytes | str, *, name: str | None = None, media_type: str | None = None
+        self,
+        content: bytes | str,
+        *,
+        name: str | None = None,
+        media_type: str | None = None,
+        is_kept: bool = False,
     ) -> NewAttachment:
         """Return a file that can be attached; its type is found by its content.
 
@@ -47,19 +59,32 @@ class AttachmentReader:
             content: The file, or the file in base64, or a data URL with base64.
             name: Of the file; only what follows the last slash counts.
             media_type: As the client names it; kept where the file is a text.
+            is_kept: Whether the session has it already; it then stays as it is.
 
         Raises:
             InvalidRequest: the text is not base64.
             AttachmentTooLarge: it is larger than ``max_bytes``, or a text than ``MAX_TEXT_BYTES``.
             AttachmentUnsupported: no model can read it.
         """
-        return await in_thread_if(len(content) > LONG, self._read, content, name, media_type)
+        is_long = len(content) > LONG
+        attachment = await in_thread_if(is_long, self._read, content, name, media_type)
+        if not self.strip_images or is_kept or attachment.media_type not in IMAGES:
+            return attachment
+        async with self._stripping:
+            try:
+                stripped = await in_thread(
+                    without_metadata, attachment.content, attachment.media_type
+                )
+            except CannotStrip as error:
+                label = attachment.name or UNNAMED
+                raise AttachmentUnsupported(name=label, reason=str(error)) from error
+        return replace(attachment, content=stripped)
 
     def _read(
         self, content: bytes | str, name: str | None, media_type: str | None
     ) -> NewAttachment:
         name = _last_part(name)
-        label = name or "file"
+        label = name or UNNAMED
         if isinstance(content, str):
             content, named = self._decoded(content, label)
             media_type = media_type or named

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...core.logs import one_line
-from ...core.media import as_text, text_type
+from ...core.media import as_text
 from ...errors import (
     AttachmentTooLarge,
     AttachmentUnsupported,
@@ -17,13 +17,19 @@ from ...errors import (
     McpResourceNotFound,
     McpServerNotFound,
 )
-from ...sessions.attachments import MAX_TEXT_BYTES, NewAttachment
+from ...sessions.attachments import AttachmentReader, NewAttachment
 from ..functions.results import clean
 from .requests import refusals, request_server
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
-    from mcp_types import ReadResourceResult, Resource, ResourceTemplate
+    from mcp_types import (
+        BlobResourceContents,
+        ReadResourceResult,
+        Resource,
+        ResourceTemplate,
+        TextResourceContents,
+    )
 
     from .servers.registry import McpServers
     from .servers.server import McpServer
@@ -62,11 +68,15 @@ class McpResources:
 
     Args:
         servers: The servers.
+        reader: Makes attachments of what they answer.
         default_timeout: Seconds for a request of a server whose configuration names none.
     """
 
-    def __init__(self, servers: McpServers, *, default_timeout: float | None) -> None:
+    def __init__(
+        self, servers: McpServers, reader: AttachmentReader, *, default_timeout: float | None
+    ) -> None:
         self._servers = servers
+        self._reader = reader
         self._default_timeout = default_timeout
 
     async def list(self, name: str, cursor: str | None = None) -> McpResourcePage:
@@ -106,7 +116,7 @@ class McpResources:
             return McpResourceNotFound(server=name, uri=uri, reason=reason)
 
         label = one_line(uri.rstrip("/").rpartition("/")[2] or uri)
-        too_large = AttachmentTooLarge(name=label, limit_bytes=MAX_TEXT_BYTES)
+        too_large = AttachmentTooLarge(name=label, limit_bytes=self._reader.max_bytes)
 
         async def get(client: Client) -> ReadResourceResult:
             if client.server_capabilities.resources is None:
@@ -118,24 +128,15 @@ class McpResources:
         result = await request_server(server, get, default_timeout=self._default_timeout)
         if not result.contents:
             raise not_found("it has no content")
-        texts: list[str] = []
-        for part in result.contents:
-            blob: str | None = getattr(part, "blob", None)
-            written = getattr(part, "text", "").encode("utf-8", "replace")
-            text = as_text(written if blob is None else _decoded(blob))
-            if text is None:
-                raise AttachmentUnsupported(name=label, reason="it is no text in UTF-8")
-            texts.append(text)
-        content = "\n\n".join(texts).encode()
-        if len(content) > MAX_TEXT_BYTES:
-            raise too_large
-        return NewAttachment(
-            content=content,
-            media_type=text_type(result.contents[0].mime_type),
-            name=label,
-            server=name,
-            uri=uri,
+        parts = [_content_of(part) for part in result.contents]
+        if len(parts) > 1 and any(as_text(part) is None for part in parts):
+            raise AttachmentUnsupported(
+                name=label, reason="it has several parts, and not all are texts in UTF-8"
+            )
+        attachment = await self._reader.read(
+            b"\n\n".join(parts), name=label, media_type=result.contents[0].mime_type
         )
+        return replace(attachment, name=label, server=name, uri=uri)
 
     async def _server(self, name: str) -> McpServer:
         servers: Mapping[str, McpServer] = await self._servers.refresh()
@@ -197,7 +198,10 @@ def _replaced_if_too_large(error: AttachmentTooLarge) -> Iterator[None]:
         raise
 
 
-def _decoded(blob: str) -> bytes:
+def _content_of(part: TextResourceContents | BlobResourceContents) -> bytes:
+    blob: str | None = getattr(part, "blob", None)
+    if blob is None:
+        return str(getattr(part, "text", "")).encode("utf-8", "replace")
     try:
         return base64.b64decode(blob, validate=True)
     except ValueError:

@@ -12,6 +12,7 @@ import pytest
 
 from mochi_server.backends import default_storages
 from mochi_server.sessions import SessionManager
+from tests.support.images import png
 from tests.support.mcp import SECONDS, Wire, tool, write_config
 from tests.support.sse import events
 
@@ -38,6 +39,7 @@ def wire(mochi: Any, tmp_path: Path) -> Wire:
         texts={INTRO: TEXT, "docs://long": "x" * 1_000_001},
         results={
             "docs://png": blob(b"\x89PNG\0", "image/png"),
+            "docs://image": blob(png(), "text/plain"),
             "docs://blob": blob("Gr\u00fc\u00dfe".encode(), "text/plain"),
             "docs://huge": {"contents": [{"uri": "x://y", "text": "x" * 11_000_000}]},
             "docs://nul": {"contents": [{"uri": "x://y", "text": "x\0y"}]},
@@ -164,6 +166,17 @@ async def test_a_resource_is_read_kept_and_sent_with_the_message(
     assert "attachments" not in response.json()["messages"][0]
     await api.delete(f"/sessions/{session_id}")
     assert not folder.exists()
+
+
+async def test_an_image_among_the_resources_is_seen(api: Any, ollama: Any, wire: Wire) -> None:
+    ollama.add_model("llava:7b", capabilities=["completion", "vision"])
+    session_id = await api.new_session(model="llava:7b")
+    body = {"message": "What is this?", "attachments": attached("docs://image")}
+    assert (await api.post(f"/chat/{session_id}", body)).status_code == 200
+    [question] = ollama.chats[-1]["messages"]
+    assert question["images"] == [base64.b64encode(png()).decode()]
+    [kept] = (await messages_of(api, session_id))[0]["attachments"]
+    assert (kept["media_type"], kept["name"], kept["uri"]) == ("image/png", "image", "docs://image")
 
 
 async def test_what_cannot_be_attached_is_refused_and_nothing_is_stored(

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from mochi_server.errors import AttachmentUnsupported, McpResourceNotFound, McpServerFailed
+from mochi_server.sessions.attachments import AttachmentReader
 from mochi_server.tools.mcp.prompts import McpPrompts
 from mochi_server.tools.mcp.resources import McpResources
 from tests.support.mcp import SECONDS, mcp_source, write_config
@@ -56,7 +57,9 @@ async def test_prompts_and_resources_of_todays_protocol(tmp_path: Path) -> None:
     write_config(tmp_path, sdk={"command": sys.executable, "args": [str(file)]})
     async with mcp_source(tmp_path) as source:
         prompts = McpPrompts(source.servers, default_timeout=SECONDS)
-        resources = McpResources(source.servers, default_timeout=SECONDS)
+        resources = McpResources(
+            source.servers, AttachmentReader(max_bytes=1_000_000), default_timeout=SECONDS
+        )
         guide = await prompts.get("sdk__guide")
         assert [(each.name, each.required) for each in guide.described.arguments] == [
             ("city", True),
