@@ -58,6 +58,8 @@ GRACE_SECONDS: Final = 0.6
 """How long an end may take before it is a kill; the worker allows itself a little less."""
 SETTLE_SECONDS: Final = 0.25
 """How far apart the end of a process and the end of its socket may be."""
+SANDBOX_SECONDS: Final = 2.0
+"""How long after the end of the socket the sandbox around a process may end."""
 
 
 class WorkerGone(Exception):
@@ -132,7 +134,7 @@ class WorkerProcess:
             finally:
                 self._memory_check.cancel()
             if value is None:  # how it ended is known a moment later
-                await asyncio.wait({self._running}, timeout=GRACE_SECONDS)
+                await asyncio.wait({self._running}, timeout=SANDBOX_SECONDS + GRACE_SECONDS)
                 raise WorkerGone(self._end_reason or "the tool's process ended")
         except asyncio.CancelledError:
             self.kill("the call was given up")
@@ -214,8 +216,11 @@ class WorkerProcess:
     def _kill_unless_it_ends(self) -> None:
         """Kill the process, whose socket is closed, unless it ends by itself."""
         if self._end_reason is None:
+            is_confined = self._options.confinement is not None
             asyncio.get_running_loop().call_later(
-                SETTLE_SECONDS, self.kill, "the tool's process closed its connection"
+                SANDBOX_SECONDS if is_confined else SETTLE_SECONDS,
+                self.kill,
+                "the tool's process closed its connection",
             )
 
     async def _run(self) -> None:

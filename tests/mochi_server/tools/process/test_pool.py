@@ -11,7 +11,8 @@ import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -309,6 +310,44 @@ async def test_a_process_that_ends_says_how_and_the_next_call_has_another(
 
     assert await pid_of(folder) != before
     await until(lambda: is_gone(before))
+
+
+LATE = """#!{python}
+import os, subprocess, sys, time
+process = subprocess.Popen([{python!r}, *sys.argv[1:]], close_fds=False)
+os.closerange(3, 256)
+code = process.wait()
+time.sleep(1)
+os._exit(code)
+"""
+"""The program of a sandbox, which ends a second after what it runs."""
+
+
+class LateSandbox:
+    """Confines nothing."""
+
+    def __init__(self, program: Path) -> None:
+        self.program, self.sandbox = program, self
+
+    async def problem(self) -> None:
+        """Have none."""
+
+    def spec(self, *_: Any, environment: Any, **__: Any) -> Any:
+        return environment
+
+    def command(self, argv: Any, environment: Any) -> Any:
+        return SimpleNamespace(argv=[str(self.program), *argv[1:]], env=environment)
+
+
+async def test_a_process_says_how_it_ended_though_its_sandbox_ends_late(tmp_path: Path):
+    program = tmp_path / "late"
+    program.write_text(LATE.format(python=sys.executable))
+    program.chmod(0o700)
+    loader: Any = ProcessLoader(confinement=cast("Any", LateSandbox(program)))
+    [folder] = await loader.load([tool_folder(tmp_path / "mine", TOOLS)])
+    with pytest.raises(ToolFailed, match="ended with exit code 7"):
+        await folder.call("leave", {"code": 7})
+    await loader.aclose()
 
 
 async def test_one_that_is_killed_from_outside_says_so(folder: LoadedFolder, tmp_path: Path):
