@@ -496,6 +496,10 @@ class SessionStatus(ResponseModel):
 
     session_id: SessionId
     model: SessionModel
+    provider_model: str | None = Field(
+        description="What `model` stands for; null of a preset or an agent that cannot be used.",
+        examples=["qwen3:14b"],
+    )
     message_count: int = Field(examples=[12])
     turn_running: bool = Field(description="In the process that answers.")
     context_window: WindowStatus

@@ -35,6 +35,8 @@ async def test_a_preset_is_written_read_used_and_deleted(api, mochi, ollama):
     request = ollama.chats[-1]
     assert request["messages"][0] == {"role": "system", "content": BRIEF["system_prompt"]}
     assert (request["options"]["stop"], request["keep_alive"]) == (["1e5", "null"], "10m")
+    status = (await api.get(f"/sessions/{session}/status")).json()
+    assert (status["model"], status["provider_model"]) == ("preset/brief", "qwen3:14b")
     await api.put("/presets/brief", {"model": "qwen3:14b"})
     await api.post(f"/chat/{session}", {"message": "Hello"})
     assert ollama.chats[-1]["messages"][0]["role"] == "user"
