@@ -144,6 +144,25 @@ async def test_a_call_of_a_server_tool_is_approved_on_the_wire(client, approve):
         await client.responses.create(**options)
 
 
+async def test_two_calls_of_one_reply_are_approved_one_after_the_other(client):
+    script = [calls("add", a=1, b=2), calls("add", a=3, b=4)], [says("Done.")]
+    response = await create(client, *script, tools=[SERVER_ADD])
+    for status in ("in_progress", "completed"):
+        request = response.output[-1]
+        answer = {"approval_request_id": request.id, "approve": True}
+        response = await client.responses.create(
+            model="lorem",
+            input=[{"type": "mcp_approval_response", **answer}],
+            previous_response_id=response.id,
+        )
+        stored = await client.responses.retrieve(response.id)
+        assert [item.status for item in stored.output[:2]] == [status] * 2
+    run = [item for item in response.output if item.type == "mcp_call"]
+    results = {(item.arguments, item.output) for item in run}
+    assert results == {('{"a":1,"b":2}', "3"), ('{"a":3,"b":4}', "7")}
+    assert response.output_text == "Done."
+
+
 async def test_a_response_in_the_background(client):
     made = await create(client, [says("Slow"), STALL, says("answer.")], background=True)
     assert made.status in {"queued", "in_progress"}

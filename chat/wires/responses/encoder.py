@@ -233,6 +233,11 @@ class ResponseEncoder:
         ]
 
     def _end_call(self, event: ToolResultReady) -> list[bytes]:
+        parts: list[bytes] = []
+        if event.tool_call_id not in self._calls:
+            if (start := self._start_of(event)) is None:
+                return []
+            parts = self._start_call(start)
         index = self._calls.pop(event.tool_call_id)
         item = {
             **self._output[index],
@@ -242,7 +247,21 @@ class ResponseEncoder:
         }
         kind = "completed" if event.success else "failed"
         place = {"item_id": item["id"], "output_index": index}
-        return [self._frame(f"response.mcp_call.{kind}", **place), self._finish(index, item)]
+        parts.append(self._frame(f"response.mcp_call.{kind}", **place))
+        return [*parts, self._finish(index, item)]
+
+    def _start_of(self, result: ToolResultReady) -> ToolCallStarted | ConfirmationDecided | None:
+        """Return the start of a call that began in the response before this one.
+
+        None: it began in another process.
+        """
+        starts = (
+            event
+            for _, event in reversed(self._reader.before(self._first or 0))
+            if isinstance(event, ToolCallStarted | ConfirmationDecided)
+            and event.tool_call_id == result.tool_call_id
+        )
+        return next(starts, None)
 
     def _ask(self, event: ConfirmationRequired, number: int) -> list[bytes]:
         """Ask for a decision, which comes with another request, and end."""

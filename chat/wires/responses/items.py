@@ -194,7 +194,11 @@ def tool_call_item(
 
 
 def output_items(
-    messages: Sequence[JSONObject], response_id: ResponseId, clients: Sequence[str]
+    messages: Sequence[JSONObject],
+    response_id: ResponseId,
+    clients: Sequence[str],
+    *,
+    is_ended: bool = True,
 ) -> list[Item]:
     """Return the items of stored messages of an answer.
 
@@ -202,6 +206,7 @@ def output_items(
         messages: Replies of the model, and results of the server's tools.
         response_id: The response that they are of.
         clients: Names of the functions that the client runs.
+        is_ended: Whether a call without a result will never have one.
     """
     results = {str(each.get("tool_call_id")): each for each in messages if _is(each, "tool")}
     items: list[Item] = []
@@ -216,6 +221,8 @@ def output_items(
         own = [call for call in calls if call[1] not in clients]
         items += [
             _stored_call(call, response_id.item("mcp", call[0]), results.get(call[0]))
+            if is_ended or call[0] in results
+            else tool_call_item(call, response_id.item("mcp", call[0]), status="in_progress")
             for call in own
         ]
         items += [

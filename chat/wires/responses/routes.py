@@ -306,7 +306,10 @@ async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[st
     if response["status"] == "failed":
         code = (status.code if status is not None else None) or "PROVIDER_ERROR"
         response["error"] = {"code": code_of(code), "message": f"The run failed: {code}."}
-    response["output"] = output_items(stored.output, response_id, _functions(stored))
+    is_ended = response["status"] not in {"queued", "in_progress"}
+    response["output"] = output_items(
+        stored.output, response_id, _functions(stored), is_ended=is_ended
+    )
     if stored.output:
         last = stored.output[-1]
         prompt, generated = (_count(last, key) for key in ("prompt_eval_count", "eval_count"))
