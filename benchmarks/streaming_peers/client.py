@@ -7,14 +7,32 @@ one connection, so counting a name counts its events.
 import asyncio
 from dataclasses import dataclass, field
 
-CONTENT = b"event: content_delta"
-DONE = b"event: done"
-FAILED = b"event: error"
 END = b"0\r\n\r\n"
-KEEP = max(len(CONTENT), len(DONE), len(FAILED)) - 1
 BUCKETS = 20_000
 PER_SECOND = 10_000
 """A gap is counted in steps of 0.1 ms up to two seconds; longer ones count as two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """How a turn is asked for, and by what its events are known."""
+
+    content: bytes = b"event: content_delta"
+    done: bytes = b"event: done"
+    failed: bytes = b"event: error"
+    path: str = "/api/v1/chat/{session}/stream"
+    body: str = '{"message":"Tell me a story of one thousand words."}'
+
+    def request(self, port: int, session: str) -> bytes:
+        """One turn of a session."""
+        return (
+            f"POST {self.path.format(session=session)} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"X-Mochi-Session: {session}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(self.body)}\r\n\r\n{self.body}"
+        ).encode()
+
+
+OWN = Wire()
 
 
 class Histogram:
@@ -62,8 +80,10 @@ class Result:
 class Stream(asyncio.Protocol):
     """One connection; its turns one after another."""
 
-    def __init__(self, port: int, sessions: list[str], result: Result) -> None:
-        self.requests = [request_of(port, session) for session in sessions]
+    def __init__(self, port: int, sessions: list[str], result: Result, wire: Wire = OWN) -> None:
+        self.wire = wire
+        self.keep = max(len(wire.content), len(wire.done), len(wire.failed)) - 1
+        self.requests = [wire.request(port, session) for session in sessions]
         self.result = result
         self.loop = asyncio.get_running_loop()
         self.finished = self.loop.create_future()
@@ -84,15 +104,15 @@ class Stream(asyncio.Protocol):
         if not self.last:
             self.begin(data)
         joined = self.tail + data
-        count = joined.count(CONTENT)
+        count = joined.count(self.wire.content)
         # The tail is shorter than any name, so nothing in it is counted twice.
-        self.tail = joined[-KEEP:]
+        self.tail = joined[-self.keep :]
         if count:
             self.count(count)
-        if DONE in joined:
+        if self.wire.done in joined:
             self.done = True
-            if FAILED in joined:
-                self.fail("event: error")
+        if self.wire.failed in joined:
+            self.fail("the stream has an error")
         if self.done and self.tail.endswith(END):
             self.turn_ended()
 
@@ -133,15 +153,6 @@ class Stream(asyncio.Protocol):
             self.finished.set_result(None)
 
 
-def request_of(port: int, session: str) -> bytes:
-    """One turn."""
-    body = b'{"message":"Tell me a story of one thousand words."}'
-    return (
-        f"POST /api/v1/chat/{session}/stream HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode() + body
-
-
 async def watch(result: Result, pause: float = 0.005) -> None:
     """Measure how late the event loop wakes."""
     loop = asyncio.get_running_loop()
@@ -158,6 +169,7 @@ async def load(
     ramp: float,
     limit: float,
     result: Result | None = None,
+    wire: Wire = OWN,
 ) -> Result:
     """Run the turns of every connection at once; ``sessions`` holds one list per connection.
 
@@ -167,6 +179,7 @@ async def load(
         ramp: seconds over which the connections start.
         limit: seconds after which what still runs is cut off and so not delivered.
         result: filled while the load runs, for who wants to look meanwhile.
+        wire: how the turns are asked for.
     """
     loop = asyncio.get_running_loop()
     result = result or Result()
@@ -177,7 +190,7 @@ async def load(
         pause = started + ramp * at / len(sessions) - loop.time()
         if pause > 0:
             await asyncio.sleep(pause)
-        stream = Stream(port, names, result)
+        stream = Stream(port, names, result, wire)
         streams.append(stream)
         loop.create_task(  # noqa: RUF006 - the stream's future is awaited below
             loop.create_connection(lambda stream=stream: stream, "127.0.0.1", port)
