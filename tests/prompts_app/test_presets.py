@@ -104,6 +104,7 @@ async def test_files_that_cannot_be_used_are_listed_with_their_problem(api, moch
         ("a", {"model": "x", "modell": "y"}),
         ("a", {"model": "x", "options": {"temperature": "1"}}),
         ("a", {"model": "x", "policy": "perhaps"}),
+        ("a", {"model": "x", "tools": ["x" * 400 + str(number) for number in range(100)]}),
         ("a", {"model": "x", "system_prompt": "x" * 10_000}),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...core.aio import in_thread
 from ...core.files import NOT_PLAIN, check_plain, replace_file
-from ...core.front_matter import MAX_FILE_BYTES, FrontMatterError
+from ...core.front_matter import FrontMatterError, parse_front_matter
 from ...errors import InvalidRequest, PresetInvalid, PresetNotFound, StorageError
 from .preset_file import PRESET_NAME, SUFFIX, Preset, preset_text, read_preset_file
 from .resolver import ModelSetup
@@ -97,8 +97,10 @@ class PresetService:
             raise _storage_error(path.name, error) from error
 
     def _write(self, path: Path, content: bytes) -> None:
-        if len(content) > MAX_FILE_BYTES:
-            raise InvalidRequest(f"The preset is larger than {MAX_FILE_BYTES:,} bytes.")
+        try:
+            parse_front_matter(content)
+        except FrontMatterError as error:
+            raise InvalidRequest(f"The preset cannot be stored: {error.reason}.") from error
         try:
             replace_file(path, [content])
         except OSError as error:
