@@ -6,13 +6,13 @@ history of the session counts, and only what the client adds is stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ..core.aio import in_thread_if
-from ..errors import JSONObject, SessionNotFound
+from ..errors import JSONObject, SessionBusy, SessionExists, SessionNotFound
 from ..protocol.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ..protocol.options import NO_OPTIONS, ModelOptions
 from ..protocol.response_format import ResponseFormat
@@ -87,21 +87,37 @@ class CompletionService:
         Raises:
             MochiError: what ``ChatService.open_turn`` raises.
         """
-        new_id = None
-        if request.session_id is None and self.keeps_all and not request.is_private:
-            found = await recognise(self.chat.sessions, *request.split())
-            session_id = found.session_id if found.exists else NEW_SESSION
-            request, new_id = replace(request, session_id=session_id), found.session_id
         if request.think and request.think_if_able:
             setup = await self.chat.models.resolve(request.model)
             model = await self.chat.conversations.find_model(setup.model)
             request = replace(request, think=request.think if model.may_think else False)
-        if request.session_id is None:
-            return await self.run_control.begin(await self._open_temporary(request), is_kept=False)
+        if request.session_id is not None:
+            return await self._start_kept(request)
+        if self.keeps_all and not request.is_private:
+            return await self._start_recognised(request)
+        return await self.run_control.begin(await self._open_temporary(request), is_kept=False)
+
+    async def _start_recognised(self, request: CompletionRequest) -> StartedRun:
+        """Start a run in the session that is recognised; in another one if that is in use."""
+        in_use: set[str] = set()
+        while True:
+            found = await recognise(self.chat.sessions, *request.split(), in_use=in_use)
+            session_id = found.session_id if found.exists else NEW_SESSION
+            kept = replace(request, session_id=session_id)
+            try:
+                return await self._start_kept(kept, found.session_id)
+            except (SessionBusy, SessionExists):  # of a request that came at the same time
+                if found.session_id is None:
+                    raise
+                in_use.add(found.session_id)
+
+    async def _start_kept(
+        self, request: CompletionRequest, new_id: str | None = None
+    ) -> StartedRun:
         if request.session_id == NEW_SESSION:
             return await self.run_control.begin(await self._open_new(request, new_id))
         new = [each for each in request.split()[2] if isinstance(each, UserMessage | ToolMessage)]
-        return await self.run_control.start(request.session_id, **_options(request, new))
+        return await self.run_control.start(str(request.session_id), **_options(request, new))
 
     async def count_tokens(self, request: CompletionRequest) -> int:
         """Estimate the tokens of a request: its messages and tools, without those of its session.
@@ -133,7 +149,7 @@ class CompletionService:
         """Open a turn of a session that is deleted when the turn has ended."""
         chat = self.temporary
         async with AsyncExitStack() as stack:
-            turn = await _open(chat, request, stack)
+            turn = await _open(chat, request, stack, _delete)
             ended = stack.pop_all()
         ended.push_async_exit(turn.claim)
         turn.claim = ended
@@ -141,7 +157,7 @@ class CompletionService:
 
     async def _open_new(self, request: CompletionRequest, session_id: str | None) -> Turn:
         async with AsyncExitStack() as stack:
-            turn = await _open(self.chat, request, stack, session_id)
+            turn = await _open(self.chat, request, stack, _delete_unused, session_id)
             stack.pop_all()
         return turn
 
@@ -150,6 +166,7 @@ async def _open(
     chat: ChatService,
     request: CompletionRequest,
     stack: AsyncExitStack,
+    delete: Callable[[SessionManager, str], Awaitable[None]],
     session_id: str | None = None,
 ) -> Turn:
     """Create a session of the request's history and open its turn.
@@ -168,7 +185,7 @@ async def _open(
         options=request.options,
         prepare=prepare,
     )
-    stack.push_async_callback(_delete, chat.sessions, session.session_id)
+    stack.push_async_callback(delete, chat.sessions, session.session_id)
     return await chat.open_turn(session.session_id, **_options(request, new))
 
 
@@ -177,6 +194,14 @@ async def _delete(sessions: SessionManager, session_id: str) -> None:
         await sessions.delete(session_id)
     except SessionNotFound:  # deleted by its owner
         return
+
+
+async def _delete_unused(sessions: SessionManager, session_id: str) -> None:
+    """Delete a session that has had no run, also none of a request that came meanwhile."""
+    with suppress(SessionNotFound, SessionBusy):
+        await sessions.delete(
+            session_id, only_if=lambda session: session.metadata.last_run_id is None
+        )
 
 
 def _options(request: CompletionRequest, new: Sequence[Message]) -> TurnOptions:

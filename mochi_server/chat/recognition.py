@@ -35,7 +35,12 @@ class RecognisedSession:
 
 
 async def recognise(
-    sessions: SessionManager, system: str | None, history: Sequence[Message], new: Sequence[Message]
+    sessions: SessionManager,
+    system: str | None,
+    history: Sequence[Message],
+    new: Sequence[Message],
+    *,
+    in_use: Collection[str] = (),
 ) -> RecognisedSession:
     """Find the session of a conversation, or the id of the one that is to be made.
 
@@ -44,6 +49,7 @@ async def recognise(
         system: The system prompt that the client sends.
         history: What was said up to the last reply.
         new: What the client adds.
+        in_use: Sessions that it must not be.
 
     Raises:
         SessionUnreadable, StorageError: a session with such an id cannot be read.
@@ -55,6 +61,8 @@ async def recognise(
     begin = orjson.dumps([system, None if first is None else _of_user(first)])
     for number in range(MOST_ALIKE):
         session_id = hashlib.sha256(b"%d %b" % (number, begin)).hexdigest()[:10]
+        if session_id in in_use:
+            continue
         try:
             session = await sessions.get(session_id)
         except SessionNotFound:

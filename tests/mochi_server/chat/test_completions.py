@@ -160,3 +160,22 @@ async def test_a_failed_request_leaves_no_session(runtime: Runtime) -> None:
             await run(runtime, UserMessage(content="Hi"), result, session_id=session_id)
     assert await runtime.temporary_sessions.storage.entries() == []
     assert await kept(runtime) == []
+
+
+async def test_equal_requests_at_once_get_a_session_each(tmp_path: Path) -> None:
+    settings = load_settings(
+        environment="test", data_dir=tmp_path, test_words_per_second=0, keep_wire_sessions=True
+    )
+    answers: list[str] = []
+    async with Runtime(settings) as runtime:
+
+        async def ask() -> None:
+            events = await run(runtime, UserMessage(content=scripted([text("Hi.")])))
+            answers.append(str((last(events).message or {})["content"]))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(ask)
+        sessions = [await runtime.sessions.get(each) for each in await kept(runtime)]
+    assert answers == ["Hi."] * 5
+    assert [len(each.messages) for each in sessions] == [2] * 5
