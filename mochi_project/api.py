@@ -29,6 +29,7 @@ from sessions_app.attachments import router as attachments_router
 from sessions_app.exports import router as exports_router
 from sessions_app.files import router as files_router
 from sessions_app.imports import router as imports_router
+from sessions_app.variants import router as variants_router
 from tools_app.api import router as tools_router
 from tools_app.mcp import router as mcp_router
 
@@ -130,6 +131,7 @@ api.add_router("/models", models_router, tags=["models"])
 api.add_router("/sessions", imports_router, tags=["sessions"])  # before /sessions/{session_id}
 api.add_router("/sessions", sessions_router, tags=["sessions"])
 api.add_router("/sessions", exports_router, tags=["sessions"])
+api.add_router("/sessions", variants_router, tags=["sessions"])
 api.add_router("/sessions", files_router, tags=["files"])
 api.add_router("/sessions", attachments_router, tags=["files"])
 api.add_router("/chat", simple_router, tags=["chat"])  # before /chat/{session_id}

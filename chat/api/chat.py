@@ -79,8 +79,16 @@ class ChatRequest(BaseModel):
         json_schema_extra={
             "example": {"message": "What is the capital of France?", "think": False},
             "not": {
-                "required": ["attachments"],
-                "properties": {"attachments": {"minItems": 1}, "message": {"type": "null"}},
+                "anyOf": [
+                    {
+                        "required": ["attachments"],
+                        "properties": {"attachments": {"minItems": 1}, "message": {"type": "null"}},
+                    },
+                    {
+                        "required": ["keep", "message"],
+                        "properties": {"keep": {"const": True}, "message": {"type": "string"}},
+                    },
+                ]
             },
         },
     )
@@ -92,6 +100,10 @@ class ChatRequest(BaseModel):
         "and that one is answered again.",
     )
     attachments: Attachments = []
+    keep: StrictBool = Field(
+        default=False,
+        description="Only without `message`: what is dropped is kept as a variant.",
+    )
     think: StrictBool | Literal["low", "medium", "high", "max"] = Field(
         default=False, description="Let the model think first; false by default."
     )
@@ -109,6 +121,8 @@ class ChatRequest(BaseModel):
     def _attached_to_a_message(self) -> ChatRequest:
         if self.attachments and self.message is None:
             raise ValueError("attachments need a message: the last one keeps its own")
+        if self.keep and self.message is not None:
+            raise ValueError("keep is for answering the last message again, without a new one")
         return self
 
 
@@ -248,6 +262,7 @@ async def _start(
         session_id,
         when_busy=payload.when_busy,
         message=payload.message,
+        keep=payload.keep,
         attachments=attachments,
         think=payload.think,
         options=payload.options,

@@ -57,6 +57,7 @@ class TurnOptions(TypedDict, total=False):
     """Keyword arguments of ``ChatService.open_turn``, which says what they mean."""
 
     message: str | None
+    keep: bool
     new_messages: Sequence[Message] | None
     attachments: Sequence[NewAttachment]
     client_tools: Sequence[JSONObject]
@@ -98,6 +99,7 @@ class ChatService:
         session_id: str,
         *,
         message: str | None = None,
+        keep: bool = False,
         new_messages: Sequence[Message] | None = None,
         attachments: Sequence[NewAttachment] = (),
         client_tools: Sequence[JSONObject] = (),
@@ -119,6 +121,7 @@ class ChatService:
         Args:
             session_id: The session.
             message: The user's message; None answers the last one again and drops what follows it.
+            keep: Whether what is dropped is kept as a variant.
             new_messages: In its place, what a client adds: messages of the user, and results of
                 calls that it has run. Without any, the model goes on after what is stored.
             attachments: Files that belong to the message, or that new messages name.
@@ -181,7 +184,7 @@ class ChatService:
                 nonlocal number
                 number = session.metadata.begin_run(run_id)
                 if new_messages is None:
-                    session.truncate_after_last_user()
+                    session.truncate_after_last_user(keep=keep)
                 else:
                     add_messages(session, new_messages)
 

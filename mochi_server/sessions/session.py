@@ -14,6 +14,7 @@ from ..errors import (
     EmptyHistory,
     InvalidMessageIndex,
     JSONObject,
+    MessageNotFound,
     SessionUnreadable,
 )
 from ..protocol.messages import MESSAGE, Message, SystemMessage, UnknownMessage, now
@@ -26,6 +27,18 @@ from .codec import (
     is_user,
 )
 from .types import NotMetadata, SessionMetadata, read_metadata
+from .variants import (
+    VARIANTS,
+    Branch,
+    Variant,
+    id_of,
+    identified,
+    is_storable,
+    main_message,
+    reachable,
+    read_branches,
+    with_id,
+)
 
 _BOOKKEEPING = ("updated_at", "message_count", "format_version")
 
@@ -200,6 +213,10 @@ class ChatSession:
             message = self._with_attachments(message, attachments)
         self._lines[index:] = [encode({**message, "content": content, "timestamp": now()})]
         self._changed_messages()
+        if branches := self._branches():
+            branches.pop(id_of(message) or "", None)
+            shown = (id_of(orjson.loads(line)) for line in self._lines)
+            self._set_branches(reachable(branches, filter(None, shown)))
 
     def _with_attachments(self, message: JSONObject, ids: Sequence[str]) -> JSONObject:
         """Return a message with those of its attachments that have one of the ids."""
@@ -211,16 +228,97 @@ class ChatSession:
         kept: list[JsonValue] = [each for each in present if each["attachment_id"] in ids]
         return {**others, "attachments": kept} if kept else others
 
-    def truncate_after_last_user(self) -> int:
-        """Remove what follows the last user message, and return the index of that message."""
+    def truncate_after_last_user(self, *, keep: bool = False) -> int:
+        """Remove what follows the last user message, and return the index of that message.
+
+        Args:
+            keep: Keep it as a variant.
+
+        Raises:
+            EmptyHistory: there is no such message.
+            SessionUnreadable: what is to be kept is nested too deeply.
+        """
         for back, message in enumerate(self.tail(), start=1):
             if is_user(message):
                 index = len(self._lines) - back
                 if back > 1:
-                    del self._lines[index + 1 :]
-                    self._changed_messages()
+                    self._remove_after(index, message, keep=keep)
                 return index
         raise EmptyHistory(session_id=self.session_id)
+
+    def _remove_after(self, index: int, message: JSONObject, *, keep: bool) -> None:
+        """Remove what follows a user's message, or keep it as a variant."""
+        branch = identified([orjson.loads(line) for line in self._lines[index + 1 :]])
+        if keep and branch:
+            if not is_storable(branch):
+                reason = f"a message after {index} is {TOO_DEEP}"
+                raise SessionUnreadable(session_id=self.session_id, reason=reason)
+            branches, message = self._branches(), with_id(message)
+            branches.setdefault(id_of(message) or "", []).append(branch)
+            self._set_branches(branches)
+            self._lines[index] = encode(message)
+        del self._lines[index + 1 :]
+        self._changed_messages()
+
+    # Variants
+
+    def _branches(self) -> dict[str, list[Branch]]:
+        return read_branches(orjson.loads(self._rest).get(VARIANTS))
+
+    def _set_branches(self, branches: dict[str, list[Branch]]) -> None:
+        rest = orjson.loads(self._rest)
+        rest.pop(VARIANTS, None)
+        if kept := {message_id: each for message_id, each in branches.items() if each}:
+            rest[VARIANTS] = kept
+        self._rest = encode(rest)
+        self._changed_messages()
+
+    def _branching(self) -> Iterator[tuple[int, JSONObject, list[Branch]]]:
+        """Yield the user's messages with kept branches, each with its index and these."""
+        if not (branches := self._branches()):
+            return
+        for index, line in enumerate(self._lines):
+            message = orjson.loads(line) if b'"user"' in line else None
+            if is_user(message) and (kept := branches.get(id_of(message) or "")):
+                yield index, message, kept
+
+    def variants(self) -> list[tuple[str, list[Variant]]]:
+        """Return the answers to each user's message that has several, the oldest first.
+
+        Each is the id of the message, and the answers, of which at most one is shown.
+        """
+        found = []
+        for index, message, kept in self._branching():
+            shown = [orjson.loads(line) for line in self._lines[index + 1 :]]
+            answers = [Variant.of(branch, shown=False) for branch in kept]
+            if main_message(shown) is not None:
+                answers.append(Variant.of(shown, shown=True))
+            answers.sort(key=lambda each: each.created_at or "")
+            found.append((str(id_of(message)), answers))
+        return found
+
+    def select_variant(self, message_id: str) -> None:
+        """Show a kept answer, and what followed it, in the place of the one that is shown.
+
+        That one is kept, with all that follows it.
+
+        Raises:
+            MessageNotFound: no answer of this id is kept for a message of the session.
+            SessionUnreadable: what is shown is nested too deeply to be kept.
+        """
+        for index, message, kept in self._branching():
+            for branch in kept:
+                if id_of(main_message(branch)) == message_id:
+                    self._remove_after(index, message, keep=True)
+                    branches = self._branches()
+                    branches[str(id_of(message))].remove(branch)
+                    self._set_branches(branches)
+                    self.extend(map(encode, branch))
+                    return
+        for _, answers in self.variants():
+            if any(each.shown and each.message_id == message_id for each in answers):
+                return
+        raise MessageNotFound(session_id=self.session_id, message_id=message_id)
 
     def set_system_prompt(self, content: str, source_file: str | None = None) -> None:
         line = encode(SystemMessage(content=content, source_file=source_file).as_stored())

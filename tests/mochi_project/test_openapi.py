@@ -25,6 +25,8 @@ ROUTES = {
     "POST /api/v1/sessions/import": "importSessions",
     "GET /api/v1/sessions/{session_id}/export": "readExport",
     "POST /api/v1/sessions/{session_id}/fork": "forkSession",
+    "GET /api/v1/sessions/{session_id}/variants": "listVariants",
+    "POST /api/v1/sessions/{session_id}/variants/{message_id}/select": "selectVariant",
     "GET /api/v1/sessions/{session_id}/messages": "listMessages",
     "PUT /api/v1/sessions/{session_id}/messages/{message_index}": "editMessage",
     "PUT /api/v1/sessions/{session_id}/system-prompt": "setSystemPrompt",

@@ -1,0 +1,122 @@
+"""Other answers to a user's message, kept in the session file beside the messages.
+
+The file's key ``variants`` has, by the id of a user's message, what has followed it at other times:
+each a list of messages, of which the first up to the next user's are the answer. They are not sent
+to models, not counted and not searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from ..core.ids import new_message_id
+from ..core.limits import STORED_LEVELS, is_too_deep
+from ..errors import JSONObject
+from .codec import is_user
+
+VARIANTS = "variants"
+"""The key beside the messages; there only where answers are kept."""
+LEVELS = 3
+"""Levels of nesting around a message that is kept."""
+
+Branch = list[JsonValue]
+"""The messages after a user's message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One answer to a user's message."""
+
+    message_id: str | None
+    """Its last message; null where a file of an old writer has no id."""
+    content: str
+    """Empty where the model has said nothing before the user's next message."""
+    model: str | None
+    created_at: str | None
+    shown: bool
+    """Whether it is among the messages of the session."""
+
+    @classmethod
+    def of(cls, branch: Branch, *, shown: bool) -> Variant:
+        main, answer = main_message(branch) or {}, _answer_of(branch) or {}
+        return cls(
+            message_id=id_of(main),
+            content=_text(answer.get("content")) or "",
+            model=_text(answer.get("model")),
+            created_at=_text(main.get("timestamp")),
+            shown=shown,
+        )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def read_branches(stored: object) -> dict[str, list[Branch]]:
+    """Return what can be understood of the file's key."""
+    branches: dict[str, list[Branch]] = {}
+    for message_id, kept in stored.items() if isinstance(stored, dict) else ():
+        lists = [one for one in (kept if isinstance(kept, list) else ()) if isinstance(one, list)]
+        branches[message_id] = [branch for branch in lists if id_of(main_message(branch))]
+    return branches
+
+
+def id_of(message: JsonValue) -> str | None:
+    """Return the id of a stored message."""
+    message_id = message.get("message_id") if isinstance(message, dict) else None
+    return message_id if isinstance(message_id, str) else None
+
+
+def with_id(message: JSONObject) -> JSONObject:
+    """Return a message that has an id."""
+    return message if id_of(message) else {**message, "message_id": new_message_id()}
+
+
+def identified(branch: Sequence[JsonValue]) -> Branch:
+    """Return a branch whose main message has an id; empty if it has no message."""
+    main = main_message(branch)
+    if main is None:
+        return []
+    return [with_id(main) if message is main else message for message in branch]
+
+
+def is_storable(branch: Branch) -> bool:
+    """Return whether a branch is not nested too deeply to be kept in the file."""
+    return not is_too_deep(branch, STORED_LEVELS - LEVELS)
+
+
+def reachable(branches: dict[str, list[Branch]], shown: Iterable[str]) -> dict[str, list[Branch]]:
+    """Return the branches of messages that are shown, or that are in such a branch."""
+    todo, found = [*shown], dict[str, list[Branch]]()
+    while todo:
+        message_id = todo.pop()
+        if branches.get(message_id) and message_id not in found:
+            found[message_id] = branches[message_id]
+            todo += (each for branch in found[message_id] for each in _users_in(branch))
+    return found
+
+
+def _users_in(branch: Branch) -> Iterator[str]:
+    for message in branch:
+        if is_user(message) and (message_id := id_of(message)):
+            yield message_id
+
+
+def main_message(branch: Sequence[JsonValue]) -> JSONObject | None:
+    """Return the message by which a branch is known: the answer that it begins with, if any."""
+    objects = (message for message in branch if isinstance(message, dict))
+    return _answer_of(branch) or next(objects, None)
+
+
+def _answer_of(branch: Sequence[JsonValue]) -> JSONObject | None:
+    """Return the last message of the model before the next one of the user."""
+    answer = None
+    for message in branch:
+        if is_user(message):
+            break
+        if isinstance(message, dict) and message.get("role") == "assistant":
+            answer = message
+    return answer
