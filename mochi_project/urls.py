@@ -6,11 +6,13 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, path, re_path, resolve
 
+from chat.wires.agui.routes import api as agui
 from chat.wires.anthropic.routes import api as anthropic
 from chat.wires.models import api as models
 from chat.wires.openai.routes import api as openai
 from chat.wires.responses.conversations import api as conversations
 from chat.wires.responses.routes import api as responses
+from chat.wires.vercel.routes import api as vercel
 
 from .api import api
 from .http import errors
@@ -40,6 +42,8 @@ urlpatterns = [
     path("", root),
     re_path(r"^api/(?P<name>models/(available|check)|mcp/(health|add))\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset),
+    path("api/v1/", agui.urls),
+    path("api/v1/", vercel.urls),
     path("api/v1/", api.urls),
     path("v1/", models.urls),
     path("v1/", openai.urls),

@@ -153,6 +153,7 @@ class CompletionService:
             ended = stack.pop_all()
         ended.push_async_exit(turn.claim)
         turn.claim = ended
+        turn.run.can_park = False
         return turn
 
     async def _open_new(self, request: CompletionRequest, session_id: str | None) -> Turn:

@@ -60,8 +60,53 @@ RESPONSE: dict[str, Any] = {
     "temperature": 0.5,
     "max_output_tokens": 100,
 }
+AGENT: dict[str, Any] = {
+    "threadId": "thread",
+    "runId": "run",
+    "messages": [
+        {"id": "1", "role": "developer", "content": "Hi"},
+        {"id": "2", "role": "user", "content": [{"type": "text", "text": "Hi"}]},
+        {"id": "3", "role": "reasoning", "content": "Hm."},
+        {"id": "4", "role": "assistant", "content": "", "toolCalls": [CALL]},
+        {"id": "5", "role": "tool", "toolCallId": "call_1", "content": "22"},
+        {"id": "6", "role": "user", "content": QUESTION},
+    ],
+    "tools": [{"name": "weather", "description": "", "parameters": SCHEMA}],
+    "context": [{"description": "Place", "value": "Rome"}],
+    "forwardedProps": {"model": "lorem", "tools": [], "think": False, "options": {"seed": 1}},
+    "resume": [],
+}
+TOOL_PART = {"toolCallId": "call_1", "state": "output-available", "input": {}, "output": "22"}
+DECIDED = {"type": "dynamic-tool", "toolName": "x", "toolCallId": "2", "state": "output-denied"}
+UI_CHAT: dict[str, Any] = {
+    "id": "chat",
+    "trigger": "submit-message",
+    "messages": [
+        {"id": "1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
+        {
+            "id": "2",
+            "role": "assistant",
+            "parts": [
+                {"type": "step-start"},
+                {"type": "reasoning", "text": "Hm."},
+                {"type": "tool-weather", **TOOL_PART},
+                {**DECIDED, "input": {}, "approval": {"id": "conf_1", "approved": False}},
+            ],
+        },
+        {"id": "3", "role": "user", "parts": [{"type": "text", "text": QUESTION}]},
+    ],
+    "model": "lorem",
+    "tools": [{"type": "function", "name": "weather", "inputSchema": SCHEMA}],
+    "think": False,
+    "options": {"seed": 1},
+}
 RUBBISH: tuple[Any, ...] = (None, -1, 10**30, "x" * 300, [], {"type": "x"}, [None])
-WIRES = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSE}
+WIRES = {
+    "/v1/chat/completions": CHAT,
+    "/v1/responses": RESPONSE,
+    "/api/v1/agui": AGENT,
+    "/api/v1/ui/chat": UI_CHAT,
+}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -23,6 +23,7 @@ from mochi_server.protocol.messages import SystemMessage
 
 from ..common.answers import WireStreamResponse, headers_of
 from ..common.api import WireAPI, format_of, options_of
+from ..common.approvals import join
 from ..common.schemas import THINK, ServerTools
 from ..openai.errors import code_of, error_shape
 from .conversations import CONVERSATION, listed, session_of_conversation
@@ -175,7 +176,7 @@ async def _decide(
     runtime = get_runtime()
     stored = await _service().find(asked)
     after = int(found["event"])
-    reader = await _join(asked, after)
+    reader = await join(asked.run_id, after)
     try:
         await runtime.inbox.decide(
             found["confirmation"],
@@ -270,7 +271,7 @@ async def read_response(
         return JsonResponse(await _as_stored(stored, found_id))
     response = response_of(stored.record, found_id)
     begin = await _first_event(found_id) + events_until(starting_after)
-    reader = await _join(found_id, begin - 1)
+    reader = await join(found_id.run_id, begin - 1)
     encoder = ResponseEncoder(response, reader, found_id, after=starting_after, begin=begin)
     session_id = found_id.session_id or ""
     started = StartedRun(found_id.run_id, session_id, "running", reader, response["model"])
@@ -279,24 +280,12 @@ async def read_response(
 
 async def _first_event(response_id: ResponseId) -> int:
     """Return the number of the first event of a response."""
-    reader = await _join(response_id, response_id.part)
+    reader = await join(response_id.run_id, response_id.part)
     try:
         batch = await reader.next()
     finally:
         reader.leave(abandon=False)
     return batch[0][0] if batch else response_id.part + 1
-
-
-async def _join(response_id: ResponseId, after: int) -> LogReader:
-    """Join the run of a response.
-
-    Raises:
-        RunNotFound: it has nothing more to say, or it has ended too long ago.
-    """
-    reader = await get_runtime().run_control.join(response_id.run_id, after)
-    if reader is None:
-        raise RunNotFound(run_id=response_id.run_id)
-    return reader
 
 
 async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[str, Any]:

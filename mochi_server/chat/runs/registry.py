@@ -282,7 +282,8 @@ class RunRegistry:
                 self._end_early(running, RunInterrupted(run_id=run.run_id))
             if running.is_unread:
                 await self._cancel_unread(running)
-            if run.is_waiting and run.log.on_unread is None and not run.log.is_read:
+            is_left = run.log.on_unread is None and not run.log.is_read
+            if is_left and run.is_waiting and run.can_park:
                 running.park()
 
     async def _look_at_queued(self) -> None:
@@ -460,7 +461,7 @@ class RunRegistry:
         self.is_closed = True
         self._follower.close()
         for running in list(self._running.values()):
-            if running.turn.run.is_asking:
+            if running.run.is_asking and running.run.can_park:
                 running.park()
             else:
                 self._end_early(running, ShuttingDown())

@@ -39,6 +39,8 @@ class Run:
         self.log = log or RunLog(head.first_event)
         self.before: RunProgress | None = None
         """How far earlier processes have brought it; None for a new run."""
+        self.can_park = True
+        """Whether it may be let go while it waits: its session must outlive its turn."""
         self.is_parked = False
         """Whether its task ends because it only waits for a person: nothing is stored then."""
         self._branches = 1

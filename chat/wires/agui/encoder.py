@@ -1,0 +1,200 @@
+"""Encodes a run as events of AG-UI."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from mochi_server.chat.confirmations.confirmation import timestamp, utc_now
+from mochi_server.chat.runs.control import StartedRun
+from mochi_server.errors import JSONObject
+from mochi_server.protocol.events import (
+    ConfirmationRequired,
+    ErrorEvent,
+    MessageComplete,
+    ToolInputRequired,
+    ToolResultReady,
+)
+
+from ..common.answers import extras_of
+from ..common.approvals import ApprovalId
+from ..common.steps import Kind, StepEncoder
+from .schemas import RunAgentInput
+
+PROTOCOL_VERSION = "1.0"
+
+DECISION: JSONObject = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "editedArgs": {
+            "type": "object",
+            "description": "Arguments of the call in place of the model's, all of them.",
+        },
+        "reason": {"type": "string", "description": "Told to the model when the call is denied."},
+    },
+    "required": ["approved"],
+}
+"""JSON Schema of the answer to an interrupt about a call."""
+
+
+class EventEncoder(StepEncoder):
+    """Encodes a run as events of AG-UI; a question ends it with an interrupt."""
+
+    def __init__(
+        self,
+        started: StartedRun,
+        session_id: str | None,
+        run: RunAgentInput,
+        answered: ApprovalId | None = None,
+    ) -> None:
+        super().__init__(started, session_id, answered)
+        self._ids = {"threadId": run.thread_id, "runId": run.run_id}
+        self._part = 0
+        """Number of texts and thoughts of this step so far."""
+        self._has_text = False
+        self._id = self._message_id
+        """Id of the text or thought that the model is at."""
+        self._content = b""
+        self._pending: list[str] = []
+        """Ids of the calls of the client's functions."""
+
+    @property
+    def _message_id(self) -> str:
+        return f"msg_{self.name}_{self.step}"
+
+    def begin(self) -> bytes:
+        extras: JSONObject = {"run_id": self.started.run_id, "model": self.started.model}
+        if self.session_id is not None:
+            extras["session_id"] = self.started.session_id
+        begun = _event(
+            "RUN_STARTED",
+            **self._ids,
+            protocolVersion=PROTOCOL_VERSION,
+            metadata={"mochi": extras},
+        )
+        return begun + self.begin_step()
+
+    def begin_step(self) -> bytes:
+        self._part, self._has_text = 0, False
+        return _event("STEP_STARTED", stepName=f"step {self.step + 1}")
+
+    def end_step(self) -> bytes:
+        return _event("STEP_FINISHED", stepName=f"step {self.step + 1}")
+
+    def open(self, kind: Kind) -> bytes:
+        self._part += 1
+        if kind == "thinking":
+            self._id = f"rsn_{self.name}_{self.step}_{self._part}"
+            self._content = _content("REASONING_MESSAGE_CONTENT", self._id)
+            begun = _event("REASONING_START", messageId=self._id)
+            return begun + _event("REASONING_MESSAGE_START", messageId=self._id, role="reasoning")
+        self._id = f"{self._message_id}_{self._part}" if self._has_text else self._message_id
+        self._has_text = True
+        self._content = _content("TEXT_MESSAGE_CONTENT", self._id)
+        return _event("TEXT_MESSAGE_START", messageId=self._id, role="assistant")
+
+    def delta(self, text: str) -> bytes:
+        return b"%b%b}\n\n" % (self._content, orjson.dumps(text))
+
+    def close(self, kind: Kind) -> bytes:
+        if kind == "thinking":
+            ended = _event("REASONING_MESSAGE_END", messageId=self._id)
+            return ended + _event("REASONING_END", messageId=self._id)
+        return _event("TEXT_MESSAGE_END", messageId=self._id)
+
+    def call(self, call_id: str, name: str, arguments: JSONObject, *, is_clients: bool) -> bytes:
+        if is_clients:
+            self._pending.append(call_id)
+        return b"".join(
+            [
+                _event(
+                    "TOOL_CALL_START",
+                    toolCallId=call_id,
+                    toolCallName=name,
+                    parentMessageId=self._message_id,
+                ),
+                _event(
+                    "TOOL_CALL_ARGS", toolCallId=call_id, delta=orjson.dumps(arguments).decode()
+                ),
+                _event("TOOL_CALL_END", toolCallId=call_id),
+            ]
+        )
+
+    def result(self, event: ToolResultReady) -> bytes:
+        return _event(
+            "TOOL_CALL_RESULT",
+            messageId=f"res_{self.name}_{self.step}_{event.tool_call_id}",
+            toolCallId=event.tool_call_id,
+            role="tool",
+            content=event.result or "" if event.success else f"Error: {event.error_message}",
+        )
+
+    def ask(self, event: ConfirmationRequired | ToolInputRequired, approval_id: str) -> bytes:
+        interrupt: JSONObject = {"id": approval_id, **_question(event)}
+        if event.agent_call_id is None:
+            interrupt["toolCallId"] = event.tool_call_id
+        if event.timeout_seconds:
+            expires_at = utc_now() + timedelta(seconds=event.timeout_seconds)
+            interrupt["expiresAt"] = timestamp(expires_at)
+        return self._finish({"type": "interrupt", "interrupts": [interrupt]})
+
+    def end(self, complete: MessageComplete) -> bytes:
+        more: dict[str, Any] = {
+            "result": {
+                **extras_of(self.started, self.session_id, complete),
+                "finish_reason": complete.finish_reason,
+            }
+        }
+        counted = (complete.prompt_eval_count, complete.eval_count)
+        if self.step == 0 and None not in counted:  # of one reply, which is the whole run
+            prompt, generated = (count or 0 for count in counted)
+            usage = {"inputTokens": prompt, "outputTokens": generated}
+            total = {"model": complete.model, "totalTokens": prompt + generated}
+            more["usage"] = [{**usage, **total}]
+        return self._finish({"type": "success", "pendingToolCallIds": self._pending}, **more)
+
+    def fail(self, event: ErrorEvent) -> bytes:
+        return _event("RUN_ERROR", message=event.message, code=event.code)
+
+    def stop(self) -> bytes:
+        return self._finish({"type": "cancelled"})
+
+    def _finish(self, outcome: JSONObject | dict[str, Any], **more: Any) -> bytes:  # noqa: ANN401 - JSON
+        return self.end_step() + _event("RUN_FINISHED", **self._ids, outcome=outcome, **more)
+
+
+def _question(event: ConfirmationRequired | ToolInputRequired) -> JSONObject:
+    """Return the fields of an interrupt that say what is asked."""
+    extras: JSONObject = {"tool_name": event.tool_name, "shown": event.shown}
+    if event.agent_name is not None:
+        extras["agent_name"] = event.agent_name
+    metadata: JSONObject = {"mochi": extras}
+    if isinstance(event, ToolInputRequired):
+        asked = event.elicitation
+        if "url" in asked:
+            extras["url"] = asked["url"]
+        schema = asked.get("requested_schema") or {"type": "object"}
+        text = asked.get("message", "")
+        common = {"reason": "input_required", "message": text}
+        return {**common, "responseSchema": schema, "metadata": metadata}
+    if event.notice:
+        extras["notice"] = event.notice
+    return {
+        "reason": "tool_call" if event.agent_call_id is None else "confirmation",
+        "message": f"Run {event.tool_name} with {event.shown}?",
+        "responseSchema": DECISION,
+        "metadata": metadata,
+    }
+
+
+def _event(kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
+    return b"data: %b\n\n" % orjson.dumps({"type": kind, **data})
+
+
+def _content(kind: str, message_id: str) -> bytes:
+    """Return an event up to its delta."""
+    head = orjson.dumps({"type": kind, "messageId": message_id})
+    return b'data: %b,"delta":' % head[:-1]

@@ -1,0 +1,27 @@
+"""Conversations of clients that have also got the results of the server's tools."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from mochi_server.chat.completions import NEW_SESSION
+from mochi_server.protocol.messages import Message, ToolMessage
+
+
+def without_results_of_server(
+    messages: Sequence[Message], session_id: str | None, functions: Collection[str]
+) -> Sequence[Message]:
+    """Return the messages without results that the session has already.
+
+    Args:
+        messages: The whole conversation.
+        session_id: The session that it continues; those of a new one, or of none, are all kept.
+        functions: Names of the functions that the client runs.
+    """
+    if session_id in (None, NEW_SESSION):
+        return messages
+    return [
+        message
+        for message in messages
+        if not isinstance(message, ToolMessage) or message.tool_name in functions
+    ]

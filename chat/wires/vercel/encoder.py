@@ -1,0 +1,136 @@
+"""Encodes a run as chunks of a UI message stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from mochi_server.chat.runs.control import StartedRun
+from mochi_server.errors import JSONObject, ToolExecutionDenied
+from mochi_server.protocol.events import (
+    ConfirmationRequired,
+    ErrorEvent,
+    MessageComplete,
+    ToolInputRequired,
+    ToolResultReady,
+)
+
+from ..common.answers import extras_of
+from ..common.approvals import ApprovalId
+from ..common.steps import Kind, StepEncoder
+
+TYPES: dict[Kind, str] = {"text": "text", "thinking": "reasoning"}
+
+FINISH_REASONS = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool-calls",
+    "content_filter": "content-filter",
+}
+"""The SDK's names of reasons for the end of a reply; all others are ``other``."""
+
+DONE = b"data: [DONE]\n\n"
+
+
+class UIChunkEncoder(StepEncoder):
+    """Encodes a run as chunks; a question ends it, and the next request decides."""
+
+    def __init__(
+        self,
+        started: StartedRun,
+        session_id: str | None,
+        message_id: str | None,
+        answered: ApprovalId | None = None,
+    ) -> None:
+        """Begin a stream.
+
+        Args:
+            started: The run.
+            session_id: The session that the request names; None: it is not kept.
+            message_id: The message that the stream goes on with; None: a new one.
+            answered: The question that the request answers, if it goes on with a run.
+        """
+        super().__init__(started, session_id, answered)
+        self._message_id = message_id or f"msg_{self.name}"
+        self._part = 0
+        """Number of texts and thoughts of the run so far."""
+        self._delta = b""
+        self._asked: set[str] = set()
+        """Ids of the calls about which a person was asked."""
+
+    def begin(self) -> bytes:
+        extras: JSONObject = {"run_id": self.started.run_id, "model": self.started.model}
+        if self.session_id is not None:
+            extras["session_id"] = self.started.session_id
+        begun = _chunk("start", messageId=self._message_id, messageMetadata={"mochi": extras})
+        # The results of calls that were asked about belong to the step that has them.
+        return begun if self.after else begun + self.begin_step()
+
+    def begin_step(self) -> bytes:
+        return _chunk("start-step")
+
+    def end_step(self) -> bytes:
+        return _chunk("finish-step")
+
+    def open(self, kind: Kind) -> bytes:
+        self._part += 1
+        name = TYPES[kind]
+        head = orjson.dumps({"type": f"{name}-delta", "id": str(self._part)})
+        self._delta = b'data: %b,"delta":' % head[:-1]
+        return _chunk(f"{name}-start", id=str(self._part))
+
+    def delta(self, text: str) -> bytes:
+        return b"%b%b}\n\n" % (self._delta, orjson.dumps(text))
+
+    def close(self, kind: Kind) -> bytes:
+        return _chunk(f"{TYPES[kind]}-end", id=str(self._part))
+
+    def call(self, call_id: str, name: str, arguments: JSONObject, *, is_clients: bool) -> bytes:
+        call: dict[str, Any] = {"toolCallId": call_id, "toolName": name}
+        if not is_clients:
+            call["dynamic"] = True
+        return _chunk("tool-input-available", **call, input=arguments)
+
+    def result(self, event: ToolResultReady) -> bytes:
+        call_id = event.tool_call_id
+        if event.success:
+            return _chunk("tool-output-available", toolCallId=call_id, output=event.result)
+        if event.code == ToolExecutionDenied.code and call_id in self._asked:
+            return _chunk("tool-output-denied", toolCallId=call_id)
+        return _chunk("tool-output-error", toolCallId=call_id, errorText=event.error_message)
+
+    def ask(
+        self, event: ConfirmationRequired | ToolInputRequired, approval_id: str
+    ) -> bytes | None:
+        if isinstance(event, ToolInputRequired) or event.agent_call_id is not None:
+            return None
+        call_id = event.tool_call_id
+        self._asked.add(call_id)
+        asked = _chunk("tool-approval-request", approvalId=approval_id, toolCallId=call_id)
+        return asked + self.end_step() + _chunk("finish", finishReason="tool-calls") + DONE
+
+    def end(self, complete: MessageComplete) -> bytes:
+        metadata: dict[str, Any] = {
+            "mochi": {
+                **extras_of(self.started, self.session_id, complete),
+                "model": self.started.model,
+            }
+        }
+        prompt, generated = complete.prompt_eval_count, complete.eval_count
+        if prompt is not None and generated is not None:
+            usage = {"inputTokens": prompt, "outputTokens": generated}
+            metadata["usage"] = {**usage, "totalTokens": prompt + generated}
+        reason = FINISH_REASONS.get(complete.finish_reason or "", "other")
+        ended = _chunk("finish", finishReason=reason, messageMetadata=metadata)
+        return self.end_step() + ended + DONE
+
+    def fail(self, event: ErrorEvent) -> bytes:
+        return _chunk("error", errorText=event.message) + DONE
+
+    def stop(self) -> bytes:
+        return _chunk("abort", reason="The run was stopped.") + DONE
+
+
+def _chunk(kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
+    return b"data: %b\n\n" % orjson.dumps({"type": kind, **data})

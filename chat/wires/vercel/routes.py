@@ -1,0 +1,84 @@
+"""``POST /api/v1/ui/chat``."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from mochi_project.http.errors import error_shape
+from mochi_project.runtime import get_runtime
+from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
+from mochi_server.chat.runs.control import StartedRun
+from mochi_server.errors import InvalidRequest
+
+from ..common.answers import WireStreamResponse
+from ..common.api import WireAPI, session_of
+from ..common.approvals import ApprovalId, decide
+from ..common.history import without_results_of_server
+from ..common.schemas import ServerTools
+from .encoder import UIChunkEncoder
+from .history import read_history
+from .schemas import UIApproval, UIChatRequest, UIMessage, UITool, UIToolPart
+
+api = WireAPI("vercel", {"/api/v1/ui/": error_shape})
+
+PROTOCOL = "x-vercel-ai-ui-message-stream"
+"""Header with the version of the stream."""
+
+
+@api.post("/ui/chat")
+async def chat(request: HttpRequest, payload: UIChatRequest) -> HttpResponseBase:
+    """Answer a conversation, or go on with a run that has asked."""
+    session_id = session_of(request, {"session_id": payload.session_id})
+    last = payload.messages[-1]
+    answered: ApprovalId | None = None
+    if approvals := _approvals(last):
+        answered, approval = max(approvals, key=lambda each: each[0].number)
+        approved = approval.approved is True
+        started = await decide(answered, approved=approved, reason=approval.reason)
+    else:
+        started = await _start(payload, session_id)
+    message_id = last.id if last.role == "assistant" else None
+    encoder = UIChunkEncoder(started, session_id, message_id, answered)
+    response = WireStreamResponse(started, encoder, request.path_info, session_id)
+    response[PROTOCOL] = "v1"
+    return response
+
+
+def _approvals(message: UIMessage) -> list[tuple[ApprovalId, UIApproval]]:
+    """Return the decisions of an answer whose calls have no result yet; the last is the new one."""
+    return [
+        (ApprovalId.read(part.approval.id), part.approval)
+        for part in message.parts
+        if isinstance(part, UIToolPart)
+        and part.state == "approval-responded"
+        and part.approval is not None
+    ]
+
+
+async def _start(payload: UIChatRequest, session_id: str | None) -> StartedRun:
+    runtime = get_runtime()
+    if payload.model is None:
+        raise InvalidRequest("The body must name a model.")
+    if payload.trigger == "regenerate-message" and session_id not in (None, NEW_SESSION):
+        raise InvalidRequest("An answer of a session is regenerated with its own route.")
+    messages, files = await read_history(payload.messages, runtime.attachment_reader)
+    tools = payload.tools or ()
+    functions = [tool for tool in tools if isinstance(tool, UITool)]
+    servers = [tool for tool in tools if isinstance(tool, ServerTools)]
+    names = [name for tool in servers for name in tool.names] if servers else None
+    return await runtime.completions.start(
+        CompletionRequest(
+            model=payload.model,
+            messages=without_results_of_server(
+                messages, session_id, [tool.name for tool in functions]
+            ),
+            attachments=files,
+            options=payload.options,
+            think=payload.think,
+            client_tools=[tool.schema_for_model() for tool in functions],
+            tools=names,
+            session_id=session_id,
+            continues=session_id is not None and runtime.settings.on_disconnect == "continue",
+        )
+    )

@@ -1,0 +1,134 @@
+"""Requests of the AI SDK's ``DefaultChatTransport``; other fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, StrictBool, Tag
+from pydantic.alias_generators import to_camel
+
+from mochi_server.errors import JSONObject
+from mochi_server.protocol.options import ModelOptions
+
+from ..common.schemas import MAX_MESSAGES, ServerTools
+
+TOOL = "tool-"
+"""What stands before the name of a tool in the type of a part."""
+
+
+class UIPart(BaseModel):
+    """A part of a request; what is not named is ignored."""
+
+    model_config = ConfigDict(extra="ignore", alias_generator=to_camel)
+
+
+class UITextPart(UIPart):
+    """A text, or what the model thought."""
+
+    type: Literal["text", "reasoning"]
+    text: str
+
+
+class UIFilePart(UIPart):
+    """A file."""
+
+    type: Literal["file"]
+    media_type: str
+    url: str = Field(description="A data URL.")
+    filename: str | None = None
+
+
+class UIStepPart(UIPart):
+    """The begin of a reply of the model."""
+
+    type: Literal["step-start"]
+
+
+class UIApproval(UIPart):
+    """What was asked about a call, and decided."""
+
+    id: str
+    approved: bool | None = None
+    reason: str | None = None
+
+
+class UIToolPart(UIPart):
+    """A call and its result."""
+
+    type: str
+    tool_name: str | None = Field(default=None, description="Only if the type does not have it.")
+    tool_call_id: str
+    state: str
+    input: JsonValue = None
+    output: JsonValue = None
+    error_text: str | None = None
+    approval: UIApproval | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the tool."""
+        return self.type.removeprefix(TOOL) if self.tool_name is None else self.tool_name
+
+
+class UIOtherPart(UIPart):
+    """A part that no model gets, such as a source or data."""
+
+    type: str
+
+
+def _kind(value: object) -> str:
+    kind = str(value.get("type") if isinstance(value, dict) else getattr(value, "type", ""))
+    if kind in ("text", "reasoning"):
+        return "text"
+    if kind == "dynamic-tool" or kind.startswith(TOOL):
+        return "tool"
+    return kind if kind in ("file", "step-start") else "other"
+
+
+Part = Annotated[
+    Annotated[UITextPart, Tag("text")]
+    | Annotated[UIFilePart, Tag("file")]
+    | Annotated[UIStepPart, Tag("step-start")]
+    | Annotated[UIToolPart, Tag("tool")]
+    | Annotated[UIOtherPart, Tag("other")],
+    Discriminator(_kind),
+]
+
+
+class UIMessage(UIPart):
+    """A message of a front end."""
+
+    id: str
+    role: Literal["system", "user", "assistant"]
+    parts: list[Part]
+
+
+class UITool(UIPart):
+    """A function that the client runs."""
+
+    type: Literal["function"]
+    name: str = Field(min_length=1, max_length=128)
+    description: str = ""
+    input_schema: dict[str, Any] | None = None
+
+    def schema_for_model(self) -> JSONObject:
+        function: JSONObject = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.input_schema or {"type": "object", "properties": {}},
+        }
+        return {"type": "function", "function": function}
+
+
+class UIChatRequest(BaseModel):
+    """The body of ``POST /api/v1/ui/chat``; the transport's ``body`` has what is not its own."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    messages: list[UIMessage] = Field(min_length=1, max_length=MAX_MESSAGES)
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    model: str | None = None
+    tools: list[Annotated[UITool | ServerTools, Field(discriminator="type")]] | None = None
+    session_id: str | None = None
+    think: StrictBool | Literal["low", "medium", "high", "max"] = False
+    options: ModelOptions = ModelOptions()
