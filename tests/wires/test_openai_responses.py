@@ -136,6 +136,7 @@ async def test_a_call_of_a_server_tool_is_approved_on_the_wire(client, approve):
     options = {"input": [answer], "previous_response_id": asked.id, "model": "lorem"}
     stream = await client.responses.create(**options, stream=True)
     events = [event async for event in stream]
+    assert events[0].type == "response.created"
     done = events[-1].response
     assert done.output_text == "Done."
     [call] = [item for item in done.output if item.type == "mcp_call"]
@@ -161,6 +162,14 @@ async def test_two_calls_of_one_reply_are_approved_one_after_the_other(client):
     results = {(item.arguments, item.output) for item in run}
     assert results == {('{"a":1,"b":2}', "3"), ('{"a":3,"b":4}', "7")}
     assert response.output_text == "Done."
+    whole = [event async for event in await client.responses.retrieve(response.id, stream=True)]
+    assert [event.type for event in whole[:2]] == ["response.created", "response.in_progress"]
+    assert whole[-1].response.output == response.output
+    for event in whole[:-1]:
+        number = event.sequence_number
+        stream = await client.responses.retrieve(response.id, stream=True, starting_after=number)
+        rest = [each async for each in stream]
+        assert rest == [each for each in whole if each.sequence_number > number]
 
 
 async def test_a_response_in_the_background(client):

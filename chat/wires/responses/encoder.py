@@ -110,7 +110,10 @@ class ResponseEncoder:
         """Encode a batch; what has no place on this wire is left out."""
         parts: list[bytes] = []
         if self._first is None and self._begin_at is not None:
-            batch = [*self._reader.before(self._begin_at), *batch]
+            before = self._reader.before(self._begin_at)
+            batch = [*(each for each in before if each[0] > self._id.part), *batch]
+        if self._first is None and self._id.part:
+            parts += self._begin()  # its run has begun before
         for number, event in batch:
             if self._first is None:
                 self._first = number
