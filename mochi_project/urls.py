@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, path, re_path, resolve
@@ -9,6 +10,8 @@ from django.urls import get_script_prefix, path, re_path, resolve
 from chat.wires.agui.routes import api as agui
 from chat.wires.anthropic.routes import api as anthropic
 from chat.wires.models import api as models
+from chat.wires.ollama.routes import PREFIX
+from chat.wires.ollama.routes import api as ollama
 from chat.wires.openai.routes import api as openai
 from chat.wires.responses.conversations import api as conversations
 from chat.wires.responses.routes import api as responses
@@ -27,6 +30,11 @@ async def root(request: HttpRequest) -> HttpResponseBase:
     return HttpResponse(status=302, headers={"Location": f"{get_script_prefix()}api/v1/docs"})
 
 
+async def ollama_runs(request: HttpRequest) -> HttpResponseBase:
+    """Say what Ollama says at its root: its clients look for it."""
+    return HttpResponse("Ollama is running", content_type="text/plain; charset=utf-8")
+
+
 async def nowhere(request: HttpRequest) -> HttpResponseBase:
     """Answer 404 without Django's detour through a thread."""
     return errors.not_found(request)
@@ -38,8 +46,10 @@ async def same_as_v1(request: HttpRequest, name: str) -> HttpResponseBase:
     return response
 
 
+OLLAMA = ollama.urls
+
 urlpatterns = [
-    path("", root),
+    path("", ollama_runs if settings.MOCHI.ollama_at_root else root),
     re_path(r"^api/(?P<name>models/(available|check)|mcp/(health|add))\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset),
     path("api/v1/", agui.urls),
@@ -50,5 +60,8 @@ urlpatterns = [
     path("v1/", anthropic.urls),
     path("v1/", responses.urls),
     path("v1/", conversations.urls),
+    path(f"{PREFIX[1:]}api/", OLLAMA),
+    path("ollama", ollama_runs),
+    *([path("api/", OLLAMA)] if settings.MOCHI.ollama_at_root else ()),
     re_path("", nowhere),
 ]

@@ -286,17 +286,38 @@ class Conversations:
 def add_messages(session: ChatSession, messages: Sequence[Message]) -> None:
     """Add messages, before them results for calls that are left without any.
 
+    A result without the id of its call is of the first one of its tool that waits.
+
     Raises:
         InvalidRequest: a result is of no call that waits for one.
     """
     missing = unanswered(objects(session.tail()))
     waiting = {result.tool_call_id for result in missing}
+    messages = _with_call_ids(messages, missing)
     sent = [each.tool_call_id for each in messages if isinstance(each, ToolMessage)]
     for number, call_id in enumerate(sent):
         if call_id not in waiting or call_id in sent[:number]:
             text = f"No call {call_id!r} waits for a result."
             raise InvalidRequest(text, details={"tool_call_id": call_id})
     session.append(*(each for each in missing if each.tool_call_id not in sent), *messages)
+
+
+def _with_call_ids(
+    messages: Sequence[Message], waiting: Sequence[ToolMessage]
+) -> Sequence[Message]:
+    """Return messages in which results without the id of a call have that of one that waits."""
+    left = [*waiting]
+    made: list[Message] = []
+    for message in messages:
+        if isinstance(message, ToolMessage) and message.tool_call_id is None:
+            names = (None, message.tool_name) if message.tool_name else (None,)
+            fitting = [each for each in left if each.tool_name in names or len(names) == 1]
+            if fitting:
+                left.remove(fitting[0])
+                found = {"tool_call_id": fitting[0].tool_call_id, "tool_name": fitting[0].tool_name}
+                message = message.model_copy(update=found)  # noqa: PLW2901 - the same, complete
+        made.append(message)
+    return made
 
 
 def open_reply(session: ChatSession) -> AssistantMessage | None:

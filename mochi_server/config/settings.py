@@ -277,6 +277,10 @@ class MochiServerSettings(BaseSettings):
     client_stall_seconds: float = Field(
         default=60, gt=0, description="Longest time that a client may not read its stream."
     )
+    ollama_at_root: bool = Field(
+        default=False,
+        description="Whether Ollama's API is at /api too, where its clients look for it.",
+    )
     keep_wire_sessions: bool = Field(
         default=False,
         description="Whether conversations that clients of vendors' APIs send whole are kept.",

@@ -1,0 +1,130 @@
+"""Encodes a run as Ollama's answers: one object, or lines of JSON."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import Any, ClassVar, Literal
+
+import orjson
+
+from mochi_server.chat.runs.control import StartedRun
+from mochi_server.chat.runs.log import Numbered
+from mochi_server.errors import RunStopped
+from mochi_server.protocol.events import (
+    ContentDelta,
+    Done,
+    ErrorEvent,
+    Event,
+    MessageComplete,
+    ReplyRetry,
+    ThinkingDelta,
+)
+
+from ..common.answers import Separator, WholeAnswer, extras_of, not_met
+from .errors import error_object
+
+Kind = Literal["chat", "generate"]
+
+
+class AnswerEncoder:
+    """Encodes a run as lines of JSON, the last with ``done``."""
+
+    content_type: ClassVar[str] = "application/x-ndjson"
+    ping: ClassVar[bytes] = b""
+
+    def __init__(
+        self, started: StartedRun, kind: Kind, *, model: str, session_id: str | None
+    ) -> None:
+        self._started = started
+        self._kind = kind
+        self._model = model
+        self._session_id = session_id
+        self._began = time.monotonic()
+        self._separator = Separator()
+        self._complete: MessageComplete | None = None
+        self._failed = False
+
+    def __call__(self, batch: list[Numbered]) -> bytes:
+        """Encode a batch; what has no place on this wire is left out."""
+        return b"".join([self._encode(event) for _, event in batch if not self._failed])
+
+    def _encode(self, event: Event) -> bytes:
+        match event:  # the commonest first: this runs for each token
+            case ContentDelta():
+                return self._line(content=self._separator.before(event) + event.content)
+            case ThinkingDelta():
+                return self._line(thinking=event.content)
+            case MessageComplete():
+                self._complete = event
+            case ErrorEvent() | ReplyRetry():
+                self._failed = True
+                error = not_met(event) if isinstance(event, ReplyRetry) else event
+                return orjson.dumps(error_object(error.message)) + b"\n"
+            case Done():
+                return self._end()
+            case _:
+                self._separator.note(event)
+        return b""
+
+    def _line(self, content: str = "", **more: Any) -> bytes:  # noqa: ANN401 - JSON
+        line = self._answer(content, done=False, **more)
+        return orjson.dumps(line) + b"\n"
+
+    def _end(self) -> bytes:
+        if self._complete is None:
+            stopped = RunStopped(run_id=self._started.run_id)
+            return orjson.dumps(error_object(stopped.message)) + b"\n"
+        lines = [self._line(tool_calls=calls)] if (calls := _calls(self._complete)) else []
+        lines.append(orjson.dumps(self._last("", self._complete)) + b"\n")
+        return b"".join(lines)
+
+    def whole(self, answer: WholeAnswer) -> dict[str, Any]:
+        """Return the run as one object."""
+        more: dict[str, Any] = {}
+        if answer.thinking:
+            more["thinking"] = answer.thinking
+        if calls := _calls(answer.complete):
+            more["tool_calls"] = calls
+        return self._last(answer.text, answer.complete, **more)
+
+    def _last(
+        self,
+        content: str,
+        complete: MessageComplete,
+        **more: Any,  # noqa: ANN401 - JSON
+    ) -> dict[str, Any]:
+        nanoseconds = int((time.monotonic() - self._began) * 1e9)
+        return {
+            **self._answer(content, done=True, **more),
+            "done_reason": "length" if complete.finish_reason == "length" else "stop",
+            "total_duration": nanoseconds,
+            "load_duration": 0,
+            "prompt_eval_count": complete.prompt_eval_count or 0,
+            "prompt_eval_duration": 0,
+            "eval_count": complete.eval_count or 0,
+            "eval_duration": nanoseconds,
+            "mochi": extras_of(self._started, self._session_id, complete),
+        }
+
+    def _answer(self, content: str, *, done: bool, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        said: dict[str, Any] = (
+            {"message": {"role": "assistant", "content": content, **more}}
+            if self._kind == "chat"
+            else {"response": content, **more}
+        )
+        return {"model": self._model, "created_at": _now(), **said, "done": done}
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def _calls(complete: MessageComplete) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": call["id"],
+            "function": {"index": index, "name": call["name"], "arguments": call["arguments"]},
+        }
+        for index, call in enumerate(complete.client_calls)
+    ]

@@ -1,0 +1,164 @@
+"""``/ollama/api/chat`` and the others of Ollama's API that have a sense here."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from django.http import HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
+
+from mochi_project.runtime import get_runtime
+from mochi_server.chat.completions import CompletionRequest
+from mochi_server.errors import InvalidRequest
+from mochi_server.providers.base import ModelInfo
+
+from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
+from ..common.api import WireAPI, format_of, options_of, session_of
+from ..common.schemas import ServerTools
+from .encoder import AnswerEncoder, Kind
+from .errors import error_shape
+from .history import read_history
+from .schemas import (
+    GenerateRequest,
+    ModelQuestion,
+    OllamaChatRequest,
+    OllamaMessage,
+    ShowRequest,
+    ToolOfClient,
+)
+
+VERSION = "0.33.0"
+"""Of the Ollama whose API this is."""
+
+PREFIX = "/ollama/"
+NAMES = ("chat", "generate", "tags", "show", "ps", "version")
+
+api = WireAPI("ollama", {PREFIX: error_shape, **{f"/api/{name}": error_shape for name in NAMES}})
+
+
+@api.post("/chat")
+async def chat(request: HttpRequest, payload: OllamaChatRequest) -> HttpResponseBase:
+    """Answer a conversation, as a stream unless the client wants it in one piece."""
+    tools = payload.tools or ()
+    functions = [tool.schema_for_model() for tool in tools if isinstance(tool, ToolOfClient)]
+    servers = [tool for tool in tools if isinstance(tool, ServerTools)]
+    return await _answer(
+        request,
+        payload,
+        "chat",
+        payload.messages,
+        client_tools=functions,
+        tools=[name for tool in servers for name in tool.names] if servers else None,
+    )
+
+
+@api.post("/generate")
+async def generate(request: HttpRequest, payload: GenerateRequest) -> HttpResponseBase:
+    """Answer a prompt, which is a conversation of its own."""
+    prompt = {"role": "user", "content": payload.prompt, "images": payload.images}
+    messages = [OllamaMessage.model_validate(prompt)]
+    if payload.system is not None:
+        messages.insert(0, OllamaMessage(role="system", content=payload.system))
+    return await _answer(request, payload, "generate", messages)
+
+
+async def _answer(
+    request: HttpRequest,
+    payload: ModelQuestion,
+    kind: Kind,
+    messages: list[OllamaMessage],
+    **tools: Any,  # noqa: ANN401 - of CompletionRequest
+) -> HttpResponseBase:
+    runtime = get_runtime()
+    if not any(message.content or message.images for message in messages):
+        raise InvalidRequest("There is no message: the server loads models when they are asked.")
+    history, files = await read_history(messages, runtime.attachment_reader)
+    session_id = session_of(request, None)
+    asked = CompletionRequest(
+        model=payload.model,
+        messages=history,
+        attachments=files,
+        options=options_of(payload.model_options),
+        think=payload.think or False,
+        response_format=format_of(payload.response_format, "format"),
+        session_id=session_id,
+        continues=session_id is not None and runtime.settings.on_disconnect == "continue",
+        **tools,
+    )
+    started = await runtime.completions.start(asked)
+    session_id = started.kept_session_id
+    encoder = AnswerEncoder(started, kind, model=payload.model, session_id=session_id)
+    if payload.stream:
+        return WireStreamResponse(started, encoder, request.path_info, session_id)
+    answer = await WholeAnswer.of(started)
+    headers = {**headers_of(started, session_id), DROPPED: str(dropped_of(answer.complete))}
+    return JsonResponse(encoder.whole(answer), headers=headers)
+
+
+@api.get("/tags")
+async def list_models(request: HttpRequest) -> HttpResponseBase:
+    """List what a request may name as its model."""
+    listed = (await get_runtime().models.list_models()).models
+    return JsonResponse({"models": [_listed(model) for model in listed]})
+
+
+@api.post("/show")
+async def show_model(request: HttpRequest, payload: ShowRequest) -> HttpResponseBase:
+    """Return what is known of a model."""
+    name = payload.model or payload.name
+    if not name:
+        raise InvalidRequest("model is required")
+    model = await get_runtime().models.show_model(name)
+    family = model.family or "unknown"
+    info: dict[str, Any] = {"general.architecture": family}
+    if model.context_length is not None:
+        info[f"{family}.context_length"] = model.context_length
+    return JsonResponse(
+        {
+            "modelfile": "",
+            "parameters": "",
+            "template": "",
+            "details": _details(model),
+            "model_info": info,
+            "capabilities": model.capabilities or ["completion"],
+            "modified_at": _UNKNOWN_TIME,
+        }
+    )
+
+
+@api.get("/ps")
+async def list_running(request: HttpRequest) -> HttpResponseBase:
+    """List nothing: which models are loaded is the concern of the providers."""
+    return JsonResponse({"models": []})
+
+
+@api.get("/version")
+async def read_version(request: HttpRequest) -> HttpResponseBase:
+    """Return the version of the Ollama whose API this is."""
+    return JsonResponse({"version": VERSION})
+
+
+_UNKNOWN_TIME = "1970-01-01T00:00:00Z"
+
+
+def _listed(model: ModelInfo) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "model": model.name,
+        "modified_at": _UNKNOWN_TIME,
+        "size": int((model.size_mb or 0) * 1e6),
+        "digest": hashlib.sha256(model.name.encode()).hexdigest(),
+        "details": _details(model),
+    }
+
+
+def _details(model: ModelInfo) -> dict[str, Any]:
+    return {
+        "parent_model": model.parent_model or "",
+        "format": model.format or "",
+        "family": model.family or "",
+        "families": [model.family] if model.family else [],
+        "parameter_size": model.parameter_size or "",
+        "quantization_level": model.quantization_level or "",
+    }

@@ -1,0 +1,132 @@
+"""Requests of Ollama's API, as far as they are understood; other fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from mochi_server.errors import JSONObject
+
+from ..common.schemas import MAX_MESSAGES, RequestPart, ServerTools
+
+OPTIONS = {
+    **{name: name for name in ("temperature", "top_k", "top_p", "min_p", "seed", "stop")},
+    **{name: name for name in ("repeat_penalty", "presence_penalty", "frequency_penalty")},
+    "num_predict": "max_tokens",
+}
+"""Our names of the options that Ollama's requests have."""
+
+Think = bool | Literal["low", "medium", "high", "max"]
+Format = Annotated[
+    Annotated[str, Tag("name")] | Annotated[dict[str, Any], Tag("schema")],
+    Discriminator(lambda value: "name" if isinstance(value, str) else "schema"),
+]
+
+
+class ModelCallFunction(RequestPart):
+    """The function of a call."""
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class ModelCall(RequestPart):
+    """A call by the model."""
+
+    id: str | None = None
+    function: ModelCallFunction
+
+
+class OllamaMessage(RequestPart):
+    """A message."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    thinking: str | None = None
+    images: list[str] | None = None
+    tool_calls: list[ModelCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class FunctionOfClient(RequestPart):
+    """The schema of a function."""
+
+    name: str = Field(min_length=1, max_length=128)
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+class ToolOfClient(RequestPart):
+    """A function that the client runs."""
+
+    type: Literal["function"] = "function"
+    function: FunctionOfClient
+
+    def schema_for_model(self) -> JSONObject:
+        return {"type": "function", "function": self.function.model_dump(mode="json")}
+
+
+def _kind(value: object) -> str:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return "mochi" if kind == "mochi" else "function"
+
+
+OllamaTool = Annotated[
+    Annotated[ToolOfClient, Tag("function")] | Annotated[ServerTools, Tag("mochi")],
+    Discriminator(_kind),
+]
+
+
+class ModelQuestion(RequestPart):
+    """What ``chat`` and ``generate`` have in common."""
+
+    model: str
+    stream: bool = True
+    think: Think | None = None
+    format: Format | None = None
+    options: dict[str, Any] | None = None
+    keep_alive: str | float | None = None
+
+    @property
+    def model_options(self) -> JSONObject:
+        """The options of the model that the server takes."""
+        given = self.options or {}
+        options: JSONObject = {ours: given[name] for name, ours in OPTIONS.items() if name in given}
+        if isinstance(limit := options.get("max_tokens"), int) and limit < 0:  # no limit
+            del options["max_tokens"]
+        if self.keep_alive is not None:
+            options["keep_alive"] = self.keep_alive
+        return {name: value for name, value in options.items() if value is not None}
+
+    @property
+    def response_format(self) -> JSONObject | None:
+        """The form of the answer as chat completions have it."""
+        if not self.format:
+            return None
+        if isinstance(self.format, str):
+            return {"type": "json_object"} if self.format == "json" else {"type": self.format}
+        return {"type": "json_schema", "json_schema": {"schema": self.format}}
+
+
+class OllamaChatRequest(ModelQuestion):
+    """The body of ``POST /api/chat``."""
+
+    messages: list[OllamaMessage] = Field(default=[], max_length=MAX_MESSAGES)
+    tools: list[OllamaTool] | None = None
+
+
+class GenerateRequest(ModelQuestion):
+    """The body of ``POST /api/generate``."""
+
+    prompt: str = ""
+    system: str | None = None
+    images: list[str] | None = None
+
+
+class ShowRequest(RequestPart):
+    """The body of ``POST /api/show``."""
+
+    model: str | None = None
+    name: str | None = None

@@ -1,0 +1,149 @@
+"""Ollama's API, by Ollama's own package against a real server."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio
+import ollama
+import pytest
+import pytest_asyncio
+
+from tests.support.decisions import decide_next
+from tests.support.scripts import calls, fails, says, scripted, thinks
+from tests.support.server import Server, running_server
+from tests.wires.test_openai_chat import SERVER_ADD, WEATHER
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def of() -> AsyncIterator[Callable[..., ollama.AsyncClient]]:
+    """Makes clients, and closes them at the end."""
+    made: list[ollama.AsyncClient] = []
+
+    def client_of(server: Server, path: str = "/ollama", **headers: str) -> ollama.AsyncClient:
+        made.append(ollama.AsyncClient(host=f"{server.url}{path}", headers=headers))
+        return made[-1]
+
+    yield client_of
+    for client in made:
+        await client.close()
+
+
+def user(*replies: list[dict[str, Any]]) -> dict[str, str]:
+    return {"role": "user", "content": scripted(*replies)}
+
+
+async def test_an_answer_in_one_piece_and_as_a_stream(server, of):
+    client = of(server)
+    answer = await client.chat("lorem", [user([thinks("Hm.", "Hello.")])], think=True)
+    assert (answer.message.content, answer.message.thinking) == ("Hello.", "Hm.")
+    assert (answer.done, answer.done_reason, answer.model) == (True, "stop", "lorem")
+    assert answer.eval_count > 0
+    stream = await client.chat("lorem", [user([says("Hello there.")])], stream=True)
+    parts = [part async for part in stream]
+    assert "".join(part.message.content for part in parts) == "Hello there."
+    assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert parts[-1].prompt_eval_count > 0
+
+
+async def test_generate(server, of):
+    prompt = scripted([says("Hello there.")])
+    client = of(server)
+    assert (await client.generate("lorem", prompt)).response == "Hello there."
+    stream = await client.generate("lorem", prompt, stream=True, system="Hi")
+    assert "".join([part.response async for part in stream]) == "Hello there."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_function_of_the_client(server, of, stream):
+    client, question = of(server), user([calls("weather", city="Rome")], [says("Sunny.")])
+    answer = await client.chat("lorem", [question], tools=[WEATHER], stream=stream)
+    parts = [part async for part in answer] if stream else [answer]
+    [call] = [call for part in parts for call in part.message.tool_calls or ()]
+    assert (call.function.name, call.function.arguments) == ("weather", {"city": "Rome"})
+    reply = {"role": "assistant", "content": "", "tool_calls": [call.model_dump()]}
+    result = {"role": "tool", "tool_name": "weather", "content": "22 degrees"}
+    history = [question, reply, result]
+    assert (await client.chat("lorem", history, tools=[WEATHER])).message.content == "Sunny."
+
+
+async def test_one_conversation_over_two_wires_and_the_servers_own_api(server, of):
+    script = [calls("weather", city="Rome"), calls("add", a=2, b=3)], [says("Both.")]
+    body = {"model": "lorem", "messages": [user(*script)], "tools": [WEATHER, SERVER_ADD]}
+    headers = {"X-Mochi-Session": "new"}
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: decide_next(server, approved=True))
+        url = f"{server.url}/v1/chat/completions"
+        async with server.http.post(url, json=body, headers=headers) as response:
+            session_id = response.headers["X-Mochi-Session"]
+    client = of(server, **{"X-Mochi-Session": session_id})
+    result = {"role": "tool", "tool_name": "weather", "content": "22 degrees"}
+    answer = await client.chat("lorem", [result], tools=[WEATHER])
+    assert answer.message.content == "Both."
+    _, session = await server.get(f"/sessions/{session_id}")
+    roles = [message["role"] for message in session["messages"]]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant"]
+
+
+async def test_images_and_formats(server, of):
+    client = of(server)
+    question = {**user([says("A pixel.")]), "images": [PIXEL]}
+    assert "A pixel." in (await client.chat("lorem", [question])).message.content
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    told = await client.chat("lorem", [{"role": "user", "content": "Hi"}], format=schema)
+    assert told.message.content == '{"city":"Lorem ipsum"}'
+    told = await client.chat("lorem", [{"role": "user", "content": "Hi"}], format="json")
+    assert told.message.content == "{}"
+
+
+async def test_models(server, of):
+    client = of(server)
+    assert "lorem" in [model.model for model in (await client.list()).models]
+    shown = await client.show("lorem")
+    assert "tools" in shown.capabilities
+    assert (await client.ps()).models == []
+
+
+async def test_failures(server, of):
+    client = of(server)
+    with pytest.raises(ollama.ResponseError, match="Gone") as caught:
+        await client.chat("lorem", [user([fails(500, "Gone.")])])
+    assert caught.value.status_code >= 500
+    with pytest.raises(ollama.ResponseError) as caught:
+        await client.chat("lorem", [])
+    assert caught.value.status_code == 400
+    with pytest.raises(ollama.ResponseError) as caught:
+        await client.pull("lorem")
+    assert caught.value.status_code == 404
+
+    async def read():
+        script = [says("One two three four."), fails(500, "Later.", after_words=2)]
+        async for part in await client.chat("lorem", [user(script)], stream=True):
+            received.append(part.message.content)  # noqa: PERF401 - what came before counts
+
+    received: list[str] = []
+    with pytest.raises(ollama.ResponseError, match="Later"):
+        await read()
+    assert "".join(received).strip()
+
+
+async def test_at_the_root_where_that_is_wanted(server, of, tmp_path):
+    async with server.http.get(f"{server.url}/api/tags") as response:
+        assert response.status == 404
+    settings = {"environment": "test", "test_words_per_second": 0, "ollama_at_root": "true"}
+    async with running_server(data_dir=tmp_path, **settings) as other:
+        client = of(other, "")
+        assert "lorem" in [model.model for model in (await client.list()).models]
+        assert (await client.chat("lorem", [user([says("Hi.")])])).message.content == "Hi."
+        async with other.http.get(other.url) as response:
+            assert await response.text() == "Ollama is running"
+        status, _ = await other.get("/sessions")
+        assert status == 200
