@@ -22,6 +22,8 @@ LeftOut = Counter[str]
 
 MAX_BRANCHES: Final = 100
 """Branches of one conversation that become forks, beside the one that is shown."""
+MAX_MESSAGES: Final = 100_000
+"""Of all branches of one conversation together: forks repeat what is before them."""
 MILLISECONDS: Final = 10**11
 """A number from here on is a time in milliseconds, not in seconds."""
 
@@ -201,8 +203,14 @@ class SourceConversation:
         leaves = self._leaves()
         if len(leaves) > MAX_BRANCHES + 1:
             self.left_out["branch beyond the first hundred"] += len(leaves) - MAX_BRANCHES - 1
-        for leaf in leaves[: MAX_BRANCHES + 1]:
-            yield joined(self._path(leaf))
+        messages = 0
+        for number, leaf in enumerate(leaves[: MAX_BRANCHES + 1]):
+            branch = joined(self._path(leaf))
+            if number and messages + len(branch) > MAX_MESSAGES:
+                self.left_out["branch of a very long conversation"] += 1
+                continue
+            messages += len(branch)
+            yield branch
 
     def _leaves(self) -> list[str]:
         """Return the last nodes with messages of all branches, that of the shown one first."""
@@ -223,26 +231,33 @@ class SourceConversation:
         ends = [key for key in self.nodes if key not in children]
         inner: set[str] = set()
         leaves: dict[str, None] = {}
+        passed: set[str] = set()
         for end in [shown, *reversed(ends)]:
-            leaf = self._last_with_messages(end)
+            leaf = self._last_with_messages(end, passed)
             if leaf is not None and leaf not in inner:
                 leaves[leaf] = None
                 above = self.nodes[leaf].parent
                 while above in self.nodes and above not in inner:
                     inner.add(above)
                     above = self.nodes[above].parent
-        first = self._last_with_messages(shown)
+        first = self._last_with_messages(shown, set())
         others = [leaf for leaf in leaves if leaf != first and leaf not in inner]
         return others if first is None else [first, *others]
 
-    def _last_with_messages(self, key: str) -> str | None:
+    def _last_with_messages(self, key: str, passed: set[str]) -> str | None:
+        """Return the last node with messages up to this one; None if it was looked for before.
+
+        Args:
+            key: Of the node.
+            passed: Keys of nodes without messages from which it was looked for; it adds more.
+        """
         at: str | None = key
-        for _ in range(len(self.nodes)):
-            if at not in self.nodes:
-                return None
-            if self.nodes[at].messages:
+        while at in self.nodes and at not in passed:
+            node = self.nodes[at]
+            if node.messages:
                 return at
-            at = self.nodes[at].parent
+            passed.add(at)
+            at = node.parent
         return None
 
     def _path(self, leaf: str) -> Iterator[tuple[str, SourceMessage]]:
