@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from mochi_project.openapi import ErrorTypes
 from mochi_project.runtime import get_runtime
@@ -56,7 +56,7 @@ class AttachedUpload(BaseModel):
     media_type: str | None = Field(
         default=None, description="Of a text; others are known by their content."
     )
-    size: int | None = Field(default=None, description="Ignored.")
+    size: JsonValue = Field(default=None, description="Ignored.")
 
 
 AttachmentBody: TypeAlias = FileUpload | AttachedUpload | AttachedResource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, TypeAdapter
 
 from ..errors import JSONObject
 
@@ -41,7 +41,7 @@ class ReplySchema(_Format):
         description="JSON Schema, 2020-12 where `$schema` names no other draft.",
         examples=[_EXAMPLE],
     )
-    strict: bool | None = Field(
+    strict: StrictBool | None = Field(
         default=None, description="For services that know it. The reply is checked in any case."
     )
 

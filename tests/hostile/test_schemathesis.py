@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(LIMIT_SECONDS + 50)
 # answer, an index that is out of range, a cursor that we did not give, a denial to remember.
 CONFIG = """
 [checks.positive_data_acceptance]
-expected-statuses = ["2xx", "400", "404", "409", "413", "424", "502", "503"]
+expected-statuses = ["2xx", "400", "404", "409", "413", "415", "424", "502", "503"]
 
 [[operations]]
 include-name = "GET /api/v1/sessions"
@@ -43,6 +43,11 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "422"]
 # What is in the string must be an object of texts.
 [[operations]]
 include-name = "GET /api/v1/system-prompts/{filename}"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "422"]
+
+# A name may have only some characters, and a preset cannot have another one as its model.
+[[operations]]
+include-name = "PUT /api/v1/presets/{name}"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "422"]
 
 # A turn makes a session and no question in it: the 404 is about the question.

@@ -101,7 +101,7 @@ async def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(api, mochi,
     for body, status, code in (
         ({"data": encoded(bytes(900))}, 415, "ATTACHMENT_UNSUPPORTED"),
         ({"data": encoded(b"x" * 1_001)}, 413, "ATTACHMENT_TOO_LARGE"),
-        ({"data": "?"}, 422, "VALIDATION_ERROR"),
+        ({"data": "?"}, 415, "ATTACHMENT_UNSUPPORTED"),
         ({"data": 1}, 422, "VALIDATION_ERROR"),
         ({"data": "", "nam": "x"}, 422, "VALIDATION_ERROR"),
         ([], 422, "VALIDATION_ERROR"),

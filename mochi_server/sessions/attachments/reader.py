@@ -11,7 +11,7 @@ import anyio
 from ...core.aio import in_thread, in_thread_if
 from ...core.logs import one_line
 from ...core.media import IMAGES, PDF, PLAIN_TEXT, image_size, media_type_of, text_type
-from ...errors import AttachmentTooLarge, AttachmentUnsupported, InvalidRequest
+from ...errors import AttachmentTooLarge, AttachmentUnsupported
 from .attachment import MAX_PIXELS, MAX_TEXT_BYTES, NewAttachment
 from .stripping import CannotStrip, without_metadata
 
@@ -62,9 +62,8 @@ class AttachmentReader:
             is_kept: Whether the session has it already; it then stays as it is.
 
         Raises:
-            InvalidRequest: the text is not base64.
             AttachmentTooLarge: it is larger than ``max_bytes``, or a text than ``MAX_TEXT_BYTES``.
-            AttachmentUnsupported: no model can read it.
+            AttachmentUnsupported: it is not base64, or no model can read it.
         """
         is_long = len(content) > LONG
         attachment = await in_thread_if(is_long, self._read, content, name, media_type)
@@ -113,7 +112,7 @@ class AttachmentReader:
         try:
             return base64.b64decode("".join(text.split()), validate=True), named
         except ValueError as error:
-            raise InvalidRequest("The data of an attachment is not base64.") from error
+            raise AttachmentUnsupported(name=label, reason="it is not base64") from error
 
 
 def _last_part(name: str | None) -> str | None:

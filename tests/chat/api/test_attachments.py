@@ -256,7 +256,6 @@ async def test_texts_are_attached_in_base64_or_by_the_id_of_a_file_of_the_sessio
         {"data": "UmljZQ==", "uri": "docs://one"},
         {"attachment_id": 5},
         {"attachment_id": upload["attachment_id"], "url": "x"},
-        {"data": "no base64!"},
         "text",
     ):
         answer = await api.post(f"/chat/{session_id}", {"message": "Hi", "attachments": [wrong]})
