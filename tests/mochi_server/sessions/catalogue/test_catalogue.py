@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import asynccontextmanager, closing
+from functools import partial
 
 import anyio
 import pytest
@@ -447,14 +448,15 @@ async def test_sqlite_s_log_may_be_deleted_while_processes_use_it(tmp_path, path
         async with opened(tmp_path, path, watch=True, sweep_seconds=0.1) as yours:
             await mine.create("m", session_id="two")
 
-            async def both_see_it():
-                return await ids(yours) == await ids(mine) == ["two", "one"]
+            async def both_see(newest):
+                return (await ids(yours))[0] == (await ids(mine))[0] == newest
 
-            await until(both_see_it)
+            await until(partial(both_see, "two"))
             await mine.create("m", session_id="three")
-            assert (await ids(yours))[0] == "three"
+            await until(partial(both_see, "three"))  # one may find out only now, by its sweep
             await yours.create("m", session_id="four")
-            assert (await ids(mine))[0] == "four"
+            await until(partial(both_see, "four"))
+            assert await ids(mine) == ["four", "three", "two", "one"]
             assert mine.catalogue.unavailable is yours.catalogue.unavailable is None
 
 
