@@ -13,7 +13,7 @@ from ...services.history import objects
 from ...sessions import ChatSession, SessionManager
 from ..confirmations.store import ConfirmationStore
 from ..journal.base import RunJournal, RunWriter
-from ..journal.records import RECOVERY_JUMP, RunState
+from ..journal.records import RECOVERY_JUMP, RunHead, RunState
 from ..tool_calls import unanswered
 from .progress import ConversationProgress, RunProgress, read_run
 
@@ -86,7 +86,8 @@ class RunRecovery:
             progress = read.progress
             head = progress.head
             main = progress.of(head.session_id)
-            if ending is None and asked and not (main.now.text or main.now.thinking):
+            says_nothing = not (main.now.text or main.now.thinking)
+            if ending is None and asked and says_nothing and await self._is_kept(head):
                 writer.note("waiting")
                 logger.info("Run waits: session=%s run=%s", head.session_id, run_id)
                 return False
@@ -95,6 +96,19 @@ class RunRecovery:
             return True
         finally:
             await self._journal.close(writer)
+
+    async def _is_kept(self, head: RunHead) -> bool:
+        """Return whether the session is there: some last only as long as their process.
+
+        Servers that share a Redis need not have the same sessions.
+        """
+        if self._journal.has_leases:
+            return True
+        try:
+            await self._sessions.check_exists(head.session_id)
+        except SessionNotFound:
+            return False
+        return True
 
     async def _end(self, writer: RunWriter, progress: RunProgress, ending: RunEnding) -> None:
         """Store what the run had said, settle its confirmations, and write its last lines."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anyio
 import pytest
 
@@ -303,6 +305,36 @@ async def test_a_conversation_goes_on_at_a_server_that_never_ran_it(
     assert reader.text == "main begins. main ends."
     assert house.counted() == Counter(["keep it", "note main"])
     check_roles(house, "user", "assistant", "tool", "tool", "assistant")
+
+
+async def test_a_question_of_a_conversation_that_is_not_kept_ends_with_its_process(
+    house: House,
+) -> None:
+    script(house.ollama, "main", calls=[call("keep", what="it")])
+    body = {
+        "model": "qwen3:14b",
+        "messages": [{"role": "user", "content": "Have it kept."}],
+        "tools": [{"type": "mochi", "names": ["note", "keep"]}],
+    }
+
+    async def ask(server: Server) -> None:
+        with contextlib.suppress(aiohttp.ClientError):  # it is cut off
+            await server.http.post(f"{server.url}/v1/chat/completions", json=body)
+
+    async with house.server() as server, anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, server)
+        with anyio.fail_after(SECONDS):
+            while not await house.open(server):  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        await server.stop(signal.SIGKILL)
+    async with house.server() as server:
+        state = ""
+        with anyio.fail_after(SECONDS):
+            while state not in {"interrupted", "failed"}:
+                _, listed = await server.get("/runs")
+                [state] = [run["state"] for run in listed["runs"]]
+                await anyio.sleep(0.05)
+        assert (state, await house.open(server)) == ("interrupted", [])
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
