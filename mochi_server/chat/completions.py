@@ -58,6 +58,8 @@ class CompletionRequest:
     """Whether the run goes on when nobody reads it."""
     run_id: str | None = None
     """The id of its run, which is new; None: any."""
+    after_run: str | None = None
+    """The run that must be the last one of its session until now; None: any."""
 
     def split(self) -> tuple[str | None, list[Message], list[Message]]:
         """Return the system prompt, what was said up to the last reply, and what came after it."""
@@ -217,4 +219,5 @@ def _options(request: CompletionRequest, new: Sequence[Message]) -> TurnOptions:
         "selected": request.tools,
         "continues": request.continues,
         "run_id": request.run_id,
+        "after_run": request.after_run,
     }

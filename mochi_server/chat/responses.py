@@ -154,9 +154,9 @@ class ResponseService:
             MochiError: what ``CompletionService.start`` raises.
         """
         run_id = new_run_id()
-        session_id = request.session_id
+        session_id, after_run = request.session_id, None
         if previous is not None:
-            session_id = await self._session_after(previous)
+            session_id, after_run = await self._session_after(previous)
         elif session_id is None and stored:
             session_id = NEW_SESSION
         request = replace(
@@ -165,23 +165,27 @@ class ResponseService:
             session_id=session_id,
             is_private=not stored,
             run_id=run_id,
+            after_run=after_run,
         )
         started = await self.completions.start(request)
         return started, ResponseId(run_id, started.kept_session_id)
 
-    async def _session_after(self, previous: ResponseId) -> str:
-        """Return the session in which a response can follow another one."""
+    async def _session_after(self, previous: ResponseId) -> tuple[str, str | None]:
+        """Return the session in which a response can follow another one.
+
+        And the run that must still be its last one when that begins, unless it is a fork.
+        """
         session_id, run_id = previous.session_id, previous.run_id
         if session_id is None:
             raise RunNotFound(f"The response {str(previous)!r} was not stored.")
         found = stored_response(await self.sessions.get(session_id), run_id)
         if found.is_last:
-            return session_id
+            return session_id, run_id
         last = (*found.input, *found.output)[-1].get("message_id")
         fork = await fork_session(
             self.sessions, self.attachments, session_id, last if isinstance(last, str) else None
         )
-        return fork.session_id
+        return fork.session_id, None
 
     async def find(self, response_id: ResponseId) -> StoredResponse:
         """Return what is kept of a response.

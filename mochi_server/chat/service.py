@@ -70,6 +70,7 @@ class TurnOptions(TypedDict, total=False):
     stored_messages: StoredMessages | None
     continues: bool
     run_id: str | None
+    after_run: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,7 @@ class ChatService:
         stored_messages: StoredMessages | None = None,
         continues: bool = False,
         run_id: str | None = None,
+        after_run: str | None = None,
         queued: Run | None = None,
     ) -> Turn:
         """Check all that can be checked, claim the session and store the user's message.
@@ -139,6 +141,7 @@ class ChatService:
             stored_messages: Gets every message as it is stored; the reader takes them out.
             continues: Whether the turn goes on when nobody reads it.
             run_id: The id of its run, which is new; made here if None.
+            after_run: The run that must be the session's last one until now; None: any.
             queued: Its run, if it has waited in a queue; then ``run_id`` is that of this one.
 
         Raises:
@@ -158,6 +161,8 @@ class ChatService:
             named = model or session.metadata.model
             run_id = run_id or new_run_id()
             await self.sessions.check_run(session)
+            if after_run not in (None, session.metadata.last_run_id):
+                raise SessionBusy(session_id=session_id)
             try:
                 setup = await self.models.resolve(named, wait=True)
                 setup = setup.within(session.metadata)

@@ -163,8 +163,9 @@ class Turn:
             finish_reason="tool_calls" if calls else reason,
             tool_rounds_exhausted=exhausted,
             ignored_options=tuple(conversation.requests.ignored_options),
-            client_calls=tuple(
+            client_calls=[
                 {"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls
-            ),
+            ]
+            or (),
             message=message.as_stored(),
         )

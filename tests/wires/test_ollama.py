@@ -104,6 +104,23 @@ async def test_images_and_formats(server, of):
     assert told.message.content == "{}"
 
 
+async def test_text_with_characters_that_end_lines_in_python(server, of):
+    text = "one\x85two\u2028three\u2029four"
+    stream = await of(server).chat("lorem", [user([says(text)])], stream=True)
+    assert "".join([part.message.content async for part in stream]) == text
+
+
+async def test_what_is_not_taken_is_said(server):
+    options = {"num_ctx": 100, "temperature": 0.5}
+    body = {"model": "lorem", "prompt": scripted([says("Hi.")]), "stream": False}
+    url = f"{server.url}/ollama/api/generate"
+    async with server.http.post(url, json={**body, "options": options}) as response:
+        assert (await response.json())["mochi"]["ignored_options"] == ["num_ctx"]
+    for more in ({"raw": True}, {"suffix": "x"}, {"context": [1]}, {"logprobs": True}):
+        async with server.http.post(url, json={**body, **more}) as response:
+            assert response.status == 400
+
+
 async def test_models(server, of):
     client = of(server)
     assert "lorem" in [model.model for model in (await client.list()).models]

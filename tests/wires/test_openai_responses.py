@@ -276,3 +276,37 @@ async def test_items_that_the_client_names_by_their_ids_are_those_of_the_session
         history[1] = history[2] = {"type": "item_reference", "id": item_id}
         with pytest.raises(openai.NotFoundError):
             await client.responses.create(model="lorem", input=history, tools=[WEATHER])
+
+
+async def test_a_response_in_the_background_asks_whoever_polls(client):
+    replies = [says("Let me see."), calls("add", a=2, b=3)], [says("Done.")]
+    made = await create(client, *replies, tools=[SERVER_ADD], background=True)
+    asked = await ended(client, made.id)
+    *_, request = asked.output
+    assert (asked.status, request.type) == ("completed", "mcp_approval_request")
+    answer = {"type": "mcp_approval_response", "approve": True}
+    options = {"previous_response_id": made.id, "model": "lorem"}
+    wrong = {**answer, "approval_request_id": f"{request.id}0"}
+    with pytest.raises(openai.BadRequestError):
+        await client.responses.create(input=[wrong], **options)
+    right = {**answer, "approval_request_id": request.id}
+    assert (await client.responses.create(input=[right], **options)).output_text == "Done."
+    assert (await client.responses.retrieve(made.id)).output[-1].type == "message"
+
+
+async def test_of_responses_to_one_at_once_each_follows_it_alone(client, server):
+    first = await create(client, [says("One.")])
+    following: list[Any] = []
+
+    async def follow(number):
+        options = {"previous_response_id": first.id, "input": scripted([says(f"{number}.")])}
+        patient = client.with_options(max_retries=10)
+        following.append(await patient.responses.create(model="lorem", **options))
+
+    async with anyio.create_task_group() as group:
+        for number in range(4):
+            group.start_soon(follow, number)
+    for response in following:
+        _, session = await server.get(f"/sessions/{response.mochi['session_id']}")
+        said = [each["content"] for each in session["messages"] if each["role"] == "assistant"]
+        assert said == ["One.", response.output_text]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, ClassVar, Literal
 
@@ -27,6 +28,12 @@ from .errors import error_object
 Kind = Literal["chat", "generate"]
 
 
+LINE_ENDS = tuple(
+    (character.encode(), b"\\u%04x" % ord(character)) for character in "\x85\u2028\u2029"
+)
+"""Characters that clients in Python take for ends of lines, and how they are written instead."""
+
+
 class AnswerEncoder:
     """Encodes a run as lines of JSON, the last with ``done``."""
 
@@ -34,12 +41,19 @@ class AnswerEncoder:
     ping: ClassVar[bytes] = b""
 
     def __init__(
-        self, started: StartedRun, kind: Kind, *, model: str, session_id: str | None
+        self,
+        started: StartedRun,
+        kind: Kind,
+        *,
+        model: str,
+        session_id: str | None,
+        ignored: Sequence[str] = (),
     ) -> None:
         self._started = started
         self._kind = kind
         self._model = model
         self._session_id = session_id
+        self._ignored = ignored
         self._began = time.monotonic()
         self._separator = Separator()
         self._complete: MessageComplete | None = None
@@ -47,7 +61,11 @@ class AnswerEncoder:
 
     def __call__(self, batch: list[Numbered]) -> bytes:
         """Encode a batch; what has no place on this wire is left out."""
-        return b"".join([self._encode(event) for _, event in batch if not self._failed])
+        lines = b"".join([self._encode(event) for _, event in batch if not self._failed])
+        for raw, escaped in LINE_ENDS:
+            if raw in lines:
+                lines = lines.replace(raw, escaped)
+        return lines
 
     def _encode(self, event: Event) -> bytes:
         match event:  # the commonest first: this runs for each token
@@ -94,6 +112,9 @@ class AnswerEncoder:
         complete: MessageComplete,
         **more: Any,  # noqa: ANN401 - JSON
     ) -> dict[str, Any]:
+        extras = extras_of(self._started, self._session_id, complete)
+        if self._ignored:
+            extras["ignored_options"] = [*extras.get("ignored_options", ()), *self._ignored]
         nanoseconds = int((time.monotonic() - self._began) * 1e9)
         return {
             **self._answer(content, done=True, **more),
@@ -104,7 +125,7 @@ class AnswerEncoder:
             "prompt_eval_duration": 0,
             "eval_count": complete.eval_count or 0,
             "eval_duration": nanoseconds,
-            "mochi": extras_of(self._started, self._session_id, complete),
+            "mochi": extras,
         }
 
     def _answer(self, content: str, *, done: bool, **more: Any) -> dict[str, Any]:  # noqa: ANN401

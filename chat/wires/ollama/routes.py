@@ -32,7 +32,11 @@ VERSION = "0.33.0"
 """Of the Ollama whose API this is."""
 
 PREFIX = "/ollama/"
-NAMES = ("chat", "generate", "tags", "show", "ps", "version")
+NAMES = (
+    *("chat", "generate", "tags", "show", "ps", "version", "embed", "embeddings"),
+    *("pull", "push", "create", "copy", "delete", "blobs"),
+)
+"""Names of Ollama's routes, offered or not: their errors look like Ollama's."""
 
 api = WireAPI("ollama", {PREFIX: error_shape, **{f"/api/{name}": error_shape for name in NAMES}})
 
@@ -88,7 +92,13 @@ async def _answer(
     )
     started = await runtime.completions.start(asked)
     session_id = started.kept_session_id
-    encoder = AnswerEncoder(started, kind, model=payload.model, session_id=session_id)
+    encoder = AnswerEncoder(
+        started,
+        kind,
+        model=payload.model,
+        session_id=session_id,
+        ignored=payload.ignored_options,
+    )
     if payload.stream:
         return WireStreamResponse(started, encoder, request.path_info, session_id)
     answer = await WholeAnswer.of(started)

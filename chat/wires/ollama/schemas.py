@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
 
@@ -38,10 +38,14 @@ class ModelCall(RequestPart):
     function: ModelCallFunction
 
 
+def _lower(role: object) -> object:
+    return role.lower() if isinstance(role, str) else role
+
+
 class OllamaMessage(RequestPart):
     """A message."""
 
-    role: Literal["system", "user", "assistant", "tool"]
+    role: Annotated[Literal["system", "user", "assistant", "tool"], BeforeValidator(_lower)]
     content: str = ""
     thinking: str | None = None
     images: list[str] | None = None
@@ -88,6 +92,12 @@ class ModelQuestion(RequestPart):
     format: Format | None = None
     options: dict[str, Any] | None = None
     keep_alive: str | float | None = None
+    logprobs: Literal[False] | None = None
+
+    @property
+    def ignored_options(self) -> list[str]:
+        """Names of the options that the server does not take."""
+        return [name for name in self.options or {} if name not in OPTIONS]
 
     @property
     def model_options(self) -> JSONObject:
@@ -123,6 +133,10 @@ class GenerateRequest(ModelQuestion):
     prompt: str = ""
     system: str | None = None
     images: list[str] | None = None
+    raw: Literal[False] | None = None
+    suffix: Literal[""] | None = None
+    template: Literal[""] | None = None
+    context: list[int] | None = Field(default=None, max_length=0)
 
 
 class ShowRequest(RequestPart):

@@ -29,8 +29,8 @@ from ..common.answers import not_met
 from ..openai.errors import code_of
 from ..sse import PING
 from .items import (
-    SERVER_LABEL,
     Item,
+    approval_item,
     function_call_item,
     message_item,
     reasoning_item,
@@ -268,13 +268,7 @@ class ResponseEncoder:
 
     def _ask(self, event: ConfirmationRequired, number: int) -> list[bytes]:
         """Ask for a decision, which comes with another request, and end."""
-        item: Item = {
-            "id": f"mcpr_{event.confirmation_id}_{number}",
-            "type": "mcp_approval_request",
-            "server_label": SERVER_LABEL,
-            "name": event.tool_name,
-            "arguments": orjson.dumps(event.arguments).decode(),
-        }
+        item = approval_item(event, number)
         parts = [self._add(item), self._finish(len(self._output) - 1, item)]
         self._reader.leave(abandon=False)
         return [*parts, *self._end("completed")]

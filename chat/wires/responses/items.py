@@ -9,6 +9,7 @@ import orjson
 
 from mochi_server.chat.responses import ResponseId
 from mochi_server.errors import InvalidRequest, JSONObject
+from mochi_server.protocol.events import ConfirmationRequired
 from mochi_server.protocol.messages import (
     AssistantMessage,
     Message,
@@ -190,6 +191,22 @@ def tool_call_item(
         "error": error,
         "status": status,
         "approval_request_id": None,
+    }
+
+
+def approval_item(event: ConfirmationRequired, number: int) -> Item:
+    """Return the item that asks for a decision.
+
+    Args:
+        event: The event that asks.
+        number: Its number.
+    """
+    return {
+        "id": f"mcpr_{event.confirmation_id}_{number}",
+        "type": "mcp_approval_request",
+        "server_label": SERVER_LABEL,
+        "name": event.tool_name,
+        "arguments": orjson.dumps(event.arguments).decode(),
     }
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import anyio
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 from ninja import Query
@@ -18,7 +19,7 @@ from mochi_server.chat.runs.control import StartedRun
 from mochi_server.chat.runs.log import LogReader
 from mochi_server.chat.runs.status import RunStatus
 from mochi_server.errors import InvalidRequest, JSONObject, RunNotFound
-from mochi_server.protocol.events import ContentDelta, ThinkingDelta
+from mochi_server.protocol.events import ConfirmationRequired, ContentDelta, ThinkingDelta
 from mochi_server.protocol.messages import SystemMessage
 
 from ..common.answers import WireStreamResponse, headers_of
@@ -28,7 +29,7 @@ from ..common.schemas import THINK, ServerTools
 from ..openai.errors import code_of, error_shape
 from .conversations import CONVERSATION, listed, session_of_conversation
 from .encoder import ResponseEncoder, events_until
-from .items import input_items, output_items, read_items
+from .items import approval_item, input_items, output_items, read_items
 from .schemas import (
     ChosenFunction,
     InputApproval,
@@ -42,6 +43,9 @@ from .schemas import (
 api = WireAPI("responses", {"/v1/responses": error_shape})
 
 _APPROVAL = re.compile(r"mcpr_(?P<confirmation>conf_[0-9a-f]+)_(?P<event>\d{1,18})")
+
+QUESTION_SECONDS = 5.0
+"""Longest wait for the event of a confirmation, which is in the run before it can be decided."""
 
 STATUS = {
     "queued": "queued",
@@ -175,7 +179,10 @@ async def _decide(
         raise InvalidRequest("There is no such approval_request_id.")
     runtime = get_runtime()
     stored = await _service().find(asked)
-    after = int(found["event"])
+    question = await _question(asked, found["confirmation"])
+    if question is None or question[0] != int(found["event"]):
+        raise InvalidRequest("There is no such approval_request_id.")
+    after = question[0]
     reader = await join(asked.run_id, after)
     try:
         await runtime.inbox.decide(
@@ -191,6 +198,25 @@ async def _decide(
     session_id = asked.session_id or ""
     started = StartedRun(asked.run_id, session_id, "running", reader, model)
     return started, ResponseId(asked.run_id, asked.session_id, after)
+
+
+async def _question(
+    response_id: ResponseId, confirmation_id: str
+) -> tuple[int, ConfirmationRequired] | None:
+    """Return the event by which a response, or its run before, has asked for a decision."""
+    reader = await join(response_id.run_id)
+    try:
+        with anyio.move_on_after(QUESTION_SECONDS):
+            while (batch := await reader.next()) is not None:
+                for number, event in batch:
+                    if (
+                        isinstance(event, ConfirmationRequired)
+                        and event.confirmation_id == confirmation_id
+                    ):
+                        return number, event
+    finally:
+        reader.leave(abandon=False)
+    return None
 
 
 def _record(payload: ResponseRequest) -> JSONObject:
@@ -299,6 +325,14 @@ async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[st
     response["output"] = output_items(
         stored.output, response_id, _functions(stored), is_ended=is_ended
     )
+    pending = []
+    if not is_ended:
+        pending = await get_runtime().confirmations.pending(session_id=response_id.session_id)
+    for each in pending:
+        if question := await _question(response_id, each.confirmation_id):
+            number, event = question
+            response["output"].append(approval_item(event, number))
+            response["status"] = "completed"  # of what it says; a decision goes on with the run
     if stored.output:
         last = stored.output[-1]
         prompt, generated = (_count(last, key) for key in ("prompt_eval_count", "eval_count"))
