@@ -36,6 +36,7 @@ async def create_message(request: HttpRequest, payload: MessagesRequest) -> Http
     session_id = session_of(request, payload.metadata)
     asked = await _read(payload, options_of(payload.options), session_id)
     started = await runtime.completions.start(asked)
+    session_id = started.kept_session_id
     shows_thinking = payload.thinking is None or payload.thinking.display != "omitted"
     if payload.stream:
         encoder = MessageEncoder(
