@@ -47,7 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # How long an example takes says something of the machine, which may be busy, alone.
     of_hypothesis.register_profile(
-        "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        "busy",
+        deadline=None,
+        derandomize=True,  # a change is not published or held back by chance
+        suppress_health_check=[HealthCheck.too_slow],
     )
     of_hypothesis.load_profile("busy")
     if "not e2e" not in config.option.markexpr:

@@ -181,13 +181,18 @@ def outcome(run: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> 
 
 
 def check(schema: PythonTool, arguments: dict[str, Any]) -> None:
+    """What is shown to a person can be sent, and is what the function can take.
+
+    A call is shown as it fits the schema, which takes a number for a text at any depth. Pydantic
+    alone does not within a dataclass that refers to itself.
+    """
     shown = outcome(schema.validate, arguments)
-    bound = outcome(schema.bind, arguments)
-    assert (shown is None) == (bound is None)
-    if shown is not None:
+    if shown is None:
+        assert outcome(schema.bind, arguments) is None
+    else:
         assert orjson.dumps(shown)
+        bound = outcome(schema.bind, shown)
         assert set(schema.parameters["required"]) <= set(bound)  # type: ignore[arg-type]
-        assert set(outcome(schema.bind, shown)) == set(bound)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
