@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
@@ -15,11 +13,12 @@ from mochi_server.providers.base import Think
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, options_of, session_of
-from ..common.schemas import THINK, ServerTools
+from ..common.schemas import THINK
+from ..common.tools import offered
 from .encoder import MessageEncoder, message_of
 from .errors import error_shape
 from .history import HistoryReader
-from .schemas import CustomTool, MessagesRequest, TokenCountRequest
+from .schemas import MessagesRequest, TokenCountRequest
 
 MESSAGES = "/v1/messages"
 
@@ -69,7 +68,12 @@ async def _read(
     runtime = get_runtime()
     reader = HistoryReader(runtime.attachment_reader)
     await reader.read(payload.system, payload.messages)
-    client_tools, tools = _tools(payload)
+    choice = payload.tool_choice
+    client_tools, tools = offered(
+        payload.tools,
+        none=choice is not None and choice.type == "none",
+        only=choice.name if choice is not None and choice.type == "tool" else None,
+    )
     return CompletionRequest(
         model=payload.model,
         messages=reader.messages,
@@ -100,17 +104,3 @@ def _format(payload: TokenCountRequest) -> JsonSchemaFormat | None:
     config = payload.output_config
     wanted = payload.output_format if config is None or config.format is None else config.format
     return None if wanted is None else JsonSchemaFormat.of(wanted.content)
-
-
-def _tools(payload: TokenCountRequest) -> tuple[list[Any], list[str] | None]:
-    """Return the schemas of the client's functions, and the names of the server's tools."""
-    choice = payload.tool_choice
-    if choice is not None and choice.type == "none":
-        return [], []
-    functions = [tool for tool in payload.tools or () if isinstance(tool, CustomTool)]
-    servers = [tool for tool in payload.tools or () if isinstance(tool, ServerTools)]
-    names = [name for tool in servers for name in tool.names] if servers else None
-    if choice is not None and choice.type == "tool":  # the model can call no other one
-        functions = [tool for tool in functions if tool.name == choice.name]
-        names = [name for name in names or () if name == choice.name]
-    return [tool.schema_for_model() for tool in functions], names

@@ -163,6 +163,10 @@ class CustomTool(RequestPart):
     description: str = ""
     input_schema: dict[str, Any]
 
+    @property
+    def function_name(self) -> str:
+        return self.name
+
     def schema_for_model(self) -> JSONObject:
         function: JSONObject = {
             "name": self.name,

@@ -15,7 +15,7 @@ from mochi_server.providers.base import ModelInfo
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, format_of, options_of, session_of
-from ..common.schemas import ServerTools
+from ..common.tools import offered
 from .encoder import AnswerEncoder, Kind
 from .errors import error_shape
 from .history import read_history
@@ -25,7 +25,6 @@ from .schemas import (
     OllamaChatRequest,
     OllamaMessage,
     ShowRequest,
-    ToolOfClient,
 )
 
 VERSION = "0.33.0"
@@ -44,16 +43,9 @@ api = WireAPI("ollama", {PREFIX: error_shape, **{f"/api/{name}": error_shape for
 @api.post("/chat")
 async def chat(request: HttpRequest, payload: OllamaChatRequest) -> HttpResponseBase:
     """Answer a conversation, as a stream unless the client wants it in one piece."""
-    tools = payload.tools or ()
-    functions = [tool.schema_for_model() for tool in tools if isinstance(tool, ToolOfClient)]
-    servers = [tool for tool in tools if isinstance(tool, ServerTools)]
+    functions, names = offered(payload.tools, none=False, only=None)
     return await _answer(
-        request,
-        payload,
-        "chat",
-        payload.messages,
-        client_tools=functions,
-        tools=[name for tool in servers for name in tool.names] if servers else None,
+        request, payload, "chat", payload.messages, client_tools=functions, tools=names
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
@@ -12,11 +10,12 @@ from mochi_server.chat.completions import CompletionRequest
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, format_of, options_of, session_of
-from ..common.schemas import THINK, ServerTools
+from ..common.schemas import THINK
+from ..common.tools import offered
 from .encoder import ChunkEncoder, completion_of
 from .errors import error_shape
 from .history import read_history
-from .schemas import ChatCompletionRequest, ChosenTool, ClientTool
+from .schemas import ChatCompletionRequest, ChosenTool
 
 api = WireAPI("openai", {"/v1/": error_shape})
 
@@ -53,7 +52,12 @@ async def create_chat_completion(
 async def _read(payload: ChatCompletionRequest, session_id: str | None) -> CompletionRequest:
     runtime = get_runtime()
     messages, files = await read_history(payload.messages, runtime.attachment_reader)
-    client_tools, tools = _tools(payload)
+    choice = payload.tool_choice
+    client_tools, tools = offered(
+        payload.tools,
+        none=choice == "none",
+        only=choice.function.name if isinstance(choice, ChosenTool) else None,
+    )
     return CompletionRequest(
         model=payload.model,
         messages=messages,
@@ -66,17 +70,3 @@ async def _read(payload: ChatCompletionRequest, session_id: str | None) -> Compl
         session_id=session_id,
         continues=session_id is not None and runtime.settings.on_disconnect == "continue",
     )
-
-
-def _tools(payload: ChatCompletionRequest) -> tuple[list[Any], list[str] | None]:
-    """Return the schemas of the client's functions, and the names of the server's tools."""
-    if payload.tool_choice == "none":
-        return [], []
-    functions = [tool for tool in payload.tools or () if isinstance(tool, ClientTool)]
-    servers = [tool for tool in payload.tools or () if isinstance(tool, ServerTools)]
-    names = [name for tool in servers for name in tool.names] if servers else None
-    if isinstance(payload.tool_choice, ChosenTool):  # the model can call no other one
-        chosen = payload.tool_choice.function.name
-        functions = [tool for tool in functions if tool.function.name == chosen]
-        names = [name for name in names or () if name == chosen]
-    return [tool.schema_for_model() for tool in functions], names

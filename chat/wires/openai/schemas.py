@@ -125,6 +125,10 @@ class ClientTool(RequestPart):
     type: Literal["function"]
     function: FunctionSchema
 
+    @property
+    def function_name(self) -> str:
+        return self.function.name
+
     def schema_for_model(self) -> JSONObject:
         return {"type": "function", "function": self.function.model_dump(mode="json")}
 

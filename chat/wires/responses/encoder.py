@@ -51,9 +51,8 @@ def events_until(sequence_number: int) -> int:
     return max((sequence_number + 1) // STRIDE - 1, 0)
 
 
-def usage_of(complete: MessageComplete) -> dict[str, Any]:
-    """Return the tokens of the last reply; 0 where the provider has not counted."""
-    prompt, generated = complete.prompt_eval_count or 0, complete.eval_count or 0
+def usage_of(prompt: int, generated: int) -> dict[str, Any]:
+    """Return the tokens of the prompt and of the last reply as the vendor has them."""
     return {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -277,7 +276,7 @@ class ResponseEncoder:
         parts = self._close()
         for call in event.client_calls:
             parts += self._client_call(call)
-        self.response["usage"] = usage_of(event)
+        self.response["usage"] = usage_of(event.prompt_eval_count or 0, event.eval_count or 0)
         self.response["mochi"] |= {"dropped_messages": event.context_window["dropped_messages"]}
         if event.ignored_options:
             self.response["mochi"] |= {"ignored_options": [*event.ignored_options]}

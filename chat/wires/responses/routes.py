@@ -25,10 +25,11 @@ from mochi_server.protocol.messages import SystemMessage
 from ..common.answers import WireStreamResponse, headers_of
 from ..common.api import WireAPI, format_of, options_of
 from ..common.approvals import join
-from ..common.schemas import THINK, ServerTools
+from ..common.schemas import THINK
+from ..common.tools import offered
 from ..openai.errors import code_of, error_shape
 from .conversations import CONVERSATION, listed, session_of_conversation
-from .encoder import ResponseEncoder, events_until
+from .encoder import ResponseEncoder, events_until, usage_of
 from .items import approval_item, input_items, output_items, read_items
 from .schemas import (
     ChosenFunction,
@@ -36,7 +37,6 @@ from .schemas import (
     InputItem,
     InputMessage,
     InputReference,
-    OfferedFunction,
     ResponseRequest,
 )
 
@@ -116,7 +116,12 @@ async def _start(
     messages, files = await read_items(items, runtime.attachment_reader)
     if payload.instructions is not None:
         messages.insert(0, SystemMessage(content=payload.instructions))
-    functions, names = _tools(payload)
+    choice = payload.tool_choice
+    client_tools, tools = offered(
+        payload.tools,
+        none=choice == "none",
+        only=choice.name if isinstance(choice, ChosenFunction) else None,
+    )
     asked = CompletionRequest(
         model=payload.model,
         messages=messages,
@@ -124,8 +129,8 @@ async def _start(
         options=options_of(payload.options),
         think=THINK[payload.reasoning.effort if payload.reasoning else None],
         response_format=format_of(payload.text.response_format, "text") if payload.text else None,
-        client_tools=[tool.schema_for_model() for tool in functions],
-        tools=names,
+        client_tools=client_tools,
+        tools=tools,
         session_id=_session_of(payload),
         continues=payload.background,
     )
@@ -149,20 +154,6 @@ def _session_of(payload: ResponseRequest) -> str | None:
     if payload.previous_response_id is not None:
         raise InvalidRequest("Name previous_response_id or conversation, not both.")
     return session_of_conversation(named if isinstance(named, str) else named.id)
-
-
-def _tools(payload: ResponseRequest) -> tuple[list[OfferedFunction], list[str] | None]:
-    """Return the client's functions, and the names of the server's tools."""
-    if payload.tool_choice == "none":
-        return [], []
-    functions = [tool for tool in payload.tools or () if isinstance(tool, OfferedFunction)]
-    servers = [tool for tool in payload.tools or () if isinstance(tool, ServerTools)]
-    names = [name for tool in servers for name in tool.names] if servers else None
-    if isinstance(payload.tool_choice, ChosenFunction):
-        chosen = payload.tool_choice.name
-        functions = [tool for tool in functions if tool.name == chosen]
-        names = [name for name in names or () if name == chosen]
-    return functions, names
 
 
 async def _decide(
@@ -335,14 +326,7 @@ async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[st
             response["status"] = "completed"  # of what it says; a decision goes on with the run
     if stored.output:
         last = stored.output[-1]
-        prompt, generated = (_count(last, key) for key in ("prompt_eval_count", "eval_count"))
-        response["usage"] = {
-            "input_tokens": prompt,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens": generated,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": prompt + generated,
-        }
+        response["usage"] = usage_of(_count(last, "prompt_eval_count"), _count(last, "eval_count"))
     return response
 
 

@@ -131,6 +131,10 @@ class OfferedFunction(RequestPart):
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
+    @property
+    def function_name(self) -> str:
+        return self.name
+
     def schema_for_model(self) -> JSONObject:
         parameters = self.parameters or {"type": "object", "properties": {}}
         function: JSONObject = {

@@ -1,0 +1,41 @@
+"""The tools of a request: functions that the client runs, and tools of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mochi_server.errors import JSONObject
+
+from .schemas import ServerTools
+
+
+class ClientFunction(Protocol):
+    """A function of the client, as a vendor's request describes it."""
+
+    @property
+    def function_name(self) -> str: ...
+
+    def schema_for_model(self) -> JSONObject:
+        """Return its schema, as providers take it."""
+
+
+def offered(
+    tools: Sequence[ClientFunction | ServerTools] | None, *, none: bool, only: str | None
+) -> tuple[list[JSONObject], list[str] | None]:
+    """Return the schemas of the client's functions, and the names of the server's tools.
+
+    Args:
+        tools: Those of the request.
+        none: Whether the model may call no tool.
+        only: The one that it may call; None: all.
+    """
+    if none:
+        return [], []
+    functions = [tool for tool in tools or () if not isinstance(tool, ServerTools)]
+    servers = [tool for tool in tools or () if isinstance(tool, ServerTools)]
+    names = [name for tool in servers for name in tool.names] if servers else None
+    if only is not None:
+        functions = [tool for tool in functions if tool.function_name == only]
+        names = [name for name in names or () if name == only]
+    return [tool.schema_for_model() for tool in functions], names
