@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import orjson
 
 from mochi_server.chat.runs.control import StartedRun
-from mochi_server.chat.runs.log import Numbered
-from mochi_server.errors import RunStopped
 from mochi_server.protocol.events import (
-    ContentDelta,
-    Done,
-    ErrorEvent,
-    Event,
     MessageComplete,
-    ReplyRetry,
-    RunStart,
-    ThinkingDelta,
 )
 
-from ..common.answers import PartKind, Separator, WholeAnswer, extras_of, not_met
+from ..common.answers import PartKind, WholeAnswer, extras_of
+from ..common.encoder import StreamEncoder
 from .errors import SERVER_ERROR, error_object
 from .history import block_of_data
 
@@ -110,51 +102,29 @@ def _event(name: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
     return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **data}))
 
 
-class MessageEncoder:
+class MessageEncoder(StreamEncoder):
     """Encodes a run as the events of a message."""
-
-    content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
-    ping: ClassVar[bytes] = PING
 
     def __init__(
         self, started: StartedRun, *, model: str, session_id: str | None, shows_thinking: bool
     ) -> None:
-        self._started = started
+        super().__init__(started, session_id)
         self._model = model
-        self._session_id = session_id
         self._shows_thinking = shows_thinking
-        self._separator = Separator()
         self._index = 0
         """Number of the block that is open, or comes next."""
         self._open: PartKind | None = None
         self._delta = b""
         """The beginning of a delta of the open block."""
-        self._complete: MessageComplete | None = None
-        self._failed = False
 
-    def __call__(self, batch: list[Numbered]) -> bytes:
-        """Encode a batch; what has no place on this wire is left out."""
-        return b"".join([self._encode(event) for _, event in batch if not self._failed])
+    def _begin(self) -> bytes:
+        return _event("message_start", message=_head(self._started, self._model)) + PING
 
-    def _encode(self, event: Event) -> bytes:
-        match event:  # the commonest first: this runs for each token
-            case ContentDelta():
-                return self._piece("text", self._separator.before(event) + event.content)
-            case ThinkingDelta():
-                return self._piece("thinking", event.content) if self._shows_thinking else b""
-            case RunStart():
-                return _event("message_start", message=_head(self._started, self._model)) + PING
-            case MessageComplete():
-                self._complete = event
-            case ErrorEvent() | ReplyRetry():
-                self._failed = True
-                error = not_met(event) if isinstance(event, ReplyRetry) else event
-                return self._error(error.message, error.code)
-            case Done():
-                return self._end()
-            case _:
-                self._separator.note(event)
-        return b""
+    def _text(self, text: str) -> bytes:
+        return self._piece("text", text)
+
+    def _thought(self, text: str) -> bytes:
+        return self._piece("thinking", text) if self._shows_thinking else b""
 
     def _piece(self, kind: PartKind, text: str) -> bytes:
         if kind == self._open:
@@ -188,11 +158,7 @@ class MessageEncoder:
             error_object(message, code, SERVER_ERROR)
         )
 
-    def _end(self) -> bytes:
-        complete = self._complete
-        if complete is None:
-            stopped = RunStopped(run_id=self._started.run_id)
-            return self._error(stopped.message, stopped.code)
+    def _end(self, complete: MessageComplete) -> bytes:
         closed = self._close()
         blocks = [self._block(block) for block in _last_blocks(complete)]
         end = _event(

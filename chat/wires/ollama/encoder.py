@@ -11,18 +11,12 @@ import orjson
 
 from mochi_server.chat.runs.control import StartedRun
 from mochi_server.chat.runs.log import Numbered
-from mochi_server.errors import RunStopped
 from mochi_server.protocol.events import (
-    ContentDelta,
-    Done,
-    ErrorEvent,
-    Event,
     MessageComplete,
-    ReplyRetry,
-    ThinkingDelta,
 )
 
-from ..common.answers import Separator, WholeAnswer, extras_of, not_met
+from ..common.answers import WholeAnswer, extras_of
+from ..common.encoder import StreamEncoder
 from .errors import error_object
 
 Kind = Literal["chat", "generate"]
@@ -34,7 +28,7 @@ LINE_ENDS = tuple(
 """Characters that clients in Python take for ends of lines, and how they are written instead."""
 
 
-class AnswerEncoder:
+class AnswerEncoder(StreamEncoder):
     """Encodes a run as lines of JSON, the last with ``done``."""
 
     content_type: ClassVar[str] = "application/x-ndjson"
@@ -49,52 +43,36 @@ class AnswerEncoder:
         session_id: str | None,
         ignored: Sequence[str] = (),
     ) -> None:
-        self._started = started
+        super().__init__(started, session_id)
         self._kind = kind
         self._model = model
-        self._session_id = session_id
         self._ignored = ignored
         self._began = time.monotonic()
-        self._separator = Separator()
-        self._complete: MessageComplete | None = None
-        self._failed = False
 
     def __call__(self, batch: list[Numbered]) -> bytes:
         """Encode a batch; what has no place on this wire is left out."""
-        lines = b"".join([self._encode(event) for _, event in batch if not self._failed])
+        lines = super().__call__(batch)
         for raw, escaped in LINE_ENDS:
             if raw in lines:
                 lines = lines.replace(raw, escaped)
         return lines
 
-    def _encode(self, event: Event) -> bytes:
-        match event:  # the commonest first: this runs for each token
-            case ContentDelta():
-                return self._line(content=self._separator.before(event) + event.content)
-            case ThinkingDelta():
-                return self._line(thinking=event.content)
-            case MessageComplete():
-                self._complete = event
-            case ErrorEvent() | ReplyRetry():
-                self._failed = True
-                error = not_met(event) if isinstance(event, ReplyRetry) else event
-                return orjson.dumps(error_object(error.message)) + b"\n"
-            case Done():
-                return self._end()
-            case _:
-                self._separator.note(event)
-        return b""
+    def _text(self, text: str) -> bytes:
+        return self._line(content=text)
+
+    def _thought(self, text: str) -> bytes:
+        return self._line(thinking=text)
 
     def _line(self, content: str = "", **more: Any) -> bytes:  # noqa: ANN401 - JSON
         line = self._answer(content, done=False, **more)
         return orjson.dumps(line) + b"\n"
 
-    def _end(self) -> bytes:
-        if self._complete is None:
-            stopped = RunStopped(run_id=self._started.run_id)
-            return orjson.dumps(error_object(stopped.message)) + b"\n"
-        lines = [self._line(tool_calls=calls)] if (calls := _calls(self._complete)) else []
-        lines.append(orjson.dumps(self._last("", self._complete)) + b"\n")
+    def _error(self, message: str, code: str) -> bytes:  # noqa: ARG002 - Ollama has no codes
+        return orjson.dumps(error_object(message)) + b"\n"
+
+    def _end(self, complete: MessageComplete) -> bytes:
+        lines = [self._line(tool_calls=calls)] if (calls := _calls(complete)) else []
+        lines.append(orjson.dumps(self._last("", complete)) + b"\n")
         return b"".join(lines)
 
     def whole(self, answer: WholeAnswer) -> dict[str, Any]:

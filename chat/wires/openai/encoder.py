@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Any, ClassVar
+from typing import Any
 
 import orjson
 
 from mochi_server.chat.runs.control import StartedRun
-from mochi_server.chat.runs.log import Numbered
-from mochi_server.errors import RunStopped
 from mochi_server.protocol.events import (
-    ContentDelta,
-    Done,
-    ErrorEvent,
-    Event,
     MessageComplete,
-    ReplyRetry,
-    RunStart,
-    ThinkingDelta,
 )
 
-from ..common.answers import Separator, WholeAnswer, extras_of, not_met
-from ..sse import PING
+from ..common.answers import WholeAnswer, extras_of
+from ..common.encoder import StreamEncoder
 from .errors import SERVER_ERROR, error_object
 
 FINISH_REASONS = frozenset({"length", "tool_calls", "content_filter"})
@@ -98,56 +89,34 @@ def usage_of(complete: MessageComplete) -> dict[str, int]:
     }
 
 
-class ChunkEncoder:
+class ChunkEncoder(StreamEncoder):
     """Encodes a run as ``chat.completion.chunk`` objects, and ``[DONE]`` at the end."""
-
-    content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
-    ping: ClassVar[bytes] = PING
 
     def __init__(
         self, started: StartedRun, *, model: str, session_id: str | None, include_usage: bool
     ) -> None:
-        self._started = started
-        self._session_id = session_id
+        super().__init__(started, session_id)
         self._include_usage = include_usage
         self._head = _head(started, model, "chat.completion.chunk")
         if include_usage:
             self._head["usage"] = None
-        self._begin = b'data: %b,"choices":[{"index":0,"delta":{' % orjson.dumps(self._head)[:-1]
-        self._separator = Separator()
-        self._complete: MessageComplete | None = None
-        self._failed = False
+        self._before = b'data: %b,"choices":[{"index":0,"delta":{' % orjson.dumps(self._head)[:-1]
 
-    def __call__(self, batch: list[Numbered]) -> bytes:
-        """Encode a batch; what has no place on this wire is left out."""
-        return b"".join([self._encode(event) for _, event in batch if not self._failed])
+    def _begin(self) -> bytes:
+        return self._chunk(b'"role":"assistant","content":""')
 
-    def _encode(self, event: Event) -> bytes:
-        match event:  # the commonest first: this runs for each token
-            case ContentDelta():
-                return self._delta("content", self._separator.before(event) + event.content)
-            case ThinkingDelta():
-                return self._delta("reasoning_content", event.content)
-            case RunStart():
-                return self._chunk(b'"role":"assistant","content":""')
-            case MessageComplete():
-                self._complete = event
-            case ErrorEvent() | ReplyRetry():
-                self._failed = True
-                error = not_met(event) if isinstance(event, ReplyRetry) else event
-                return self._error(error.message, error.code)
-            case Done():
-                return self._end()
-            case _:
-                self._separator.note(event)
-        return b""
+    def _text(self, text: str) -> bytes:
+        return self._delta("content", text)
+
+    def _thought(self, text: str) -> bytes:
+        return self._delta("reasoning_content", text)
 
     def _delta(self, name: str, text: str) -> bytes:
         return self._chunk(b'"%b":%b' % (name.encode(), orjson.dumps(text)))
 
     def _chunk(self, delta: bytes, finish_reason: bytes = b"null", more: bytes = b"") -> bytes:
         return b'%b%b},"logprobs":null,"finish_reason":%b}]%b}\n\n' % (
-            self._begin,
+            self._before,
             delta,
             finish_reason,
             more,
@@ -156,11 +125,7 @@ class ChunkEncoder:
     def _error(self, message: str, code: str) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(error_object(message, code, SERVER_ERROR))
 
-    def _end(self) -> bytes:
-        complete = self._complete
-        if complete is None:
-            stopped = RunStopped(run_id=self._started.run_id)
-            return self._error(stopped.message, stopped.code)
+    def _end(self, complete: MessageComplete) -> bytes:
         parts = []
         if complete.client_calls:
             calls = [{"index": index, **call} for index, call in enumerate(_calls(complete))]
