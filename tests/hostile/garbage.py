@@ -10,6 +10,7 @@ from urllib.parse import quote
 from tests.hostile.raw_http import Hostile, request
 from tests.hostile.targets import (
     BODIES,
+    BUSY,
     METHODS,
     NAMES,
     NOT_FOUND,
@@ -36,9 +37,10 @@ def traversals() -> list[Hostile]:
     found = []
     for method, place in WITH_NAME:
         spelt = [e for name in NAMES for e in sorted(encodings(name))]
-        for name in rng.sample(spelt, 32):
-            body = BODIES.get(method)
-            found.append(Hostile(request(method, place.format(name), body), statuses=NOT_FOUND))
+        body = BODIES.get(method)
+        statuses = NOT_FOUND | {BUSY} if ONE in place.split("/") else NOT_FOUND
+        requests = [request(method, place.format(name), body) for name in rng.sample(spelt, 32)]
+        found += [Hostile(data, statuses=statuses) for data in requests]
     raw = [b"/system-prompts/../../secret.md", b"/sessions/\xff\xfe", b"/sessions/%ff", b"/%zz"]
     raw += [b"/sessions/" + b"a" * 15_000, b"/sessions/./../sessions/x", b"/docs/..%5c..%5cx"]
     found += [Hostile(request("GET", path), statuses=NOT_FOUND) for path in raw]

@@ -152,3 +152,5 @@ NAMES = (
     "*",
 )
 NOT_FOUND = frozenset({400, 404, 405, 422})
+BUSY = 409
+"""Of a request to the session that is there, while another one claims it."""
