@@ -137,6 +137,7 @@ _EXAMPLES: tuple[Event, ...] = (
         prompt_eval_count=120,
         context_window=_USED_WINDOW,
         finish_reason="stop",
+        timestamp="2026-01-02T03:04:05.678901Z",
         message={"content": "2 + 3 is 5.", "prompt_eval_count": 160, "eval_count": 9},
     ),
     events.ErrorEvent(

@@ -167,5 +167,6 @@ class Turn:
                 {"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls
             ]
             or (),
+            timestamp=message.timestamp,
             message=message.as_stored(),
         )

@@ -371,6 +371,8 @@ class MessageComplete(FieldPayload):
     client_calls: Sequence[JSONObject] = ()
     """Calls of the client's own functions, ``{"id", "name", "arguments"}`` each: it runs them and
     sends their results with its next request."""
+    timestamp: str | None
+    """When the message was complete, as in the session; null if an old writer has not said it."""
     message: JSONObject
     """The message as it is stored; for replies in one piece, not part of the payload."""
 

@@ -274,6 +274,7 @@ async def test_a_reply_has_the_same_events_and_the_same_keys_in_the_file(talk: T
             "message_id",
             "model",
             "prompt_eval_count",
+            "timestamp",
         },
         "done": {"session_id"},
     }

@@ -270,6 +270,7 @@ SAMPLES: tuple[events.Event, ...] = (
         tool_rounds_exhausted=True,
         ignored_options=("min_p",),
         client_calls=({"id": "call_1", "name": "weather", "arguments": {}},),
+        timestamp="2026-01-02T03:04:05.678901Z",
         message={},
     ),
     events.ErrorEvent(code="C", message="m", details={}),

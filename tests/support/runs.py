@@ -115,6 +115,7 @@ EVENTS: list[Event] = [
         tool_rounds_exhausted=True,
         ignored_options=["min_p"],
         client_calls=[{"id": "call_1", "name": "weather", "arguments": {"city": "Rome"}}],
+        timestamp="2026-01-02T03:04:05.678901Z",
         message={"role": "assistant", "content": "text"},
     ),
     protocol.ErrorEvent(code="CODE", message="m", details={"d": []}),

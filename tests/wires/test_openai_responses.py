@@ -32,6 +32,11 @@ async def create(client: openai.AsyncOpenAI, *replies: Any, **options: Any) -> A
     )
 
 
+def without_extras(response: Any) -> dict[str, Any]:
+    """A response without what the vendor does not have, of which a session keeps less."""
+    return response.model_dump(exclude={"mochi"})
+
+
 def text_of(events: list[Any]) -> str:
     return "".join(each.delta for each in events if each.type == "response.output_text.delta")
 
@@ -51,10 +56,10 @@ async def test_a_response_in_one_piece_is_kept(client, server):
     assert [item.type for item in made.output] == ["reasoning", "message"]
     assert made.status == "completed"
     assert made.usage.output_tokens > 0
+    assert made.completed_at >= made.created_at
     found = await client.responses.retrieve(made.id)
-    assert found.output == made.output
+    assert without_extras(found) == without_extras(made)
     assert (found.status, found.metadata, found.instructions) == ("completed", {"a": "b"}, "Hi")
-    assert found.usage == made.usage
     items = await client.responses.input_items.list(made.id)
     assert [item.role for item in items.data] == ["user"]
     status, _ = await server.get(f"/sessions/{made.mochi['session_id']}")
@@ -73,7 +78,7 @@ async def test_a_stream_ends_with_what_is_stored(client):
     numbers = [event.sequence_number for event in events]
     assert numbers == sorted(set(numbers))
     found = await client.responses.retrieve(events[-1].response.id)
-    assert found.output == events[-1].response.output
+    assert without_extras(found) == without_extras(events[-1].response)
 
 
 async def test_previous_responses_continue_or_fork_a_session(client, server):
@@ -164,7 +169,7 @@ async def test_two_calls_of_one_reply_are_approved_one_after_the_other(client):
     assert response.output_text == "Done."
     whole = [event async for event in await client.responses.retrieve(response.id, stream=True)]
     assert [event.type for event in whole[:2]] == ["response.created", "response.in_progress"]
-    assert whole[-1].response.output == response.output
+    assert whole[-1].response == response
     for event in whole[:-1]:
         number = event.sequence_number
         stream = await client.responses.retrieve(response.id, stream=True, starting_after=number)

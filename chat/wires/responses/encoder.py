@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, ClassVar
 
 import orjson
@@ -24,6 +23,7 @@ from mochi_server.protocol.events import (
     ToolContinuationStart,
     ToolResultReady,
 )
+from mochi_server.sessions.types import instant
 
 from ..common.answers import not_met
 from ..openai.errors import code_of
@@ -60,6 +60,14 @@ def usage_of(prompt: int, generated: int) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": prompt + generated,
     }
+
+
+def seconds_of(timestamp: object) -> int | None:
+    """Return the time of a message in whole seconds since 1970; None if it has none."""
+    try:
+        return int(instant(timestamp).timestamp())
+    except ValueError:
+        return None
 
 
 class ResponseEncoder:
@@ -283,6 +291,7 @@ class ResponseEncoder:
         if event.finish_reason == "length":
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
             return [*parts, *self._end("incomplete")]
+        self.response["completed_at"] = seconds_of(event.timestamp)
         return [*parts, *self._end("completed")]
 
     def _client_call(self, call: Any) -> list[bytes]:  # noqa: ANN401 - JSON
@@ -313,8 +322,6 @@ class ResponseEncoder:
         self.is_ended = True
         self.response["status"] = status
         self.response["error"] = error
-        if status == "completed":
-            self.response["completed_at"] = int(time.time())
         kind = "incomplete" if status == "cancelled" else status
         return [self._frame(f"response.{kind}", response=self.response)]
 

@@ -29,7 +29,7 @@ from ..common.schemas import THINK
 from ..common.tools import offered
 from ..openai.errors import code_of, error_shape
 from .conversations import CONVERSATION, listed, session_of_conversation
-from .encoder import ResponseEncoder, events_until, usage_of
+from .encoder import ResponseEncoder, events_until, seconds_of, usage_of
 from .items import approval_item, input_items, output_items, read_items
 from .schemas import (
     ChosenFunction,
@@ -73,10 +73,10 @@ async def create_response(request: HttpRequest, payload: ResponseRequest) -> Htt
     )
     approvals = [item for item in items if isinstance(item, InputApproval)]
     if approvals:
-        started, response_id = await _decide(payload, approvals)
+        started, response_id, record = await _decide(payload, approvals)
     else:
-        started, response_id = await _start(payload, items)
-    response = _response(payload, response_id)
+        started, response_id, record = await _start(payload, items)
+    response = response_of(record, response_id, store=payload.store)
     asks = response_id.session_id is not None
     encoder = ResponseEncoder(response, started.reader, response_id, asks=asks)
     session_id = response_id.session_id
@@ -111,7 +111,7 @@ async def _read_all(reader: LogReader, encoder: ResponseEncoder) -> None:
 
 async def _start(
     payload: ResponseRequest, items: Sequence[InputItem]
-) -> tuple[StartedRun, ResponseId]:
+) -> tuple[StartedRun, ResponseId, JSONObject]:
     runtime = get_runtime()
     messages, files = await read_items(items, runtime.attachment_reader)
     if payload.instructions is not None:
@@ -138,12 +138,14 @@ async def _start(
     references = [item.id for item in items if isinstance(item, InputReference)]
     if references and previous is None:  # what comes before it is in its session
         previous = ResponseId.of_item(references[-1])
-    return await _service().start(
+    record = _record(payload)
+    started, response_id = await _service().start(
         asked,
-        _record(payload),
+        record,
         previous=None if previous is None else ResponseId.read(previous),
         stored=payload.store,
     )
+    return started, response_id, record
 
 
 def _session_of(payload: ResponseRequest) -> str | None:
@@ -158,7 +160,7 @@ def _session_of(payload: ResponseRequest) -> str | None:
 
 async def _decide(
     payload: ResponseRequest, approvals: Sequence[InputApproval]
-) -> tuple[StartedRun, ResponseId]:
+) -> tuple[StartedRun, ResponseId, JSONObject]:
     """Decide about a call that a response has asked about; go on with its run."""
     if payload.previous_response_id is None or len(approvals) > 1:
         raise InvalidRequest(
@@ -188,7 +190,7 @@ async def _decide(
     model = str(stored.record.get("model"))
     session_id = asked.session_id or ""
     started = StartedRun(asked.run_id, session_id, "running", reader, model)
-    return started, ResponseId(asked.run_id, asked.session_id, after)
+    return started, ResponseId(asked.run_id, asked.session_id, after), dict(stored.record)
 
 
 async def _question(
@@ -226,10 +228,6 @@ def _record(payload: ResponseRequest) -> JSONObject:
         "format": None if payload.text is None else payload.text.format,
     }
     return {key: value for key, value in record.items() if value not in (None, {}, [])}
-
-
-def _response(payload: ResponseRequest, response_id: ResponseId) -> dict[str, Any]:
-    return response_of(_record(payload), response_id, store=payload.store)
 
 
 def response_of(
@@ -327,6 +325,8 @@ async def _as_stored(stored: StoredResponse, response_id: ResponseId) -> dict[st
     if stored.output:
         last = stored.output[-1]
         response["usage"] = usage_of(_count(last, "prompt_eval_count"), _count(last, "eval_count"))
+        if response["status"] == "completed" and not pending:
+            response["completed_at"] = seconds_of(last.get("timestamp"))
     return response
 
 
