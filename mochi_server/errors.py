@@ -170,6 +170,12 @@ class ToolsNotSupported(MochiError, code="TOOLS_NOT_SUPPORTED", status=400):
     template = "Model {model!r} cannot call tools. Choose another model, or take the tools away."
 
 
+class EmbeddingsNotSupported(MochiError, code="EMBEDDINGS_NOT_SUPPORTED", status=400):
+    """Embeddings were wanted from a provider that makes none."""
+
+    template = "The provider {provider!r} makes no embeddings."
+
+
 class ResponseFormatInvalid(MochiError, code="RESPONSE_FORMAT_INVALID", status=400):
     """The JSON schema of a request's response format cannot be used."""
 

@@ -168,6 +168,28 @@ class Transport:
                     answer = await _read(response)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise self._unreachable(error, waited_for=f"{ANSWER_SECONDS:g} s") from error
+        return self._parsed(response, answer, model=model)
+
+    async def run(self, path: str, body: JSONObject, *, model: str) -> dict[str, Any]:
+        """Return the whole answer of a request for which the model is loaded and runs.
+
+        Raises:
+            MochiError: what ``fetch`` raises.
+        """
+        response = await self.post(path, orjson.dumps(body))
+        limit = self.limits.idle
+        try:
+            with anyio.fail_after(limit):
+                async with response:
+                    answer = await _read(response)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            waited_for = f"{limit:g} s (MOCHI_OLLAMA_IDLE_TIMEOUT_SECONDS)"
+            raise self._unreachable(error, waited_for=waited_for) from error
+        return self._parsed(response, answer, model=model)
+
+    def _parsed(
+        self, response: aiohttp.ClientResponse, answer: bytes, *, model: str | None
+    ) -> dict[str, Any]:
         if response.status != HTTPStatus.OK:
             raise self._refusal(response, answer, model=model)
         try:

@@ -17,7 +17,7 @@ from typing import ClassVar, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ..core.limits import MAX_RESPONSE, complete_json, too_large
-from ..errors import ProviderError
+from ..errors import EmbeddingsNotSupported, ProviderError
 from ..protocol.completions import (
     Chunk,
     ContentDelta,
@@ -27,6 +27,7 @@ from ..protocol.completions import (
     Think,
     ThinkingDelta,
 )
+from ..protocol.embeddings import EmbeddingRequest, Embeddings
 from ..protocol.options import ModelOptions
 from ..protocol.response_format import JsonSchemaFormat, ResponseFormat
 
@@ -34,6 +35,8 @@ __all__ = [
     "Capabilities",
     "Chunk",
     "ContentDelta",
+    "EmbeddingRequest",
+    "Embeddings",
     "Finish",
     "LoadState",
     "ModelInfo",
@@ -161,6 +164,15 @@ class Provider(ABC):
         async with aclosing(self.stream(request)) as chunks:
             async for chunk in chunks:
                 yield (chunk,)
+
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        """Return a vector for each text.
+
+        Raises:
+            EmbeddingsNotSupported: the provider makes none.
+            ContextOverflow, ProviderBusy: as of a stream.
+        """
+        raise EmbeddingsNotSupported(provider=self.alias, model=request.model)
 
     @abstractmethod
     async def check(self) -> bool:

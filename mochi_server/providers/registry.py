@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -20,10 +21,13 @@ from ..errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from .base import ModelInfo, Provider
+from .base import EmbeddingRequest, Embeddings, ModelInfo, Provider
 
 LIST_SECONDS: Final = 40.0
 """Longest wait for a provider's models, imports included; our own providers give up earlier."""
+
+TEXTS_AT_ONCE: Final = 64
+"""Texts that one request embeds: its answer must not be longer than ``MAX_RESPONSE``."""
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +92,26 @@ class ProviderRegistry:
     async def show_model(self, model: str) -> ModelInfo:
         """Return one model, under the name that was asked for; raises as the provider does."""
         provider, name = self.resolve(model)
-        try:
+        with _not_found_as(model, name):
             info = await provider.show_model(name)
-        except ModelNotFound as error:
-            message = error.message.replace(f"Model {name!r}", f"Model {model!r}", 1)
-            raise ModelNotFound(message, details={**error.details, "model": model}) from error
         return replace(info, name=model, provider=provider.alias)
+
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        """Return a vector for each text, by several requests where there are many.
+
+        Raises:
+            MochiError: what ``Provider.embed`` raises.
+        """
+        provider, name = self.resolve(request.model)
+        vectors: list[Sequence[float]] = []
+        tokens = 0
+        for start in range(0, len(request.texts) or 1, TEXTS_AT_ONCE):
+            texts = request.texts[start : start + TEXTS_AT_ONCE]
+            with _not_found_as(request.model, name):
+                made = await provider.embed(replace(request, model=name, texts=texts))
+            vectors += made.vectors
+            tokens += made.prompt_tokens
+        return Embeddings(vectors=vectors, prompt_tokens=tokens)
 
     async def models_of(self, alias: str) -> list[ModelInfo]:
         """Return every model of a provider, under the names by which requests call them.
@@ -168,6 +186,16 @@ class ProviderRegistry:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+
+@contextmanager
+def _not_found_as(model: str, name: str) -> Iterator[None]:
+    """Name a model that a provider does not have as it was asked for."""
+    try:
+        yield
+    except ModelNotFound as error:
+        message = error.message.replace(f"Model {name!r}", f"Model {model!r}", 1)
+        raise ModelNotFound(message, details={**error.details, "model": model}) from error
 
 
 def problem_of(alias: str, error: MochiError) -> JSONObject:

@@ -17,8 +17,8 @@ from ..providers.common.errors import not_installed
 from ..providers.common.http import http_library_of
 from ..providers.openai import OpenAICompatibleProvider
 from .chunks import Abort, CallDelta, Delta, End, ScriptedChunk, first_audible, paced
-from .reply import FILES, ReplyRequest, compose_async, listed_models, model_info, text_of
-from .samples import NoExample, stable_hash
+from .reply import FILES, ReplyRequest, compose_async, listed_models, model_info, text_of, tokens_of
+from .samples import NoExample, stable_hash, vector_of
 from .script import BadScript, ScriptedError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ BASE_URL: Final = "http://test.invalid/v1"
 """Where requests seem to go; a name that no resolver knows."""
 
 _PATH: Final = "/v1/chat/completions"
+_EMBEDDINGS_PATH: Final = "/v1/embeddings"
 _SSE: Final = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
@@ -58,6 +59,8 @@ class ScriptedResponses:
 
     async def respond(self, request: Any) -> Any:  # noqa: ANN401 - the library's
         body = orjson.loads(request.content or b"{}")
+        if request.url.path == _EMBEDDINGS_PATH:
+            return self._library.Response(200, json=embeddings_of(body))
         if request.url.path != _PATH or not body.get("stream"):
             return self._refusal("Test mode has streams of chat completions only.")
         try:
@@ -144,6 +147,21 @@ def reply_request(body: Mapping[str, Any]) -> ReplyRequest:
         schema=schema,
         thinks="thinking" in model_info(str(body.get("model"))).capabilities,
     )
+
+
+def embeddings_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return vectors that follow from the texts."""
+    texts, dimensions = body["input"], body.get("dimensions") or 0
+    tokens = sum(map(tokens_of, texts))
+    return {
+        "object": "list",
+        "model": body["model"],
+        "data": [
+            {"object": "embedding", "index": index, "embedding": vector_of(text, dimensions)}
+            for index, text in enumerate(texts)
+        ],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
 
 
 def error_body(failure: ScriptedError) -> dict[str, Any]:

@@ -5,9 +5,11 @@ Neither Python's ``hash`` nor ``random`` is used: both may differ between starts
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Final
 
 MIN_WORDS: Final = 5
@@ -19,6 +21,9 @@ MAX_PIECE: Final = 10
 """Words of a piece, at most; the last one of a text may have fewer than ``MIN_PIECE``."""
 
 SENTENCE: Final = 8  # words
+
+DIMENSIONS: Final = 64
+"""Numbers of a vector, at most."""
 
 _TEXT = """
 lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et
@@ -44,6 +49,14 @@ def numbers(seed: str) -> Iterator[int]:
     while True:
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
         yield state >> 33
+
+
+def vector_of(text: str, dimensions: int = 0) -> list[float]:
+    """Return a vector of length 1 that follows from the text; 0 for all of its numbers."""
+    size = dimensions if 0 < dimensions < DIMENSIONS else DIMENSIONS
+    parts = [number / 2**30 - 1 for number in islice(numbers(text), size)]
+    length = math.sqrt(sum(part * part for part in parts))
+    return [round(part / length, 9) for part in parts]
 
 
 def length_of(message: str) -> int:

@@ -13,13 +13,21 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_server.config import load_settings
-from mochi_server.errors import ModelNotFound
+from mochi_server.errors import EmbeddingsNotSupported, ModelNotFound
 from mochi_server.protocol.events import Event, MessageComplete
 from mochi_server.protocol.options import ModelOptions
-from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest
+from mochi_server.providers.base import (
+    Chunk,
+    ContentDelta,
+    EmbeddingRequest,
+    Finish,
+    ModelRequest,
+)
 from mochi_server.providers.builtin.provider import SLOTS
+from mochi_server.providers.registry import TEXTS_AT_ONCE
 from mochi_server.runtime import Runtime
 from mochi_server.sessions import ToolSettings
+from mochi_server.testmode.samples import vector_of
 from mochi_server.testmode.script import START
 from tests.support.fake_gemini import signature
 from tests.support.model_services import Anthropic, Gemini, Ollama, OpenAI, Service
@@ -307,6 +315,25 @@ async def test_a_reply_with_a_schema_validates(talk: Talk) -> None:
     with anyio.fail_after(30):
         animal = await talk.service.provider.structured(request, Animal)
     assert animal.name
+
+
+@pytest.mark.parametrize("talk", ["ollama", "openai", "test", "fake_ollama"], indirect=True)
+async def test_each_text_has_a_vector(talk: Talk) -> None:
+    texts = [f"text {number}" for number in range(TEXTS_AT_ONCE + 1)]
+    vectors = [vector_of(text) for text in texts]
+    talk.service.embeds(vectors[:TEXTS_AT_ONCE])
+    talk.service.embeds(vectors[TEXTS_AT_ONCE:])
+    request = EmbeddingRequest(model=talk.service.model, texts=texts, keep_alive="5m")
+    made = await talk.runtime.models.embed(request)
+    assert made.vectors == vectors
+    assert made.prompt_tokens > 0
+
+
+@pytest.mark.parametrize("talk", ["anthropic", "gemini"], indirect=True)
+async def test_a_service_without_embeddings_says_so(talk: Talk) -> None:
+    request = EmbeddingRequest(model=talk.service.model, texts=["x"])
+    with pytest.raises(EmbeddingsNotSupported, match="'it' makes no embeddings"):
+        await talk.runtime.models.embed(request)
 
 
 @each_service()

@@ -32,6 +32,7 @@ from mochi_server.testmode.ollama.answers import NDJSON, Body, FakeResponse, enc
 from mochi_server.testmode.ollama.chat import called, last_line, line, metrics_of
 from mochi_server.testmode.ollama.models import FakeModel, FakeModels
 from mochi_server.testmode.ollama.rules import (
+    ROUTES,
     VERSION,
     chat_of,
     check_fits,
@@ -43,6 +44,7 @@ from mochi_server.testmode.ollama.rules import (
     unloads,
     window_of,
 )
+from mochi_server.testmode.ollama.vectors import embedded
 from mochi_server.testmode.reply import prompt_tokens
 from mochi_server.testmode.samples import example_of
 
@@ -272,7 +274,7 @@ class FakeOllama:
         host = request.headers.get("host", "")
         check_origin(request.headers.get("origin"), host)
         check_host(host)
-        check_route(request.method, request.path)
+        check_route(request.method, request.path, {**ROUTES, "/api/embed": ("POST",)})
         scripts = self._scripts[request.path]
         if request.path == "/api/chat":
             await self._chat(request, connection)
@@ -289,6 +291,8 @@ class FakeOllama:
                 return FakeResponse(200, self.models.tags(new=not self.old))
             case "/api/ps":
                 return FakeResponse(200, self.models.ps())
+            case "/api/embed":
+                return FakeResponse(200, embedded(request.raw, self.models))
             case "/api/show":
                 return FakeResponse(200, shown_model(request.raw, self.models).shown())
             case _:

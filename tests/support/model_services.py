@@ -67,6 +67,9 @@ class Service(ABC):
     def breaks(self, text: str, error: str | None) -> None:
         """Queue a reply with an error in mid-stream, or with a cut connection."""
 
+    def embeds(self, vectors: Sequence[Sequence[float]]) -> None:  # noqa: B027 - as it says
+        """Queue an answer with vectors, where they do not follow from the texts."""
+
     @abstractmethod
     def is_busy(self) -> None:
         """Queue a refusal that says to come back in 30 seconds."""
@@ -141,6 +144,14 @@ class OpenAI(Service):
             chunks.append({"error": {"code": 500, "message": error}})
         then = "end" if error else "cut"
         self.fake.answers.append(fake_openai.stream(*chunks, done=False, then=then))
+
+    def embeds(self, vectors: Sequence[Sequence[float]]) -> None:
+        data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
+        usage = {"prompt_tokens": 7, "total_tokens": 7}
+        body = json.dumps({"object": "list", "data": data[::-1], "usage": usage})
+        self.fake.answers.append(
+            fake_openai.Answer(pieces=[body.encode()], content_type=fake_openai.JSON)
+        )
 
     def is_busy(self) -> None:
         wait = {"Retry-After": "30"}

@@ -129,6 +129,20 @@ async def test_models(server, of):
     assert (await client.ps()).models == []
 
 
+async def test_embeddings(server, of):
+    client = of(server)
+    made = await client.embed("lorem", ["one", "two"])
+    assert [len(vector) for vector in made.embeddings] == [64, 64]
+    assert (made.model, made.prompt_eval_count) == ("lorem", 2)
+    assert list((await client.embeddings("lorem", "two")).embedding) == list(made.embeddings[1])
+    assert len((await client.embed("lorem", "one", dimensions=8)).embeddings[0]) == 8
+    assert (await client.embed("lorem")).embeddings == []
+    assert (await client.embeddings("lorem")).embedding == []
+    with pytest.raises(ollama.ResponseError, match="missing unit in duration") as caught:
+        await client.embed("lorem", "one", keep_alive="300")
+    assert caught.value.status_code == 400
+
+
 async def test_failures(server, of):
     client = of(server)
     with pytest.raises(ollama.ResponseError, match="Gone") as caught:

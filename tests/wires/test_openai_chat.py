@@ -274,3 +274,17 @@ async def test_conversations_are_kept_and_found_again_where_that_is_wanted(tmp_p
     assert sessions[0] == sessions[1] != other.mochi["session_id"]
     roles = [message["role"] for message in session["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+
+
+async def test_embeddings(client):
+    texts = [f"text {number}" for number in range(100)]
+    made = await client.embeddings.create(model="lorem", input=texts)  # base64, by the package
+    assert [each.index for each in made.data] == [*range(100)]
+    assert {len(each.embedding) for each in made.data} == {64}
+    assert made.usage.prompt_tokens == made.usage.total_tokens > 100
+    one = await client.embeddings.create(model="lorem", input="text 7", encoding_format="float")
+    assert one.data[0].embedding == pytest.approx(made.data[7].embedding, abs=1e-6)
+    few = await client.embeddings.create(model="lorem", input="text 7", dimensions=8)
+    assert len(few.data[0].embedding) == 8
+    with pytest.raises(openai.BadRequestError):
+        await client.embeddings.create(model="lorem", input=[[1, 2, 3]])

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from mochi_server.providers.base import Think
 
 MAX_MESSAGES = 100_000
+MAX_DIMENSIONS = 1_000_000
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any
 
 from django.http import HttpRequest, JsonResponse
@@ -11,7 +12,7 @@ from django.http.response import HttpResponseBase
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import CompletionRequest
 from mochi_server.errors import InvalidRequest
-from mochi_server.providers.base import ModelInfo
+from mochi_server.providers.base import EmbeddingRequest, ModelInfo
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, format_of, options_of, session_of
@@ -20,6 +21,8 @@ from .encoder import AnswerEncoder, Kind
 from .errors import error_shape
 from .history import read_history
 from .schemas import (
+    EmbedPromptRequest,
+    EmbedRequest,
     GenerateRequest,
     ModelQuestion,
     OllamaChatRequest,
@@ -96,6 +99,41 @@ async def _answer(
     answer = await WholeAnswer.of(started)
     headers = {**headers_of(started, session_id), DROPPED: str(dropped_of(answer.complete))}
     return JsonResponse(encoder.whole(answer), headers=headers)
+
+
+@api.post("/embed")
+async def embed(request: HttpRequest, payload: EmbedRequest) -> dict[str, Any]:
+    """Return a vector for each text."""
+    began = time.monotonic()
+    made = await get_runtime().models.embed(
+        EmbeddingRequest(
+            model=payload.model,
+            texts=payload.texts,
+            dimensions=payload.dimensions or None,
+            truncate=payload.truncate,
+            keep_alive=options_of({"keep_alive": payload.keep_alive}).keep_alive,
+        )
+    )
+    return {
+        "model": payload.model,
+        "embeddings": made.vectors,
+        "total_duration": int((time.monotonic() - began) * 1e9),
+        "load_duration": 0,
+        "prompt_eval_count": made.prompt_tokens,
+        "mochi": {"ignored_options": [*(payload.options or ())]},
+    }
+
+
+@api.post("/embeddings")
+async def embed_prompt(request: HttpRequest, payload: EmbedPromptRequest) -> dict[str, Any]:
+    """Return the vector of one text."""
+    asked = EmbeddingRequest(
+        model=payload.model,
+        texts=[payload.prompt] if payload.prompt else [],
+        keep_alive=options_of({"keep_alive": payload.keep_alive}).keep_alive,
+    )
+    made = await get_runtime().models.embed(asked)
+    return {"embedding": made.vectors[0] if made.vectors else []}
 
 
 @api.get("/tags")

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
 
-from ..common.schemas import MAX_MESSAGES, RequestPart, ServerTools
+from ..common.schemas import MAX_DIMENSIONS, MAX_MESSAGES, RequestPart, ServerTools
 
 OPTIONS = {
     **{name: name for name in ("temperature", "top_k", "top_p", "min_p", "seed", "stop")},
@@ -87,6 +87,16 @@ OllamaTool = Annotated[
 ]
 
 
+def _check_unit(keep_alive: object) -> object:
+    """Refuse, as Ollama does, a text that is a number without a unit."""
+    if isinstance(keep_alive, str) and keep_alive.lstrip("-").isdecimal() and int(keep_alive):
+        raise ValueError(f'time: missing unit in duration "{keep_alive}"')
+    return keep_alive
+
+
+KeepAlive = Annotated[str | float, BeforeValidator(_check_unit)]
+
+
 class ModelQuestion(RequestPart):
     """What ``chat`` and ``generate`` have in common."""
 
@@ -95,7 +105,7 @@ class ModelQuestion(RequestPart):
     think: Think | None = None
     format: Format | None = None
     options: dict[str, Any] | None = None
-    keep_alive: str | float | None = None
+    keep_alive: KeepAlive | None = None
     logprobs: Literal[False] | None = None
 
     @property
@@ -141,6 +151,39 @@ class GenerateRequest(ModelQuestion):
     suffix: Literal[""] | None = None
     template: Literal[""] | None = None
     context: list[int] | None = Field(default=None, max_length=0)
+
+
+class ModelToEmbed(RequestPart):
+    """What ``embed`` and ``embeddings`` have in common."""
+
+    model: str
+    options: dict[str, Any] | None = None
+    keep_alive: KeepAlive | None = None
+
+
+class EmbedRequest(ModelToEmbed):
+    """The body of ``POST /api/embed``."""
+
+    input: (
+        Annotated[
+            Annotated[str, Tag("text")] | Annotated[list[str], Tag("texts")],
+            Discriminator(lambda value: "text" if isinstance(value, str) else "texts"),
+        ]
+        | None
+    ) = None
+    truncate: bool = False
+    dimensions: int | None = Field(default=None, ge=0, le=MAX_DIMENSIONS)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts to embed."""
+        return [self.input] if isinstance(self.input, str) and self.input else [*(self.input or ())]
+
+
+class EmbedPromptRequest(ModelToEmbed):
+    """The body of ``POST /api/embeddings``."""
+
+    prompt: str = ""
 
 
 class ShowRequest(RequestPart):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import CompletionRequest
+from mochi_server.providers.base import EmbeddingRequest
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, format_of, options_of, session_of
@@ -15,7 +21,7 @@ from ..common.tools import offered
 from .encoder import ChunkEncoder, completion_of
 from .errors import error_shape
 from .history import read_history
-from .schemas import ChatCompletionRequest, ChosenTool
+from .schemas import ChatCompletionRequest, ChosenTool, CreateEmbeddingsRequest
 
 api = WireAPI("openai", {"/v1/": error_shape})
 
@@ -47,6 +53,32 @@ async def create_chat_completion(
             DROPPED: str(dropped_of(answer.complete)),
         },
     )
+
+
+@api.post("/embeddings")
+async def create_embeddings(
+    request: HttpRequest, payload: CreateEmbeddingsRequest
+) -> dict[str, Any]:
+    """Return a vector for each text."""
+    asked = EmbeddingRequest(
+        model=payload.model, texts=payload.texts, dimensions=payload.dimensions
+    )
+    made = await get_runtime().models.embed(asked)
+    encode = _base64 if payload.encoding_format == "base64" else list
+    return {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": index, "embedding": encode(vector)}
+            for index, vector in enumerate(made.vectors)
+        ],
+        "model": payload.model,
+        "usage": {"prompt_tokens": made.prompt_tokens, "total_tokens": made.prompt_tokens},
+    }
+
+
+def _base64(vector: Sequence[float]) -> str:
+    """Return the numbers with 32 bits each, the lowest byte first."""
+    return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
 async def _read(payload: ChatCompletionRequest, session_id: str | None) -> CompletionRequest:

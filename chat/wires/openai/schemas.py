@@ -11,7 +11,10 @@ from pydantic import Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
 
-from ..common.schemas import MAX_MESSAGES, Effort, RequestPart, ServerTools
+from ..common.schemas import MAX_DIMENSIONS, MAX_MESSAGES, Effort, RequestPart, ServerTools
+
+MAX_INPUTS = 2048
+"""Texts of one request for embeddings; OpenAI's own limit."""
 
 
 class TextPart(RequestPart):
@@ -154,6 +157,24 @@ class StreamOptions(RequestPart):
 
 def _kind(value: object) -> str:
     return "text" if isinstance(value, str) else "texts"
+
+
+class CreateEmbeddingsRequest(RequestPart):
+    """The body of ``POST /v1/embeddings``."""
+
+    model: str
+    input: Annotated[
+        Annotated[str, Tag("text"), Field(min_length=1)]
+        | Annotated[list[str], Tag("texts"), Field(min_length=1, max_length=MAX_INPUTS)],
+        Discriminator(_kind),
+    ]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts to embed."""
+        return [self.input] if isinstance(self.input, str) else self.input
 
 
 class ChatCompletionRequest(RequestPart):

@@ -14,7 +14,14 @@ from pydantic import SecretStr
 from ...core.aio import in_thread_if
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderUnreachable
 from ...protocol.response_format import ResponseFormat
-from ..base import Capabilities, Chunk, ModelInfo, ModelRequest
+from ..base import (
+    Capabilities,
+    Chunk,
+    EmbeddingRequest,
+    Embeddings,
+    ModelInfo,
+    ModelRequest,
+)
 from ..common.errors import Refusal
 from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, retry_after
@@ -86,7 +93,8 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         # Nothing that the SDK has read in the environment.
         client.organization = client.project = client.admin_api_key = None
         drop_environment_headers(client, self.headers)
-        _ = client.models, client.chat.completions  # imported at first use: not in the event loop
+        # Imported at first use, which shall not be in the event loop.
+        _ = client.models, client.chat.completions, client.embeddings
         return client
 
     def _http(self) -> Any:  # noqa: ANN401 - the HTTP client of the SDK's own version
@@ -157,6 +165,29 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
                         yield chunk
             for chunk in reply.finish():
                 yield chunk
+
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        if not request.texts:
+            return Embeddings(vectors=())
+        client = await self._client()
+        dimensions: Any = {}
+        if request.dimensions is not None:
+            dimensions = {"dimensions": request.dimensions}
+        with self._translated(request.model):
+            answer = await client.embeddings.create(
+                model=request.model,
+                input=[*request.texts],
+                **dimensions,
+            )
+            found = sorted(answer.data, key=lambda each: each.index)
+            vectors = [each.embedding for each in found]
+            tokens = (answer.usage and answer.usage.prompt_tokens) or 0
+        if len(vectors) != len(request.texts):
+            raise ProviderError(
+                f"Provider {self.alias!r} did not answer with a vector for each text.",
+                details={"model": request.model},
+            )
+        return Embeddings(vectors=vectors, prompt_tokens=tokens)
 
     async def _send(
         self, client: AsyncOpenAI, payload: Payload

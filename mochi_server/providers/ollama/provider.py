@@ -15,10 +15,11 @@ import anyio
 from pydantic import BaseModel, JsonValue
 
 from ...core.aio import in_thread, in_thread_if
-from ...errors import JSONObject, MochiError, ModelNotFound
+from ...errors import JSONObject, MochiError, ModelNotFound, OllamaError
 from ...ollama.stream import stream_chat
 from ...ollama.transport import TimeLimits, Transport, run_for_each
 from ...ollama.types import (
+    as_duration,
     can_chat,
     chat_body,
     full_name,
@@ -28,7 +29,17 @@ from ...ollama.types import (
     weights_in,
     window_in,
 )
-from ..base import Capabilities, Chunk, LoadState, ModelInfo, ModelRequest, Provider, Weights
+from ..base import (
+    Capabilities,
+    Chunk,
+    EmbeddingRequest,
+    Embeddings,
+    LoadState,
+    ModelInfo,
+    ModelRequest,
+    Provider,
+    Weights,
+)
 from ..common.options import extra_of, fields_of
 from .tools import tool_for_ollama
 
@@ -185,6 +196,27 @@ class OllamaProvider(Provider):
         if stops := request.options.stops:
             fields["stop"] = stops
         return {**fields, **extra_of(request.options, self.alias)}
+
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        body: JSONObject = {
+            "model": request.model,
+            "input": [*request.texts],
+            "truncate": request.truncate,
+        }
+        if request.dimensions is not None:
+            body["dimensions"] = request.dimensions
+        body |= self._keep_alive_field(request.keep_alive)
+        answer = await self._transport.run("/api/embed", body, model=request.model)
+        vectors, tokens = answer.get("embeddings"), answer.get("prompt_eval_count")
+        if not isinstance(vectors, list) or len(vectors) != len(request.texts):
+            text = "Ollama did not answer with a vector for each text."
+            raise OllamaError(text, details={"model": request.model})
+        return Embeddings(vectors=vectors, prompt_tokens=tokens if isinstance(tokens, int) else 0)
+
+    def _keep_alive_field(self, keep_alive: str | float | None) -> JSONObject:
+        """Return the field of a request, with the provider's value where that names none."""
+        value = self._keep_alive if keep_alive is None else keep_alive
+        return {} if value is None else {"keep_alive": as_duration(value)}
 
     async def structured(self, request: ModelRequest, shape: type[T]) -> T:
         # Half a second of imports, not to be spent in the event loop nor at start-up.

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ...errors import JSONObject
 from ...protocol.completions import ModelInfo, ModelKind
+from ...protocol.embeddings import EmbeddingRequest, Embeddings
 from ...protocol.options import NO_OPTIONS, ModelOptions
 from ...providers.registry import ModelList, ProviderRegistry
 from ...sessions.types import AgentSettings, SessionMetadata, ToolSettings
@@ -111,6 +112,15 @@ class ModelResolver:
         """
         setup = await self.resolve(name)
         return _info(setup, await self._providers.show_model(setup.model))
+
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        """Return a vector for each text, by the model that the name stands for.
+
+        Raises:
+            MochiError: what ``resolve`` raises, and ``Provider.embed``.
+        """
+        setup = await self.resolve(request.model)
+        return await self._providers.embed(replace(request, model=setup.model))
 
     async def list_models(self) -> ModelList:
         """Return every model of every provider that answers, then presets and agents.

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from ..chunks import Abort, ScriptedChunk, first_audible, paced
 from ..reply import compose_async, listed_models, model_info, prompt_tokens
-from ..samples import NoExample
+from ..samples import DIMENSIONS, NoExample
 from ..script import BadScript
 from .answers import BARE_JSON, NDJSON, Body, FakeResponse, encoded
 from .chat import OllamaStream, joined, last_line, reply_request
@@ -34,7 +34,7 @@ from .rules import (
     unloads,
     window_of,
 )
-from .vectors import DIMENSIONS, embedded, embedding
+from .vectors import embedded, embedding
 
 PORT: Final = 11434
 """Ollama's own."""

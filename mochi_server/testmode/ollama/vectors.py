@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from itertools import islice
 from typing import Any, Final
 
 from ..reply import tokens_of
-from ..samples import numbers
+from ..samples import vector_of
 from .answers import Body, FakeResponse
 from .chat import NANOSECONDS
 from .fields import Fields, body_of, check_kinds, check_options
 from .models import FakeModel, FakeModels
 from .rules import named_model, window_of
-
-DIMENSIONS: Final = 64
 
 _EMBED: Final[Fields] = {
     "model": ("string", "string"),
@@ -27,14 +23,6 @@ _EMBEDDINGS: Final[Fields] = {
     "prompt": ("string", "string"),
     "options": ("object", "map[string]interface {}"),
 }
-
-
-def vector_of(text: str, dimensions: int = 0) -> list[float]:
-    """A vector of length 1; all of its numbers, or the first ones."""
-    size = dimensions if 0 < dimensions < DIMENSIONS else DIMENSIONS
-    found = [number / 2**30 - 1 for number in islice(numbers(text), size)]
-    length = math.sqrt(sum(x * x for x in found))
-    return [round(x / length, 9) for x in found]
 
 
 def embedded(raw: bytes, models: FakeModels) -> Body:

@@ -29,7 +29,14 @@ from mochi_server.errors import (
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import RESPONSE_FORMAT, JsonSchemaFormat
-from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
+from mochi_server.providers.base import (
+    Chunk,
+    ContentDelta,
+    EmbeddingRequest,
+    Finish,
+    ModelRequest,
+    ThinkingDelta,
+)
 from mochi_server.providers.openai import OpenAICompatibleProvider
 from mochi_server.testmode.provider import ScriptedProvider
 from tests.support.fake_openai import (
@@ -548,3 +555,24 @@ async def test_a_structured_reply_is_validated(provider, fake):
     fake.answers = [stream(delta(content='{"na'), finished("length"))]
     with pytest.raises(ProviderError, match="Town"):
         await provider.structured(request, Town)
+
+
+async def test_embeddings_that_fail(fake: FakeOpenAI, provider: OpenAICompatibleProvider) -> None:
+    request = EmbeddingRequest(model="m", texts=["one", "two"], dimensions=8)
+    fake.answers.append(error(404, message="no such model", code="model_not_found"))
+    with pytest.raises(ModelNotFound):
+        await provider.embed(request)
+    assert fake.bodies[-1] | {"encoding_format": ""} == {
+        "model": "m",
+        "input": ["one", "two"],
+        "dimensions": 8,
+        "encoding_format": "",
+    }
+    body = json.dumps({"data": [{"index": 0, "embedding": [0.5]}]})
+    fake.answers.append(Answer(pieces=[body.encode()], content_type=JSON))
+    with pytest.raises(ProviderError, match="a vector for each text"):
+        await provider.embed(request)
+    fake.answers.append(Answer(pieces=[b'{"data": []}'], content_type=JSON))
+    with pytest.raises(ProviderError):
+        await provider.embed(request)
+    assert (await provider.embed(EmbeddingRequest(model="m", texts=[]))).vectors == ()

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaError
 from mochi_server.protocol.completions import ModelInfo, ModelRequest
 from mochi_server.protocol.options import ModelOptions
-from mochi_server.providers.base import LoadState
+from mochi_server.providers.base import EmbeddingRequest, LoadState
 from mochi_server.providers.ollama import provider as module
 from mochi_server.providers.ollama.provider import OllamaProvider
 from tests.support.fake_ollama import FakeOllama
@@ -350,3 +350,16 @@ async def test_structured_requests_of_different_thinking_do_not_mix(ollama, prov
         *(provider.structured(ask(think=think), Summary) for think in (True, False, "low"))
     )
     assert sorted(str(body["think"]) for body in ollama.chats) == ["False", "True", "low"]
+
+
+async def test_embeddings_that_fail(ollama, provider):
+    request = EmbeddingRequest(model="qwen3:14b", texts=["one"], dimensions=8)
+    assert len((await provider.embed(request)).vectors[0]) == 8
+    ollama.play_body(b'{"embeddings": []}', content_type="application/json", path="/api/embed")
+    with pytest.raises(OllamaError, match="a vector for each text"):
+        await provider.embed(request)
+    with pytest.raises(ModelNotFound):
+        await provider.embed(EmbeddingRequest(model="missing", texts=["one"]))
+    long = EmbeddingRequest(model="qwen3:14b", texts=["word " * 10_000])
+    with pytest.raises(ContextOverflow):
+        await provider.embed(long)
