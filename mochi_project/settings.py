@@ -54,6 +54,6 @@ CORS_EXPOSE_HEADERS = [
 ]
 
 ROOT_URLCONF = "mochi_project.urls"
-DATA_UPLOAD_MAX_MEMORY_SIZE = MOCHI.max_body_bytes
+DATA_UPLOAD_MAX_MEMORY_SIZE = max(MOCHI.max_body_bytes, MOCHI.max_wire_body_bytes)
 
 LOGGING = logging_config(MOCHI.log_level)

@@ -423,9 +423,9 @@ class CannotImport(MochiError, code="CANNOT_IMPORT", status=400):
 
 
 class PayloadTooLarge(MochiError, code="PAYLOAD_TOO_LARGE", status=413):
-    """The body is larger than MOCHI_MAX_BODY_MB."""
+    """The body is larger than MOCHI_MAX_BODY_MB, or MOCHI_MAX_WIRE_BODY_MB."""
 
-    template = "The request body is larger than {limit_mb} MB."
+    template = "The request body is larger than {limit_mb:g} MB."
 
 
 class InvalidHTTP(MochiError, code="INVALID_HTTP", status=400):

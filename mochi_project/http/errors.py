@@ -67,6 +67,11 @@ def status_of(error: MochiError, path: str) -> int:
     return HTTPStatus.BAD_REQUEST if is_invalid and _vendor_shape(path) else error.status
 
 
+def is_vendors(path: str) -> bool:
+    """Return whether a path is one of a vendor's API."""
+    return _vendor_shape(path) is not None
+
+
 def _vendor_shape(path: str) -> ErrorShape | None:
     fitting = [prefix for prefix in VENDOR_SHAPES if path.startswith(prefix)]
     return VENDOR_SHAPES[max(fitting, key=len)] if fitting else None
@@ -122,7 +127,7 @@ def translate(error: Exception) -> MochiError:
         case ValidationError():
             return invalid_request(error.errors)
         case RequestDataTooBig():
-            return PayloadTooLarge(limit_mb=settings.MOCHI.max_body_mb)
+            return PayloadTooLarge(limit_mb=settings.DATA_UPLOAD_MAX_MEMORY_SIZE / 1_000_000)
         case HttpError(status_code=400, __context__=InvalidRequest() as cause):
             return cause  # ninja covers up what a parser raises
         case HttpError(status_code=400) | SuspiciousOperation():

@@ -21,7 +21,7 @@ from mochi_server.core.logs import begin_request, request_id
 from mochi_server.errors import MochiError
 
 from ..openapi import ASSETS
-from .errors import error_body, status_of
+from .errors import error_body, is_vendors, status_of
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Gate:
         token = settings.api_token
         self.token = token.get_secret_value().strip().encode() if token is not None else None
         self.limit = settings.max_body_bytes
-        self.limit_mb = settings.max_body_mb
+        self.wire_limit = settings.max_wire_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -97,7 +97,7 @@ class Gate:
             or self._origin_problem(scope, headers)
             or self._site_problem(scope, headers)
             or self._token_problem(scope, headers)
-            or self._size_problem(headers)
+            or self._size_problem(scope, headers)
             or _query_problem(scope)
         )
 
@@ -162,10 +162,12 @@ class Gate:
     def _is_cors(self, headers: Watched) -> bool:
         return origin_key(_text(headers.get(b"origin"))) in self.origins
 
-    def _size_problem(self, headers: Watched) -> MochiError | None:
+    def _size_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         length = headers.get(b"content-length") or b""
-        if length.isdigit() and int(length[:20]) > self.limit:
-            return errors.PayloadTooLarge(limit_mb=self.limit_mb)
+        if length.isdigit() and (size := int(length[:20])) > min(self.limit, self.wire_limit):
+            limit = self.wire_limit if is_vendors(inner_path(scope)) else self.limit
+            if size > limit:
+                return errors.PayloadTooLarge(limit_mb=limit / 1_000_000)
         return None
 
     def _extra_headers(self, error: MochiError, headers: Watched) -> Headers:

@@ -27,7 +27,7 @@ from chat.streaming import EventStreamResponse
 from mochi_server import errors
 from mochi_server.core.logs import request_id
 
-from .errors import error_response
+from .errors import error_response, is_vendors
 from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send, inner_path
 
 logger = logging.getLogger("django.request")
@@ -45,11 +45,19 @@ WATCH_AFTER = 0.05
 class RequestBodies:
     """The bodies of requests that are in memory now."""
 
-    def __init__(self, limit: int, *, seconds: float = 120.0, patience: float = 5.0) -> None:
+    def __init__(
+        self,
+        limit: int,
+        *,
+        wire_limit: int = 0,
+        seconds: float = 120.0,
+        patience: float = 5.0,
+    ) -> None:
         """Begin with no body, and with room for ten of the largest.
 
         Args:
             limit: Largest size of one body, in bytes.
+            wire_limit: The same on the APIs of vendors; there is room for three of these.
             seconds: Longest wait for the end of one body.
             patience: Seconds after which a body that is still arriving is given up if others need
                 its room.
@@ -57,7 +65,8 @@ class RequestBodies:
         self.limit = limit
         self.seconds = seconds
         self.patience = patience
-        self.room = 10 * limit
+        self.wire_limit = wire_limit
+        self.room = max(10 * limit, 3 * wire_limit)
         """Bytes that can still be taken."""
         self.arriving: dict[RequestBody, float] = {}
         """When each counted body began that has not ended yet, oldest first."""
@@ -71,15 +80,16 @@ class RequestBodies:
             body.give_up()
         return size <= self.room
 
-    def one(self) -> RequestBody:
-        return RequestBody(self)
+    def one(self, path: str = "") -> RequestBody:
+        return RequestBody(self, self.wire_limit if is_vendors(path) else self.limit)
 
 
 class RequestBody:
     """The body of one request, counted until it is released or its context ends."""
 
-    def __init__(self, bodies: RequestBodies) -> None:
+    def __init__(self, bodies: RequestBodies, limit: int) -> None:
         self._bodies = bodies
+        self._limit = limit
         self._counted = 0
         self._given_up = False
 
@@ -116,8 +126,8 @@ class RequestBody:
 
     def _count(self, size: int) -> None:
         bodies = self._bodies
-        if size > bodies.limit:
-            raise errors.PayloadTooLarge(limit_mb=bodies.limit / 1_000_000)
+        if size > self._limit:
+            raise errors.PayloadTooLarge(limit_mb=self._limit / 1_000_000)
         if size > SMALL:
             added = size - self._counted
             if added > bodies.room and not bodies.make_room(added):
@@ -148,10 +158,12 @@ class MochiASGIHandler(ASGIHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bodies = RequestBodies(settings.MOCHI.max_body_bytes)
+        self.bodies = RequestBodies(
+            settings.MOCHI.max_body_bytes, wire_limit=settings.MOCHI.max_wire_body_bytes
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self.bodies.one() as body:
+        with self.bodies.one(inner_path(scope)) as body:
             request, response = await self._start(scope, receive, body)
             if request is None and response is None:
                 return

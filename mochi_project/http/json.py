@@ -28,24 +28,44 @@ class ORJSONParser(Parser):
         Raises:
             InvalidRequest: it is nested too deeply, or has too many values.
         """
-        body = request.body
-        request._stream.close()  # noqa: SLF001 - no public way: tests/stories/test_private_names.py
-        request._body = b""  # noqa: SLF001
-        if has_more_values(body, REQUEST_VALUES):
-            raise InvalidRequest(
-                f"The request has more than {REQUEST_VALUES:,} values.",
-                details={"values": REQUEST_VALUES},
-            )
-        deep = may_be_too_deep(body, REQUEST_LEVELS)
-        try:
-            content = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            if deep and "depth limit" in str(error):
-                raise _too_deep() from error
-            raise
-        if deep and is_too_deep(content, REQUEST_LEVELS):
-            raise _too_deep()
-        return content
+        return parse_json(take_body(request), REQUEST_VALUES)
+
+
+def take_body(request: HttpRequest) -> bytes:
+    """Return the body of a request, which then has none."""
+    body = request.body
+    request._stream.close()  # noqa: SLF001 - no public way: tests/stories/test_private_names.py
+    request._body = b""  # noqa: SLF001
+    return body
+
+
+def parse_json(body: bytes, most: int) -> Any:  # noqa: ANN401 - any JSON
+    """Parse JSON of a request.
+
+    Args:
+        body: The JSON.
+        most: Members of objects and elements of lists that it may have.
+
+    Raises:
+        InvalidRequest: it is nested too deeply, or has too many values.
+        orjson.JSONDecodeError: it is no JSON.
+    """
+    if has_more_values(body, most):
+        raise too_many_values(most)
+    deep = may_be_too_deep(body, REQUEST_LEVELS)
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        if deep and "depth limit" in str(error):
+            raise _too_deep() from error
+        raise
+    if deep and is_too_deep(content, REQUEST_LEVELS):
+        raise _too_deep()
+    return content
+
+
+def too_many_values(most: int) -> InvalidRequest:
+    return InvalidRequest(f"The request has more than {most:,} values.", details={"values": most})
 
 
 def _too_deep() -> InvalidRequest:

@@ -20,6 +20,7 @@ from ..providers.base import Think
 from ..services.requests import RequestExtras
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import NewAttachment
+from ..sessions.session import encode_messages
 from .conversation import MANY_MESSAGES
 from .recognition import recognise
 from .runs.control import RunControl, StartedRun
@@ -177,9 +178,10 @@ async def _open(
     The stack deletes the session, unless its callbacks are taken away.
     """
     system, history, new = request.split()
+    lines = await in_thread_if(len(history) > MANY_MESSAGES, encode_messages, history)
 
     def prepare(session: ChatSession) -> None:
-        session.append(*history)
+        session.extend(lines)
 
     session = await chat.sessions.create(
         request.model,

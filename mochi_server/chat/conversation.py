@@ -294,11 +294,12 @@ def add_messages(session: ChatSession, messages: Sequence[Message]) -> None:
     missing = unanswered(objects(session.tail()))
     waiting = {result.tool_call_id for result in missing}
     messages = _with_call_ids(messages, missing)
-    sent = [each.tool_call_id for each in messages if isinstance(each, ToolMessage)]
-    for number, call_id in enumerate(sent):
-        if call_id not in waiting or call_id in sent[:number]:
+    sent: set[str | None] = set()
+    for call_id in (each.tool_call_id for each in messages if isinstance(each, ToolMessage)):
+        if call_id not in waiting or call_id in sent:
             text = f"No call {call_id!r} waits for a result."
             raise InvalidRequest(text, details={"tool_call_id": call_id})
+        sent.add(call_id)
     session.append(*(each for each in missing if each.tool_call_id not in sent), *messages)
 
 

@@ -9,17 +9,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import orjson
 
+from ..core.aio import in_thread_if, yield_to_loop
 from ..errors import JSONObject, SessionNotFound
 from ..protocol.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ..sessions import SessionManager
+from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import attachments_of
-from .conversation import calls_of
+from .conversation import MANY_MESSAGES, calls_of
 
 MOST_ALIKE = 50
 """Conversations with the same begin that are looked at; there is a new session beyond them."""
+
+_YIELD_EVERY = 100
+"""Messages after which a thread that reads them lets the event loop run."""
 
 BETWEEN_REPLIES = "\n\n"
 """What stands between the texts of two replies of the model, where tools ran between them."""
@@ -54,9 +59,8 @@ async def recognise(
     Raises:
         SessionUnreadable, StorageError: a session with such an id cannot be read.
     """
-    replies = [each for each in history if isinstance(each, AssistantMessage)]
-    known = {call.id for reply in replies for call in calls_of(reply)}
-    wanted = [*_said(history, known)]
+    is_long = len(history) > MANY_MESSAGES
+    known, wanted = await in_thread_if(is_long, _all_said, history)
     first = next((each for each in (*history, *new) if isinstance(each, UserMessage)), None)
     begin = orjson.dumps([system, None if first is None else _of_user(first)])
     for number in range(MOST_ALIKE):
@@ -67,19 +71,38 @@ async def recognise(
             session = await sessions.get(session_id)
         except SessionNotFound:
             return RecognisedSession(session_id, exists=False)
-        if [*_said(session.messages, known)] == wanted:
+        if await in_thread_if(is_long, _says, session, known, wanted):
             return RecognisedSession(session_id, exists=True)
     return RecognisedSession(None, exists=False)
 
 
-def _said(messages: Iterable[Message], calls: Collection[str]) -> Iterator[tuple[str, object]]:
+Said = tuple[str, object]
+"""The role of a message, and what it says."""
+
+
+def _all_said(history: Sequence[Message]) -> tuple[Collection[str], Sequence[Said]]:
+    """Return the ids of the calls that the client knows, and what it says was said."""
+    replies = [each for each in history if isinstance(each, AssistantMessage)]
+    known = {call.id for reply in replies for call in calls_of(reply)}
+    return known, [*_said(history, known)]
+
+
+def _says(session: ChatSession, calls: Collection[str], wanted: Sequence[Said]) -> bool:
+    """Return whether a session says that; it is read no further than where it differs."""
+    said = _said(session.messages, calls)
+    return all(ours == theirs for ours, theirs in zip_longest(said, wanted))
+
+
+def _said(messages: Iterable[Message], calls: Collection[str]) -> Iterator[Said]:
     """Yield what the client knows of messages: calls of the server's tools are left out.
 
     What the model says before and after them is one text.
     """
     texts: list[str] = []
     asked: list[object] = []
-    for message in messages:
+    for number, message in enumerate(messages, start=1):
+        if number % _YIELD_EVERY == 0:
+            yield_to_loop()
         match message:
             case AssistantMessage():
                 texts += [message.text.strip()] if message.text.strip() else []
@@ -96,7 +119,7 @@ def _said(messages: Iterable[Message], calls: Collection[str]) -> Iterator[tuple
     yield from _reply(texts, asked)
 
 
-def _reply(texts: Sequence[str], calls: Sequence[object]) -> Iterator[tuple[str, object]]:
+def _reply(texts: Sequence[str], calls: Sequence[object]) -> Iterator[Said]:
     if texts or calls:
         yield "assistant", (BETWEEN_REPLIES.join(texts), [*calls])
 

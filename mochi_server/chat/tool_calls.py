@@ -592,7 +592,8 @@ def unanswered(backwards: Iterable[JSONObject]) -> list[ToolMessage]:
         results = [_stored_result(call) for call in calls]
         if any(result.tool_call_id is None for result in results):  # files of old writers
             return results[len(answered) :]
-        return [result for result in results if result.tool_call_id not in answered]
+        known = {each for each in answered if isinstance(each, str)}
+        return [result for result in results if result.tool_call_id not in known]
     return []
 
 

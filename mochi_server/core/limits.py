@@ -20,6 +20,9 @@ REQUEST_LEVELS = 64
 REQUEST_VALUES = 10_000
 """Members of objects and elements of lists in a request's body, at most."""
 
+HISTORY_VALUES = 250_000
+"""The same of a request that carries its whole history: 25 for each of 10,000 messages."""
+
 CALL_LEVELS = 100
 """Levels of nesting of a tool call's arguments, which become part of messages and events."""
 

@@ -9,6 +9,7 @@ import orjson
 from pydantic import JsonValue, ValidationError
 
 from ..constants import FORMAT_VERSION, PREVIEW_CHARACTERS
+from ..core.aio import yield_to_loop
 from ..errors import (
     AttachmentNotFound,
     EmptyHistory,
@@ -39,6 +40,9 @@ from .variants import (
     read_branches,
     with_id,
 )
+
+_YIELD_EVERY = 100
+"""Messages after which a thread that encodes them lets the event loop run."""
 
 _BOOKKEEPING = ("updated_at", "message_count", "format_version")
 
@@ -91,7 +95,12 @@ def _parse(line: bytes) -> Message:
 
 
 def encode_messages(messages: Iterable[Message]) -> list[bytes]:
-    return [encode(message.as_stored()) for message in messages]
+    lines = []
+    for number, message in enumerate(messages, start=1):
+        lines.append(encode(message.as_stored()))
+        if number % _YIELD_EVERY == 0:
+            yield_to_loop()
+    return lines
 
 
 class ChatSession:

@@ -12,6 +12,7 @@ from mochi_server.protocol.messages import (
 )
 from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
 
+from ..common.history import let_others_run
 from ..openai.history import call_of
 from .schemas import (
     Content,
@@ -46,7 +47,7 @@ async def read_history(
     if run.context:
         lines = [f"{item.description}: {item.value}" for item in run.context]
         history.append(SystemMessage(content="\n".join(lines)))
-    for message in run.messages:
+    async for message in let_others_run(run.messages):
         match message:
             case InputInstruction():
                 history.append(SystemMessage(content=message.content))

@@ -16,6 +16,7 @@ from mochi_server.errors import InvalidRequest
 from ..common.answers import WireStreamResponse
 from ..common.api import WireAPI, session_of
 from ..common.approvals import ApprovalId, asked, decide
+from ..common.body import read_body
 from ..common.history import without_results_of_server
 from .encoder import EventEncoder
 from .history import read_history
@@ -27,8 +28,9 @@ CANCELLED = "The user has not answered."
 
 
 @api.post("/agui")
-async def run_agent(request: HttpRequest, payload: RunAgentInput) -> HttpResponseBase:
+async def run_agent(request: HttpRequest) -> HttpResponseBase:
     """Answer a conversation, or go on with a run that has asked."""
+    payload = await read_body(request, RunAgentInput)
     session_id = session_of(request, {"session_id": payload.forwarded_props.session_id})
     answered: ApprovalId | None = None
     if payload.resume:

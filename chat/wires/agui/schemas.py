@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.options import ModelOptions
 
-from ..common.schemas import MAX_MESSAGES
+from ..common.schemas import History
 
 
 class AgUiPart(BaseModel):
@@ -168,7 +168,7 @@ class RunAgentInput(AgUiPart):
 
     thread_id: str
     run_id: str
-    messages: list[RunMessage] = Field(max_length=MAX_MESSAGES)
+    messages: History[RunMessage]
     tools: list[FrontEndTool] = []
     context: list[ContextItem] = []
     forwarded_props: ForwardedProps = ForwardedProps()

@@ -19,6 +19,7 @@ from mochi_server.protocol.messages import (
 )
 from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
 
+from ..common.history import let_others_run
 from .schemas import (
     AnyTurn,
     DocumentBlock,
@@ -82,7 +83,7 @@ class HistoryReader:
         """
         if system:
             self.messages.append(SystemMessage(content=_text(system)))
-        for turn in turns:
+        async for turn in let_others_run(turns):
             match turn:
                 case SystemTurn():
                     self.messages.append(SystemMessage(content=_text(turn.content)))

@@ -13,6 +13,7 @@ from mochi_server.providers.base import Think
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, options_of, session_of
+from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
 from .encoder import MessageEncoder, message_of
@@ -29,8 +30,9 @@ BUDGETS: tuple[tuple[int, Think], ...] = ((2048, "low"), (8192, "medium"), (16_3
 
 
 @api.post("/messages")
-async def create_message(request: HttpRequest, payload: MessagesRequest) -> HttpResponseBase:
+async def create_message(request: HttpRequest) -> HttpResponseBase:
     """Answer a conversation, in one piece or as a stream."""
+    payload = await read_body(request, MessagesRequest)
     runtime = get_runtime()
     session_id = session_of(request, payload.metadata)
     asked = await _read(payload, options_of(payload.options), session_id)
@@ -56,8 +58,9 @@ async def create_message(request: HttpRequest, payload: MessagesRequest) -> Http
 
 
 @api.post("/messages/count_tokens")
-async def count_tokens(request: HttpRequest, payload: TokenCountRequest) -> HttpResponseBase:
+async def count_tokens(request: HttpRequest) -> HttpResponseBase:
     """Estimate the tokens of a conversation."""
+    payload = await read_body(request, TokenCountRequest)
     tokens = await get_runtime().completions.count_tokens(await _read(payload))
     return JsonResponse({"input_tokens": tokens})
 

@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
 
-from ..common.schemas import MAX_MESSAGES, RequestPart, ServerTools
+from ..common.schemas import History, RequestPart, ServerTools
 
 
 def _kind(value: object) -> str:
@@ -225,7 +225,7 @@ class TokenCountRequest(RequestPart):
     """The body of ``POST /v1/messages/count_tokens``."""
 
     model: str
-    messages: list[AnyTurn] = Field(min_length=1, max_length=MAX_MESSAGES)
+    messages: History[AnyTurn] = Field(min_length=1)
     system: Texts | None = None
     tools: list[AnyTool] | None = None
     tool_choice: ToolChoice | None = None

@@ -62,7 +62,7 @@ def options_of(values: JSONObject) -> ModelOptions:
     try:
         return ModelOptions.model_validate(values)
     except ValidationError as error:
-        raise _invalid(error) from error
+        raise invalid(error) from error
 
 
 def format_of(value: JSONObject | None, field: str) -> ResponseFormat | None:
@@ -76,10 +76,10 @@ def format_of(value: JSONObject | None, field: str) -> ResponseFormat | None:
     try:
         return RESPONSE_FORMAT.validate_python(value)
     except ValidationError as error:
-        raise _invalid(error, field) from error
+        raise invalid(error, field) from error
 
 
-def _invalid(error: ValidationError, *fields: str) -> InvalidRequest:
+def invalid(error: ValidationError, *fields: str) -> InvalidRequest:
     problems: Any = error.errors(include_url=False)
     return invalid_request(
         [{**each, "loc": ("body", "payload", *fields, *each["loc"])} for each in problems]

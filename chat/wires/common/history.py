@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from typing import TypeVar
+
+import anyio.lowlevel
 
 from mochi_server.chat.completions import NEW_SESSION
 from mochi_server.protocol.messages import Message, ToolMessage
+
+Item = TypeVar("Item")
+
+AT_ONCE = 50
+"""Messages that are read before other tasks run, which takes about a millisecond."""
+
+
+async def let_others_run(messages: Iterable[Item]) -> AsyncIterator[Item]:
+    """Yield the messages of a long conversation, and let other tasks run meanwhile."""
+    for number, message in enumerate(messages, start=1):
+        yield message
+        if number % AT_ONCE == 0:
+            await anyio.lowlevel.checkpoint()
 
 
 def without_results_of_server(

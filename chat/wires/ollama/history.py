@@ -15,6 +15,7 @@ from mochi_server.protocol.messages import (
 )
 from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
 
+from ..common.history import let_others_run
 from .schemas import OllamaMessage
 
 
@@ -31,7 +32,7 @@ async def read_history(
     history: list[Message] = []
     files: list[NewAttachment] = []
     waiting: list[ToolCall] = []
-    for message in messages:
+    async for message in let_others_run(messages):
         match message.role:
             case "system":
                 history.append(SystemMessage(content=message.content))

@@ -16,6 +16,7 @@ from mochi_server.providers.base import EmbeddingRequest, ModelInfo
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, format_of, options_of, session_of
+from ..common.body import read_body
 from ..common.tools import offered
 from .encoder import AnswerEncoder, Kind
 from .errors import error_shape
@@ -44,8 +45,9 @@ api = WireAPI("ollama", {PREFIX: error_shape, **{f"/api/{name}": error_shape for
 
 
 @api.post("/chat")
-async def chat(request: HttpRequest, payload: OllamaChatRequest) -> HttpResponseBase:
+async def chat(request: HttpRequest) -> HttpResponseBase:
     """Answer a conversation, as a stream unless the client wants it in one piece."""
+    payload = await read_body(request, OllamaChatRequest)
     functions, names = offered(payload.tools, none=False, only=None)
     return await _answer(
         request, payload, "chat", payload.messages, client_tools=functions, tools=names
@@ -53,8 +55,9 @@ async def chat(request: HttpRequest, payload: OllamaChatRequest) -> HttpResponse
 
 
 @api.post("/generate")
-async def generate(request: HttpRequest, payload: GenerateRequest) -> HttpResponseBase:
+async def generate(request: HttpRequest) -> HttpResponseBase:
     """Answer a prompt, which is a conversation of its own."""
+    payload = await read_body(request, GenerateRequest)
     prompt = {"role": "user", "content": payload.prompt, "images": payload.images}
     messages = [OllamaMessage.model_validate(prompt)]
     if payload.system is not None:

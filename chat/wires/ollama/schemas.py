@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
 
-from ..common.schemas import MAX_DIMENSIONS, MAX_MESSAGES, RequestPart, ServerTools
+from ..common.schemas import MAX_DIMENSIONS, History, RequestPart, ServerTools
 
 OPTIONS = {
     **{name: name for name in ("temperature", "top_k", "top_p", "min_p", "seed", "stop")},
@@ -137,7 +137,7 @@ class ModelQuestion(RequestPart):
 class OllamaChatRequest(ModelQuestion):
     """The body of ``POST /api/chat``."""
 
-    messages: list[OllamaMessage] = Field(default=[], max_length=MAX_MESSAGES)
+    messages: History[OllamaMessage] = Field(default=[])
     tools: list[OllamaTool] | None = None
 
 

@@ -17,6 +17,7 @@ from mochi_server.protocol.messages import (
 )
 from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
 
+from ..common.history import let_others_run
 from .schemas import (
     AnyPart,
     ChatMessage,
@@ -45,7 +46,7 @@ async def read_history(
     files: list[NewAttachment] = []
     names: dict[str, str] = {}
     """Names of the functions by the ids of their calls."""
-    for message in messages:
+    async for message in let_others_run(messages):
         match message:
             case InstructionMessage():
                 history.append(SystemMessage(content=_text(message.content)))

@@ -16,6 +16,7 @@ from mochi_server.providers.base import EmbeddingRequest
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, format_of, options_of, session_of
+from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
 from .encoder import ChunkEncoder, completion_of
@@ -27,10 +28,9 @@ api = WireAPI("openai", {"/v1/": error_shape})
 
 
 @api.post("/chat/completions")
-async def create_chat_completion(
-    request: HttpRequest, payload: ChatCompletionRequest
-) -> HttpResponseBase:
+async def create_chat_completion(request: HttpRequest) -> HttpResponseBase:
     """Answer a conversation, in one piece or as a stream."""
+    payload = await read_body(request, ChatCompletionRequest)
     runtime = get_runtime()
     session_id = session_of(request, payload.metadata)
     asked = await _read(payload, session_id)

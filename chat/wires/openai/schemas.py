@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
 
-from ..common.schemas import MAX_DIMENSIONS, MAX_MESSAGES, Effort, RequestPart, ServerTools
+from ..common.schemas import MAX_DIMENSIONS, Effort, History, RequestPart, ServerTools
 
 MAX_INPUTS = 2048
 """Texts of one request for embeddings; OpenAI's own limit."""
@@ -181,7 +181,7 @@ class ChatCompletionRequest(RequestPart):
     """The body of ``POST /v1/chat/completions``."""
 
     model: str
-    messages: list[ChatMessage] = Field(min_length=1, max_length=MAX_MESSAGES)
+    messages: History[ChatMessage] = Field(min_length=1)
     stream: bool = False
     stream_options: StreamOptions | None = None
     tools: list[Annotated[ClientTool | ServerTools, Field(discriminator="type")]] | None = None

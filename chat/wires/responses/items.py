@@ -20,6 +20,7 @@ from mochi_server.protocol.messages import (
 from mochi_server.services.history import objects
 from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
 
+from ..common.history import let_others_run
 from ..openai.history import call_of
 from .schemas import (
     InputCall,
@@ -56,7 +57,7 @@ async def read_items(
     messages: list[Message] = []
     files: list[NewAttachment] = []
     names: dict[str, str] = {}
-    for item in items:
+    async for item in let_others_run(items):
         match item:
             case InputMessage(role="user"):
                 message, attached = await _question(item.content, reader)
@@ -73,7 +74,9 @@ async def read_items(
                 call = call_of(item.call_id, item.name, item.arguments)
                 names[call.id] = call.name
                 reply = _reply(messages, is_open=True)
-                reply.tool_calls = [*(reply.tool_calls or ()), call.as_stored()]
+                if reply.tool_calls is None:
+                    reply.tool_calls = []
+                reply.tool_calls.append(call.as_stored())
             case InputCallOutput():
                 result = ToolMessage(
                     content=text_of(item.output),

@@ -25,6 +25,7 @@ from mochi_server.protocol.messages import SystemMessage
 from ..common.answers import WireStreamResponse, headers_of
 from ..common.api import WireAPI, format_of, options_of
 from ..common.approvals import join
+from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
 from ..openai.errors import code_of, error_shape
@@ -64,8 +65,9 @@ def _service() -> ResponseService:
 
 
 @api.post("/responses")
-async def create_response(request: HttpRequest, payload: ResponseRequest) -> HttpResponseBase:
+async def create_response(request: HttpRequest) -> HttpResponseBase:
     """Answer, in one piece, as a stream, or in the background."""
+    payload = await read_body(request, ResponseRequest)
     items = (
         [InputMessage(role="user", content=payload.input)]
         if isinstance(payload.input, str)

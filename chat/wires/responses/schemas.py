@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
 
-from ..common.schemas import MAX_MESSAGES, Effort, RequestPart, ServerTools
+from ..common.schemas import Effort, History, RequestPart, ServerTools
 
 
 class InputText(RequestPart):
@@ -183,8 +183,7 @@ class ResponseRequest(RequestPart):
 
     model: str
     input: Annotated[
-        Annotated[str, Tag("text")]
-        | Annotated[list[InputItem], Field(max_length=MAX_MESSAGES), Tag("items")],
+        Annotated[str, Tag("text")] | Annotated[History[InputItem], Tag("items")],
         Discriminator(lambda value: "text" if isinstance(value, str) else "items"),
     ]
     instructions: str | None = None

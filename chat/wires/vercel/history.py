@@ -18,6 +18,7 @@ from mochi_server.protocol.messages import (
 )
 from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
 
+from ..common.history import let_others_run
 from .schemas import Part, UIFilePart, UIMessage, UIStepPart, UITextPart, UIToolPart
 
 DENIED = "Error: the user denied this call."
@@ -36,7 +37,7 @@ async def read_history(
     """
     history: list[Message] = []
     files: list[NewAttachment] = []
-    for message in messages:
+    async for message in let_others_run(messages):
         if message.role == "system":
             history.append(SystemMessage(content=_text(message.parts)))
         elif message.role == "user":

@@ -14,6 +14,7 @@ from mochi_server.errors import InvalidRequest
 from ..common.answers import WireStreamResponse
 from ..common.api import WireAPI, session_of
 from ..common.approvals import ApprovalId, decide
+from ..common.body import read_body
 from ..common.history import without_results_of_server
 from ..common.schemas import ServerTools
 from .encoder import UIChunkEncoder
@@ -27,8 +28,9 @@ PROTOCOL = "x-vercel-ai-ui-message-stream"
 
 
 @api.post("/ui/chat")
-async def chat(request: HttpRequest, payload: UIChatRequest) -> HttpResponseBase:
+async def chat(request: HttpRequest) -> HttpResponseBase:
     """Answer a conversation, or go on with a run that has asked."""
+    payload = await read_body(request, UIChatRequest)
     session_id = session_of(request, {"session_id": payload.session_id})
     last = payload.messages[-1]
     answered: ApprovalId | None = None

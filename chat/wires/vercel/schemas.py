@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.options import ModelOptions
 
-from ..common.schemas import MAX_MESSAGES, ServerTools
+from ..common.schemas import History, ServerTools
 
 TOOL = "tool-"
 """What stands before the name of a tool in the type of a part."""
@@ -125,7 +125,7 @@ class UIChatRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    messages: list[UIMessage] = Field(min_length=1, max_length=MAX_MESSAGES)
+    messages: History[UIMessage] = Field(min_length=1)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     model: str | None = None
     tools: list[Annotated[UITool | ServerTools, Field(discriminator="type")]] | None = None

@@ -311,6 +311,23 @@ async def test_a_body_that_is_too_large_is_refused_unread(length, passes):
         assert headers[b"connection"] == b"close"
 
 
+@pytest.mark.parametrize(
+    ("path", "length", "limit"),
+    [
+        ("/v1/chat/completions", 32 * 10**6, None),
+        ("/v1/messages", 32 * 10**6 + 1, 32),
+        ("/api/v1/sessions", 10 * 10**6 + 1, 10),
+    ],
+)
+async def test_a_body_with_a_whole_history_may_be_larger(path, length, limit):
+    status, body, _ = await knock(
+        path=path, method="POST", headers=[("content-length", str(length))]
+    )
+    assert status == (200 if limit is None else 413)
+    if limit is not None:
+        assert body["error"]["message"] == f"The request body is larger than {limit} MB."
+
+
 async def test_a_query_of_odd_bytes_is_refused():
     status, body, _ = await knock(query=b"limit=\xff")
     assert (status, body["error"]["code"]) == (422, "VALIDATION_ERROR")

@@ -82,7 +82,7 @@ async def test_refused_bodies_are_not_kept(server: Server, body: bytes, code: st
 
 async def test_all_bodies_together_have_a_limit_and_small_ones_always_pass(tmp_path: Path) -> None:
     part = b'{"message": "' + b"a" * (900_000)
-    async with running_server(data_dir=tmp_path, max_body_mb=1) as server:
+    async with running_server(data_dir=tmp_path, max_body_mb=1, max_wire_body_mb=1) as server:
         async with AsyncExitStack() as stack:
             held = [await stack.enter_async_context(connected(server, MB, part)) for _ in range(12)]
             answers = [asyncio.ensure_future(answer_of(reader)) for reader, _ in held]
@@ -127,6 +127,15 @@ async def test_a_body_comes_in_one_part_or_in_many() -> None:
 async def test_a_body_over_the_limit_is_refused(parts: list[bytes]) -> None:
     with RequestBodies(100).one() as body, pytest.raises(PayloadTooLarge):
         await body.read(receive_from(*parts, more=True))
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/ollama/api/chat", "/api/v1/agui"])
+async def test_a_body_with_a_whole_history_may_be_larger(path: str) -> None:
+    bodies = RequestBodies(100, wire_limit=200)
+    with bodies.one(path) as body:
+        assert await body.read(receive_from(b"a" * 100, b"b" * 100)) == b"a" * 100 + b"b" * 100
+    with bodies.one(path) as body, pytest.raises(PayloadTooLarge):
+        await body.read(receive_from(b"a" * 201, more=True))
 
 
 async def test_what_is_read_no_longer_makes_room() -> None:
