@@ -98,6 +98,15 @@ def default_storages(settings: MochiServerSettings) -> Backends:
     if settings.session_storage == "memory":
         memory = _backend("sessions.storage.memory.MemoryStorage")
         return {"default": memory, "agent_chats": memory}
+    if settings.session_storage == "redis":
+        options = {
+            "url": settings.redis_url,
+            "compress": settings.enable_conversation_compression,
+        }
+        return {
+            alias: _backend("sessions.storage.redis.RedisStorage", name=name, **options)
+            for alias, name in (("default", "sessions"), ("agent_chats", "agent_chats"))
+        }
     return {
         "default": {"BACKEND": JSON_FILES, "OPTIONS": {"folder": settings.sessions_path}},
         "agent_chats": {"BACKEND": JSON_FILES, "OPTIONS": {"folder": settings.agent_chats_path}},

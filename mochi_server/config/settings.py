@@ -17,6 +17,8 @@ from pydantic import (
     BeforeValidator,
     Field,
     SecretStr,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
@@ -237,8 +239,13 @@ class MochiServerSettings(BaseSettings):
         default=Path("docs/agents/agent_prompt_execution.md"),
         description="Prompt of an agent's execution.",
     )
-    session_storage: Literal["json", "memory"] = Field(
+    session_storage: Literal["json", "memory", "redis"] = Field(
         default="json", description="Where sessions are kept."
+    )
+    enable_conversation_compression: bool = Field(
+        default=False,
+        validation_alias=_aliases("ENABLE_CONVERSATION_COMPRESSION"),
+        description="Write sessions in Redis with gzip.",
     )
     max_import_mb: Megabytes = Field(
         default=100, description="Largest conversation of an import (10**6 bytes)."
@@ -419,6 +426,7 @@ class MochiServerSettings(BaseSettings):
     # Several processes
     redis_url: RedisAddress | None = Field(
         default=None,
+        validate_default=True,
         description="Redis for runs and confirmations between processes; unset: the data folder.",
     )
 
@@ -429,6 +437,15 @@ class MochiServerSettings(BaseSettings):
     test_cancel_after_words: int | None = Field(
         default=None, ge=0, description="Where test mode cuts every reply; unset: nowhere."
     )
+
+    @field_validator("redis_url")
+    @classmethod
+    def _check_sessions(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Name what is missing; test mode uses neither."""
+        in_redis = info.data.get("session_storage") == "redis"
+        if in_redis and value is None and info.data.get("environment") != "test":
+            raise ValueError("must be set: MOCHI_SESSION_STORAGE is redis")
+        return value
 
     @model_validator(mode="after")
     def _isolate_tests(self) -> MochiServerSettings:

@@ -120,7 +120,7 @@ async def check_space(runtime: Runtime) -> list[Finding]:
     """Check the room for what is written, on each file system once."""
     settings = runtime.settings
     written = [settings.models_path]
-    if settings.session_storage != "memory":
+    if settings.session_storage == "json":
         written = [settings.sessions_path, settings.agent_chats_path, settings.models_path]
     return [space_finding(space) for space in await in_daemon_thread(_spaces, written)]
 

@@ -59,6 +59,8 @@ class Announcement:
         self._say(f"  documentation: {self.url}/api/v1/docs")
         if self.settings.session_storage == "json":
             self._say(f"  sessions: {self.settings.sessions_path}")
+        elif self.settings.session_storage == "redis":
+            self._say("  sessions: in Redis")
         else:
             self._say("  sessions: in memory, gone when the server stops")
         if self.settings.api_token is None and is_public(self.settings.host):

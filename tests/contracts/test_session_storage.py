@@ -1,15 +1,20 @@
 """What every session storage promises."""
 
 import asyncio
+import secrets
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
+import pytest_asyncio
 
 from mochi_server.errors import SessionBusy, SessionExists, SessionNotFound
 from mochi_server.sessions import JSONFileStorage, MemoryStorage, SessionStorage
 from mochi_server.sessions.storage.base import SessionChanged
+from mochi_server.sessions.storage.redis import RedisStorage
+from tests.support.redis import PROGRAM, needs_redis, running_redis
 
 HOSTILE = [
     "",
@@ -29,11 +34,35 @@ HOSTILE = [
 ]
 
 
-@pytest.fixture(params=["json files", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStorage:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def redis_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    if PROGRAM is None:
+        yield "redis://nowhere"
+        return
+    async with running_redis(tmp_path_factory.mktemp("redis")) as redis:
+        yield redis.url
+
+
+@pytest.fixture(
+    params=[
+        "json files",
+        "memory",
+        pytest.param("redis", marks=needs_redis),
+        pytest.param("redis, packed", marks=needs_redis),
+    ]
+)
+async def storage(
+    request: pytest.FixtureRequest, tmp_path: Path, redis_url: str
+) -> AsyncIterator[SessionStorage]:
     if request.param == "memory":
-        return MemoryStorage()
-    return JSONFileStorage(tmp_path / "not" / "there" / "yet")
+        storage: SessionStorage = MemoryStorage()
+    elif request.param == "json files":
+        storage = JSONFileStorage(tmp_path / "not" / "there" / "yet")
+    else:
+        name = f"sessions-{secrets.token_hex(4)}"
+        storage = RedisStorage(redis_url, name=name, compress=request.param == "redis, packed")
+    yield storage
+    await storage.aclose()
 
 
 async def test_what_was_written_is_read_back(storage: SessionStorage):

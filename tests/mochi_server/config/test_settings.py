@@ -38,6 +38,15 @@ def test_a_keep_alive_that_ollama_refuses_is_one_line(monkeypatch, capsys, value
     assert "a duration such as 5m" in line
 
 
+def test_sessions_in_redis_need_its_address(monkeypatch, capsys):
+    monkeypatch.setenv("MOCHI_SESSION_STORAGE", "redis")
+    assert main(["pull", "nothing"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "MOCHI_REDIS_URL: must be set" in line
+    monkeypatch.setenv("MOCHI_REDIS_URL", "redis://localhost")
+    assert load_settings().session_storage == "redis"
+
+
 @pytest.mark.parametrize(
     "name", ["MOCHI_MAX_BODY_MB", "MOCHI_MAX_IMPORT_MB", "MOCHI_TOOL_MEMORY_MB"]
 )

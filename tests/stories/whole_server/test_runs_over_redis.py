@@ -1,4 +1,4 @@
-"""Runs of two servers that share a folder of sessions and a Redis."""
+"""Runs of two servers that share a Redis, and a folder of sessions or nothing else."""
 
 from __future__ import annotations
 
@@ -117,6 +117,16 @@ class Pair:
     ollama: FakeOllama
     one: Server
     two: Server
+    sessions_in_redis: bool = False
+
+    async def until_free(self, session_id: str) -> None:
+        """Wait until no turn holds the session."""
+        status = 409
+        with anyio.fail_after(SECONDS):
+            while status == 409:
+                await anyio.sleep(0.1)
+                status, _ = await self.two.post(f"/sessions/{session_id}/variants/none/select")
+        assert status == 404  # there is no such variant
 
     async def messages(self, session_id: str) -> list[dict[str, Any]]:
         status, session = await self.two.get(f"/sessions/{session_id}")
@@ -125,19 +135,28 @@ class Pair:
         return messages
 
 
+in_files_and_in_redis = pytest.mark.parametrize("pair", ["json", "redis"], indirect=True)
+
+
 @pytest.fixture
-async def pair(tmp_path: Path, ollama: FakeOllama) -> AsyncIterator[Pair]:
+async def pair(
+    request: pytest.FixtureRequest, tmp_path: Path, ollama: FakeOllama
+) -> AsyncIterator[Pair]:
     ollama.one_at_a_time = False
-    write_tools(tmp_path / "tools", init=WRITE)
+    storage = getattr(request, "param", "json")
+    folders = [tmp_path, tmp_path if storage == "json" else tmp_path / "of another machine"]
+    for folder in {*folders}:
+        write_tools(folder / "tools", init=WRITE)
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(running_redis(tmp_path))
+        settings = {"session_storage": storage, "redis_url": redis.url}
         one, two = [
             await stack.enter_async_context(
-                running_server(data_dir=tmp_path, ollama=ollama, redis_url=redis.url)
+                running_server(data_dir=folder, ollama=ollama, **settings)
             )
-            for _ in range(2)
+            for folder in folders
         ]
-        yield Pair(tmp_path, redis, ollama, one, two)
+        yield Pair(tmp_path, redis, ollama, one, two, storage == "redis")
         assert "Traceback" not in two.log, two.log
 
 
@@ -200,6 +219,7 @@ async def test_a_run_is_stopped_at_the_other_server(pair: Pair) -> None:
     assert [(run["run_id"], run["state"]) for run in listed] == [(first.run_id, "stopped")]
 
 
+@in_files_and_in_redis
 async def test_a_run_goes_on_when_its_call_is_confirmed_at_the_other_server(pair: Pair) -> None:
     pair.ollama.reply(tool_calls=[{"name": "write", "arguments": {"text": "Hello"}}])
     pair.ollama.reply(["Written."])
@@ -258,6 +278,7 @@ async def test_the_run_of_a_killed_server_is_ended_and_kept(pair: Pair) -> None:
     ]
 
 
+@in_files_and_in_redis
 async def test_the_next_message_after_a_kill_waits_for_the_lease(pair: Pair) -> None:
     session_id, first, reading = await begin(pair)
     await first.has_more(50)
@@ -265,6 +286,8 @@ async def test_the_next_message_after_a_kill_waits_for_the_lease(pair: Pair) -> 
     await asyncio.gather(reading, return_exceptions=True)
     pair.ollama.forget()
     pair.ollama.reply(["Well."])
+    if pair.sessions_in_redis:
+        await pair.until_free(session_id)
     last = Reader()
     await last.send(pair.two, session_id)
     assert (last.text, last.kinds[-1]) == ("Well.", "done")

@@ -1,0 +1,413 @@
+"""Sessions in Redis, which the processes of several machines share.
+
+A session has two keys: its content, and a hash with its version and the token of the last claim.
+One hash has the versions of all, and a counter gives each write a version of its own. Locks and
+claims are leases: they end some time after their process. A process whose claim another one has
+taken since cannot write the session any more.
+
+A script may be executed twice: it is sent again when no answer has come. It knows by a nonce what
+it has done already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import secrets
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Final
+
+import anyio
+from redis.exceptions import RedisError
+from typing_extensions import override
+
+from ...core.aio import BackgroundTasks, KeyedLocks, in_thread, in_thread_if
+from ...core.redis import connect
+from ...errors import MochiError, SessionBusy, SessionExists, SessionNotFound, StorageError
+from .base import Entry, SessionChanged, SessionLock, SessionStorage, check_session_id
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+"""Time after which others may take what a process holds of which Redis does not hear."""
+
+LOCK_SECONDS = 10.0
+"""Longest time of an edit; a later write of it is refused if the session has changed."""
+
+DELETED_SECONDS = 60
+"""How long a deletion knows that it was its own."""
+
+BATCH: Final = 500
+"""Number of sessions that are read at a time."""
+
+LARGE: Final = 64_000
+"""Bytes from which on a content is packed and unpacked in a thread."""
+
+PACKING: Final = 1024
+"""More than a packed content has before its first bytes: its header and its codes."""
+
+GZIP: Final = b"\x1f\x8b"
+"""How a packed content begins, and no JSON does."""
+
+ANY: Final = ""
+NEW: Final = "new"
+"""What a write expects of the version that is there."""
+
+# KEYS: content, state, versions, changes. ARGV: id, nonce, expected version, claim, content.
+_WRITE = """
+local state = redis.call('HMGET', KEYS[2], 'version', 'nonce', 'claim')
+local version, claim = state[1], state[3]
+if version and state[2] == ARGV[2] then return version end
+if ARGV[3] == 'new' and version then return 'exists' end
+if ARGV[3] ~= '' and ARGV[3] ~= 'new' and version ~= ARGV[3] then return 'changed' end
+if ARGV[4] ~= '' and claim and claim ~= ARGV[4] then return 'lost' end
+local time = redis.call('TIME')
+local now = time[1] .. string.format('%06d', time[2])
+if redis.call('INCR', KEYS[4]) == 1 then redis.call('SET', KEYS[4], now) end
+version = redis.call('GET', KEYS[4])
+redis.call('SET', KEYS[1], ARGV[5])
+redis.call('HSET', KEYS[2], 'version', version, 'nonce', ARGV[2])
+redis.call('HSET', KEYS[3], ARGV[1], version .. ' ' .. now)
+return version
+"""
+
+# KEYS: as before, and the mark of the deletion. ARGV: id, nonce, claim, seconds.
+_DELETE = """
+if redis.call('GET', KEYS[5]) == ARGV[2] then return 'deleted' end
+local state = redis.call('HMGET', KEYS[2], 'version', 'claim')
+if not state[1] then return 'missing' end
+if ARGV[3] ~= '' and state[2] and state[2] ~= ARGV[3] then return 'lost' end
+redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('HDEL', KEYS[3], ARGV[1])
+redis.call('INCR', KEYS[4])
+redis.call('SET', KEYS[5], ARGV[2], 'EX', ARGV[4])
+return 'deleted'
+"""
+
+# KEYS: lease, state. ARGV: token, milliseconds, whether it is a claim.
+_TAKE = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return false end
+  if ARGV[3] == '1' then redis.call('HSET', KEYS[2], 'claim', ARGV[1]) end
+end
+return redis.call('HGET', KEYS[2], 'version') or ''
+"""
+
+# KEYS: pairs of lease and state. ARGV: milliseconds, a token for each pair.
+_RENEW = """
+local answers = {}
+for i = 1, #KEYS, 2 do
+  local token = ARGV[1 + (i + 1) / 2]
+  local last = redis.call('HGET', KEYS[i + 1], 'claim')
+  local is_ours = not last or last == token
+  if is_ours then redis.call('SET', KEYS[i], token, 'PX', ARGV[1]) end
+  answers[#answers + 1] = is_ours and 1 or 0
+end
+return answers
+"""
+
+# KEYS: lease, state. ARGV: token.
+_RELEASE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+if redis.call('HLEN', KEYS[2]) == 1 and redis.call('HGET', KEYS[2], 'claim') == ARGV[1] then
+  redis.call('DEL', KEYS[2])
+end
+"""
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    try:
+        yield
+    except RedisError as error:
+        raise StorageError(f"Redis, which has the sessions, cannot be used: {error}") from error
+
+
+class RedisStorage(SessionStorage):
+    """Sessions in Redis, which keeps what it has as it is set up to."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "sessions",
+        compress: bool = False,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        """Connect when it is used.
+
+        Args:
+            url: Address of Redis.
+            name: Begin of all keys, after ``mochi:``.
+            compress: Whether contents are written with gzip; both are read.
+            lease_seconds: Time after which the claims of a process that has died are free.
+        """
+        self.name = name
+        self._redis = connect(url)
+        self._compress = compress
+        self._lease_seconds = lease_seconds
+        self._prefix = f"mochi:{name}:"
+        self._versions = f"{self._prefix}versions"
+        self._changes = f"{self._prefix}changes"
+        self._writing = self._redis.register_script(_WRITE)
+        self._deleting = self._redis.register_script(_DELETE)
+        self._taking = self._redis.register_script(_TAKE)
+        self._renewing = self._redis.register_script(_RENEW)
+        self._releasing = self._redis.register_script(_RELEASE)
+        self._waiting = KeyedLocks()
+        self._leases = KeyedLocks()
+        """Has one lock: while claims are renewed none is given back, which would be taken again."""
+        self._claims: dict[str, str] = {}
+        """Tokens of the claims of this process."""
+        self._tasks = BackgroundTasks()
+        self._renewer: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"RedisStorage(name={self.name!r})"
+
+    def _key(self, session_id: str, kind: str = "content") -> str:
+        return f"{self._prefix}{kind}:{check_session_id(session_id)}"
+
+    def _keys(self, session_id: str) -> tuple[str, str, str, str]:
+        state = self._key(session_id, "state")
+        return self._key(session_id), state, self._versions, self._changes
+
+    @override
+    async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
+        with _translate_errors():
+            pipeline = self._redis.pipeline(transaction=True)
+            pipeline.get(self._key(session_id))
+            pipeline.hget(self._key(session_id, "state"), "version")
+            content, version = await pipeline.execute()
+        if content is None or version is None:
+            raise SessionNotFound(session_id=session_id)
+        if content.startswith(GZIP):
+            content = await in_thread_if(len(content) > LARGE, _unpack, session_id, content)
+        return content, (int(version),)
+
+    @override
+    async def version(self, session_id: str) -> tuple[int, ...]:
+        with _translate_errors():
+            version = await self._redis.hget(self._key(session_id, "state"), "version")
+        if version is None:
+            raise SessionNotFound(session_id=session_id)
+        return (int(version),)
+
+    @override
+    async def read_head(self, session_id: str, size: int) -> bytes:
+        [head] = await self.read_heads([session_id], size)
+        if isinstance(head, MochiError):
+            raise head
+        return head
+
+    @override
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        heads: list[bytes | MochiError] = []
+        for start in range(0, len(session_ids), BATCH):
+            some = session_ids[start : start + BATCH]
+            with _translate_errors():
+                pipeline = self._redis.pipeline(transaction=False)
+                for each in some:
+                    pipeline.getrange(self._key(each), 0, size + PACKING - 1)
+                    pipeline.exists(self._key(each))
+                found = await pipeline.execute()
+            heads += await in_thread(_heads, some, found, size)
+        return heads
+
+    @override
+    async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        return await self._write(session_id, parts, ANY)
+
+    @override
+    async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        return await self._write(session_id, parts, NEW)
+
+    @override
+    async def replace(
+        self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
+    ) -> tuple[int, ...]:
+        return await self._write(session_id, parts, str(version[0]))
+
+    async def _write(
+        self, session_id: str, parts: Iterable[bytes], expected: str
+    ) -> tuple[int, ...]:
+        keys, content = self._keys(session_id), b"".join(parts)
+        if self._compress:
+            content = await in_thread_if(len(content) > LARGE, gzip.compress, content, 6)
+        claim = self._claims.get(session_id, "")
+        arguments = (session_id, secrets.token_hex(8), expected, claim, content)
+        with _translate_errors():
+            answer = await self._writing(keys, arguments)
+        if answer == b"exists":
+            raise SessionExists(session_id=session_id)
+        if answer == b"changed":
+            raise SessionChanged
+        if answer == b"lost":
+            raise _lost(session_id)
+        return (int(answer),)
+
+    @override
+    async def delete(self, session_id: str) -> None:
+        keys = (*self._keys(session_id), self._key(session_id, "deleted"))
+        claim = self._claims.get(session_id, "")
+        arguments = (session_id, secrets.token_hex(8), claim, DELETED_SECONDS)
+        with _translate_errors():
+            answer = await self._deleting(keys, arguments)
+        if answer == b"missing":
+            raise SessionNotFound(session_id=session_id)
+        if answer == b"lost":
+            raise _lost(session_id)
+
+    @override
+    async def entries(self) -> list[Entry]:
+        with _translate_errors():
+            versions = await self._redis.hgetall(self._versions)
+        return await in_thread(_entries, versions)
+
+    @override
+    async def generation(self) -> object | None:
+        with _translate_errors():
+            changes: bytes | None = await self._redis.get(self._changes)
+        return changes
+
+    @override
+    async def aclose(self) -> None:
+        await self._tasks.drain(0)
+        await self._redis.aclose()
+
+    @override
+    @asynccontextmanager
+    async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
+        key = self._key(session_id, "lock")
+        async with self._waiting.holding(session_id):
+            token, pause = secrets.token_hex(8), 0.002
+            while (taken := await self._take(session_id, key, token, LOCK_SECONDS)) is None:
+                await anyio.sleep(pause)
+                pause = min(pause * 1.5, 0.05)
+            try:
+                yield _RedisSessionLock(self, session_id, taken or None)
+            finally:
+                await self._release(session_id, key, token)
+
+    @override
+    @asynccontextmanager
+    async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
+        key, token = self._key(session_id, "claim"), secrets.token_hex(8)
+        taken = await self._take(session_id, key, token, self._lease_seconds, claim=True)
+        if taken is None:
+            raise SessionBusy(session_id=session_id)
+        self._claims[session_id] = token
+        if self._renewer is None or self._renewer.done():
+            self._renewer = self._tasks.spawn(self._renew(), name=f"claims of {self.name}")
+        try:
+            yield taken or None
+        finally:
+            if self._claims.get(session_id) == token:
+                del self._claims[session_id]
+            with anyio.CancelScope(shield=True):
+                async with self._leases.holding(self.name):
+                    await self._release(session_id, key, token)
+
+    async def _take(
+        self, session_id: str, key: str, token: str, seconds: float, *, claim: bool = False
+    ) -> tuple[int, ...] | None:
+        """Take a lease, and return the version, empty if nothing is stored.
+
+        None: another one has it. A cancellation in between gives it back.
+        """
+        arguments = (token, int(seconds * 1000), int(claim))
+        try:
+            with _translate_errors():
+                answer = await self._taking((key, self._key(session_id, "state")), arguments)
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await self._release(session_id, key, token)
+            raise
+        if answer is None:
+            return None
+        return (int(answer),) if answer else ()
+
+    async def _release(self, session_id: str, key: str, token: str) -> None:
+        """Give a lease back; it ends by itself where Redis is away."""
+        with suppress(RedisError), anyio.CancelScope(shield=True):
+            await self._releasing((key, self._key(session_id, "state")), (token,))
+
+    async def _renew(self) -> None:
+        """Renew the claims as long as there are some."""
+        while self._claims:
+            await anyio.sleep(self._lease_seconds / 3)
+            try:
+                async with self._leases.holding(self.name):
+                    await self._renew_once()
+            except RedisError as error:  # a write tells of it
+                logger.warning("The claims of sessions cannot be renewed: %s", error)
+
+    async def _renew_once(self) -> None:
+        claims = dict(self._claims)
+        keys = [self._key(each, kind) for each in claims for kind in ("claim", "state")]
+        arguments = (int(self._lease_seconds * 1000), *claims.values())
+        answers = await self._renewing(keys, arguments)
+        for session_id, is_ours in zip(claims, answers, strict=True):
+            if not is_ours:
+                logger.warning("The session %s was taken by another process.", session_id)
+
+
+class _RedisSessionLock(SessionLock):
+    """Writes if nobody else has written since it was locked, which outlasts the lease."""
+
+    _storage: RedisStorage
+
+    async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
+        try:
+            if self.version is None:
+                return await self._storage.create(self.session_id, parts)
+            return await self._storage.replace(self.session_id, self.version, parts)
+        except (SessionChanged, SessionExists):
+            reason = "another process has changed it meanwhile"
+            raise StorageError(session_id=self.session_id, reason=reason) from None
+
+
+def _lost(session_id: str) -> StorageError:
+    return StorageError(session_id=session_id, reason="another process has taken it over")
+
+
+def _unpack(session_id: str, content: bytes, size: int = 0) -> bytes:
+    """Return what was packed, or its first bytes."""
+    try:
+        if size:
+            return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(content, size)
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        message = f"The content of session {session_id!r} cannot be unpacked: {error}"
+        raise StorageError(message, details={"session_id": session_id}) from error
+
+
+def _heads(
+    session_ids: Sequence[str],
+    found: Sequence[Any],
+    size: int,
+) -> list[bytes | MochiError]:
+    """Return the heads; ``found`` has the begin of each content, and whether there is one."""
+    pairs = zip(session_ids, found[::2], found[1::2], strict=True)
+    return [
+        _head(each, begin, size) if exists else SessionNotFound(session_id=each)
+        for each, begin, exists in pairs
+    ]
+
+
+def _head(session_id: str, begin: bytes, size: int) -> bytes | MochiError:
+    try:
+        return _unpack(session_id, begin, size) if begin.startswith(GZIP) else begin[:size]
+    except StorageError as error:
+        return error
+
+
+def _entries(versions: Mapping[bytes, bytes]) -> list[Entry]:
+    entries = []
+    for session_id, value in versions.items():
+        version, modified = value.split()
+        entries.append(Entry(session_id.decode(), (int(version),), int(modified)))
+    return entries

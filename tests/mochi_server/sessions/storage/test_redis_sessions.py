@@ -1,0 +1,119 @@
+"""Sessions in Redis: what leases, other processes and an absent Redis do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mochi_server.errors import SessionBusy, StorageError
+from mochi_server.sessions import SessionManager
+from mochi_server.sessions.storage.redis import RedisStorage
+from tests.support.redis import Redis, needs_redis, running_redis
+
+pytestmark = needs_redis
+
+CLAIM = "mochi:sessions:claim:one"
+
+
+@pytest.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[Redis]:
+    async with running_redis(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+async def storages(redis: Redis) -> AsyncIterator[list[RedisStorage]]:
+    """Two processes, as Redis sees them."""
+    both = [RedisStorage(redis.url), RedisStorage(redis.url)]
+    yield both
+    for each in both:
+        await each.aclose()
+
+
+async def test_other_processes_see_sessions_and_claims(storages: list[RedisStorage]):
+    here, there = storages
+    version = await here.write("one", [b"text"])
+    assert await there.read("one") == (b"text", version)
+    async with here.claim("one") as claimed:
+        assert claimed == version
+        with pytest.raises(SessionBusy):
+            async with there.claim("one"):
+                pass
+    async with there.claim("one"):
+        pass
+
+
+async def test_who_was_taken_for_dead_cannot_write_any_more(
+    redis: Redis, storages: list[RedisStorage]
+):
+    late, next_one = storages
+    await late.write("one", [b"first"])
+    async with late.claim("one"):
+        await redis.command(f"DEL {CLAIM}")  # its lease has expired: it has stood still
+        async with next_one.claim("one"):
+            await next_one.write("one", [b"second"])
+            with pytest.raises(StorageError, match="taken it over"):
+                await late.write("one", [b"late"])
+        with pytest.raises(StorageError, match="taken it over"):
+            await late.write("one", [b"too late"])
+        with pytest.raises(StorageError, match="taken it over"):
+            await late.delete("one")
+        assert (await next_one.read("one"))[0] == b"second"
+    async with late.claim("one"):  # it may take it again, as any other
+        await late.write("one", [b"third"])
+
+
+async def test_claims_are_renewed_and_given_back(redis: Redis):
+    storage = RedisStorage(redis.url, lease_seconds=3)
+    async with storage.claim("one"):
+        await redis.until_renewed(CLAIM, 3)
+        await redis.command(f"DEL {CLAIM}")  # Redis forgets it, and nobody has taken it
+        with anyio.fail_after(30):
+            while CLAIM not in await redis.keys():  # noqa: ASYNC110 - of another process
+                await anyio.sleep(0.02)
+    assert await redis.keys() == []
+    await storage.aclose()
+
+
+async def test_an_edit_that_took_longer_than_its_lock_overwrites_nothing(
+    redis: Redis, storages: list[RedisStorage]
+):
+    slow, quick = storages
+    await slow.write("one", [b"first"])
+    async with slow.lock("one") as held:
+        await redis.command("DEL mochi:sessions:lock:one")
+        async with quick.lock("one") as other:
+            await other.write([b"second"])
+        with pytest.raises(StorageError, match="changed it meanwhile"):
+            await held.write([b"slow"])
+    assert (await quick.read("one"))[0] == b"second"
+
+
+async def test_versions_do_not_come_again_after_redis_has_forgotten_all(redis: Redis):
+    storage = RedisStorage(redis.url)
+    seen = {await storage.write("one", [b"x"]) for _ in range(3)}
+    await redis.command("FLUSHALL")
+    seen |= {await storage.write("one", [b"x"]) for _ in range(3)}
+    assert len(seen) == 6
+    await storage.aclose()
+
+
+async def test_an_absent_redis_is_a_storage_error_and_the_sessions_are_there_when_it_is_back(
+    redis: Redis,
+):
+    sessions = SessionManager(RedisStorage(redis.url, compress=True))
+    kept = await sessions.create("m", system_prompt="Be brief." * 1000)
+    redis.hang()
+    reading = asyncio.ensure_future(sessions.get(kept.session_id))
+    with pytest.raises(StorageError, match="cannot be used"):
+        await reading
+    redis.resume()
+    found = await sessions.get(kept.session_id)
+    assert found.stored_messages() == kept.stored_messages()
+    [line] = (await sessions.list()).entries
+    assert line["session_id"] == kept.session_id
+    await sessions.aclose()
