@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import anyio
@@ -9,6 +10,7 @@ import openai
 import pytest
 
 from tests.support.decisions import decide_next
+from tests.support.images import png
 from tests.support.scripts import calls, fails, says, scripted, thinks
 from tests.wires.test_openai_chat import SERVER_ADD, Town, client
 
@@ -23,6 +25,7 @@ WEATHER = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     "strict": False,
 }
+NAMED = {"type": "function"}
 STALL = {"stall": {"seconds": 0.5}}
 
 
@@ -146,6 +149,7 @@ async def test_a_call_of_a_server_tool_is_approved_on_the_wire(client, approve):
     assert done.output_text == "Done."
     [call] = [item for item in done.output if item.type == "mcp_call"]
     assert (call.output, call.error is None) == (("5", True) if approve else (None, False))
+    assert approve or call.error.type == "mcp_tool_execution_error"
     with pytest.raises(openai.APIStatusError):  # it is decided
         await client.responses.create(**options)
 
@@ -236,6 +240,16 @@ async def test_a_conversation(client, server):
     assert [each.role for each in listed.data] == ["user", "user", "assistant"]
     latest = await client.conversations.items.list(conversation.id, limit=1)
     assert [each.role for each in latest.data] == ["assistant"]
+    changed = await client.conversations.update(conversation.id, metadata={"c": "d"})
+    assert changed.metadata == {"c": "d"}
+    call = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "22"}
+    added = await client.conversations.items.create(conversation.id, items=[item, call, result])
+    assert [each.type for each in added.data] == ["message", "function_call", result["type"]]
+    latest = await client.conversations.items.list(conversation.id, limit=3, order="desc")
+    assert latest.data == added.data[::-1]
+    answered = await create(client, [says("Sunny.")], conversation=conversation.id)
+    assert answered.output_text == "Sunny."
     await client.conversations.delete(conversation.id)
     with pytest.raises(openai.NotFoundError):
         await client.conversations.retrieve(conversation.id)
@@ -256,6 +270,50 @@ async def test_decisions_of_the_inbox_count_as_well(client, server):
         made = await create(client, *replies, tools=[SERVER_ADD], store=False)
     assert made.output_text == "Done."
     assert [item.type for item in made.output] == ["mcp_call", "message"]
+
+
+async def test_a_response_says_what_its_request_asked_for(client):
+    """With all fields, none null that Open Responses has as numbers."""
+    city = {**WEATHER, "strict": True}
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{**NAMED, "name": "weather"}]}
+    asked = {
+        "tools": [city, {**WEATHER, "name": "tides"}, {"type": "web_search"}],
+        "tool_choice": allowed,
+        "parallel_tool_calls": False,
+        "presence_penalty": 0.5,
+        "reasoning": {"effort": "low"},
+        "prompt_cache_key": "key",
+    }
+    names = {key: asked.pop(key) for key in ("presence_penalty",)}
+    made = await create(client, [calls("tides")], [says("Hi.")], extra_body=names, **asked)
+    assert made.output[-1].type == "message"  # the model may not call it
+    for response in (made, await client.responses.retrieve(made.id)):
+        got = response.to_dict()
+        assert (got["temperature"], got["top_p"], got["frequency_penalty"]) == (1, 1, 0)
+        assert (got["presence_penalty"], got["safety_identifier"]) == (0.5, None)
+        assert (got["prompt_cache_key"], got["reasoning"]["effort"]) == ("key", "low")
+        assert (got["tool_choice"], got["parallel_tool_calls"]) == (allowed, False)
+        assert got["tools"][0] == city
+        assert [tool["name"] for tool in got["tools"]] == ["weather", "tides"]
+        assert got["mochi"]["ignored_tools"] == ["web_search"]
+
+
+async def test_an_image_that_a_function_returns(client):
+    script = [calls("weather", city="Rome")], [says("Sunny.")]
+    asked = await create(client, *script, tools=[WEATHER])
+    output = [
+        {"type": "input_text", "text": "See:"},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{b64encode(png()).decode()}"},
+    ]
+    result = {
+        "type": "function_call_output",
+        "call_id": asked.output[0].call_id,
+        "output": output,
+    }
+    answered = await client.responses.create(
+        model="lorem", input=[result], previous_response_id=asked.id, tools=[WEATHER]
+    )
+    assert "[files: 1]" in answered.output_text
 
 
 async def test_a_structured_answer(client):

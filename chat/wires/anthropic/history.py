@@ -19,7 +19,7 @@ from mochi_server.protocol.messages import (
 )
 from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
 
-from ..common.history import let_others_run
+from ..common.history import FILES_OF_RESULTS, let_others_run
 from .schemas import (
     AnyTurn,
     DocumentBlock,
@@ -37,8 +37,6 @@ from .schemas import (
     UserBlock,
     UserTurn,
 )
-
-FILES_OF_RESULTS = "(The files are of the results above.)"
 
 _DATA = "mochi:"
 """Before data of our own in a block ``redacted_thinking``."""

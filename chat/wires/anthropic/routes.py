@@ -75,7 +75,7 @@ async def _read(
     client_tools, tools = offered(
         payload.tools,
         none=choice is not None and choice.type == "none",
-        only=choice.name if choice is not None and choice.type == "tool" else None,
+        only=[choice.name or ""] if choice is not None and choice.type == "tool" else None,
     )
     return CompletionRequest(
         model=payload.model,

@@ -1,4 +1,4 @@
-"""Conversations of clients that have also got the results of the server's tools."""
+"""What the conversations of several wires have in common."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import anyio.lowlevel
 
 from mochi_server.chat.completions import NEW_SESSION
 from mochi_server.protocol.messages import Message, ToolMessage
+
+FILES_OF_RESULTS = "(The files are of the results above.)"
+"""What the user says with files of results, which can have none themselves."""
 
 Item = TypeVar("Item")
 

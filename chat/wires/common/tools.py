@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from mochi_server.errors import JSONObject
@@ -21,14 +21,17 @@ class ClientFunction(Protocol):
 
 
 def offered(
-    tools: Sequence[ClientFunction | ServerTools] | None, *, none: bool, only: str | None
+    tools: Sequence[ClientFunction | ServerTools] | None,
+    *,
+    none: bool,
+    only: Collection[str] | None,
 ) -> tuple[list[JSONObject], list[str] | None]:
     """Return the schemas of the client's functions, and the names of the server's tools.
 
     Args:
         tools: Those of the request.
         none: Whether the model may call no tool.
-        only: The one that it may call; None: all.
+        only: Names of those that it may call; None: all.
     """
     if none:
         return [], []
@@ -36,6 +39,6 @@ def offered(
     servers = [tool for tool in tools or () if isinstance(tool, ServerTools)]
     names = [name for tool in servers for name in tool.names] if servers else None
     if only is not None:
-        functions = [tool for tool in functions if tool.function_name == only]
-        names = [name for name in names or () if name == only]
+        functions = [tool for tool in functions if tool.function_name in only]
+        names = [name for name in names or () if name in only]
     return [tool.schema_for_model() for tool in functions], names

@@ -88,7 +88,7 @@ async def _read(payload: ChatCompletionRequest, session_id: str | None) -> Compl
     client_tools, tools = offered(
         payload.tools,
         none=choice == "none",
-        only=choice.function.name if isinstance(choice, ChosenTool) else None,
+        only=[choice.function.name] if isinstance(choice, ChosenTool) else None,
     )
     return CompletionRequest(
         model=payload.model,

@@ -19,7 +19,7 @@ from mochi_server.sessions.types import instant
 from ..common.api import WireAPI
 from ..openai.errors import error_shape
 from .items import Item, conversation_items, read_items
-from .schemas import ConversationRequest
+from .schemas import ConversationChange, ConversationRequest, NewItems
 
 api = WireAPI("conversations", {"/v1/conversations": error_shape})
 
@@ -64,7 +64,7 @@ def _prepare(
     session: ChatSession, messages: Sequence[Message], metadata: dict[str, str] | None
 ) -> None:
     session.append(*messages)
-    if metadata and session.metadata.model_extra is not None:
+    if metadata is not None and session.metadata.model_extra is not None:
         session.metadata.model_extra[METADATA] = metadata
 
 
@@ -82,6 +82,16 @@ def _conversation(session: ChatSession) -> dict[str, Any]:
 async def read_conversation(request: HttpRequest, conversation_id: str) -> HttpResponseBase:
     """Return a session as a conversation."""
     session = await get_runtime().sessions.get(session_of_conversation(conversation_id))
+    return JsonResponse(_conversation(session))
+
+
+@api.post("/conversations/{conversation_id}")
+async def change_conversation(
+    request: HttpRequest, conversation_id: str, payload: ConversationChange
+) -> HttpResponseBase:
+    """Set what a client keeps with a conversation."""
+    async with get_runtime().sessions.edit(session_of_conversation(conversation_id)) as session:
+        _prepare(session, (), payload.metadata)
     return JsonResponse(_conversation(session))
 
 
@@ -112,3 +122,19 @@ async def list_conversation_items(
             raise InvalidRequest(f"There is no item {after!r}.")
         items = items[ids.index(after) + 1 :]
     return listed(items[:limit], has_more=len(items) > limit)
+
+
+@api.post("/conversations/{conversation_id}/items")
+async def add_conversation_items(
+    request: HttpRequest, conversation_id: str, payload: NewItems
+) -> HttpResponseBase:
+    """Add messages, calls and results to the end of a session."""
+    runtime = get_runtime()
+    session_id = session_of_conversation(conversation_id)
+    messages, files = await read_items(payload.items, runtime.attachment_reader)
+    await runtime.sessions.check_exists(session_id)
+    await runtime.attachments.keep(session_id, files)
+    async with runtime.sessions.edit(session_id, exclusive=True) as session:
+        session.append(*messages)
+        added = [*objects(session.stored_messages())][-len(messages) :] if messages else []
+    return listed(conversation_items(added))

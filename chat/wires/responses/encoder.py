@@ -23,7 +23,6 @@ from mochi_server.protocol.events import (
     ToolContinuationStart,
     ToolResultReady,
 )
-from mochi_server.sessions.types import instant
 
 from ..common.answers import not_met
 from ..openai.errors import code_of
@@ -31,12 +30,14 @@ from ..sse import PING
 from .items import (
     Item,
     approval_item,
+    call_error,
     function_call_item,
     message_item,
     reasoning_item,
     text_part,
     tool_call_item,
 )
+from .resource import seconds_of, usage_of
 
 STRIDE = 1_000
 """Most events of a response for one event of a run: a client names its last one by a number."""
@@ -49,25 +50,6 @@ DELTA = STRIDE - 1
 def events_until(sequence_number: int) -> int:
     """Return how many events of the run a client has whole, by the number of its last one."""
     return max((sequence_number + 1) // STRIDE - 1, 0)
-
-
-def usage_of(prompt: int, generated: int) -> dict[str, Any]:
-    """Return the tokens of the prompt and of the last reply as the vendor has them."""
-    return {
-        "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": generated,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": prompt + generated,
-    }
-
-
-def seconds_of(timestamp: object) -> int | None:
-    """Return the time of a message in whole seconds since 1970; None if it has none."""
-    try:
-        return int(instant(timestamp).timestamp())
-    except ValueError:
-        return None
 
 
 class ResponseEncoder:
@@ -252,7 +234,7 @@ class ResponseEncoder:
         item = {
             **self._output[index],
             "output": event.result if event.success else None,
-            "error": None if event.success else event.error_message,
+            "error": None if event.success else call_error(event.error_message or ""),
             "status": "completed" if event.success else "failed",
         }
         kind = "completed" if event.success else "failed"

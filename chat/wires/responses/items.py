@@ -20,7 +20,7 @@ from mochi_server.protocol.messages import (
 from mochi_server.services.history import objects
 from mochi_server.sessions.attachments import AttachmentReader, NewAttachment, attach
 
-from ..common.history import let_others_run
+from ..common.history import FILES_OF_RESULTS, let_others_run
 from ..openai.history import call_of
 from .schemas import (
     InputCall,
@@ -54,56 +54,102 @@ async def read_items(
         InvalidRequest: the arguments of a call are no JSON object; an image is no data URL.
         AttachmentTooLarge, AttachmentUnsupported: of a file.
     """
-    messages: list[Message] = []
-    files: list[NewAttachment] = []
-    names: dict[str, str] = {}
+    history = _HistoryReader(reader)
     async for item in let_others_run(items):
+        await history.read(item)
+    history.end_results()
+    return history.messages, history.files
+
+
+class _HistoryReader:
+    """Makes messages, as sessions have them, of items."""
+
+    def __init__(self, reader: AttachmentReader) -> None:
+        self._reader = reader
+        self._names: dict[str, str] = {}
+        """Names of functions by the ids of their calls."""
+        self._of_results: list[NewAttachment] = []
+        """Files of the results before, which no message has yet."""
+        self.messages: list[Message] = []
+        self.files: list[NewAttachment] = []
+
+    async def read(self, item: InputItem) -> None:
+        """Add an item."""
+        if isinstance(item, InputCallOutput):
+            await self._read_result(item)
+            return
+        self.end_results()
         match item:
-            case InputMessage(role="user"):
-                message, attached = await _question(item.content, reader)
-                messages.append(message)
-                files += attached
-            case InputMessage(role="assistant"):
-                _reply(messages, is_open=not _has_answer(messages)).content = text_of(item.content)
             case InputMessage():
-                messages.append(SystemMessage(content=text_of(item.content)))
+                await self._read_message(item)
             case InputReasoning():
                 thought = "".join(part.text for part in item.content or ())
-                _reply(messages, is_open=False).thinking = thought or None
+                self._reply(is_open=False).thinking = thought or None
             case InputCall():
                 call = call_of(item.call_id, item.name, item.arguments)
-                names[call.id] = call.name
-                reply = _reply(messages, is_open=True)
+                self._names[call.id] = call.name
+                reply = self._reply(is_open=True)
                 if reply.tool_calls is None:
                     reply.tool_calls = []
                 reply.tool_calls.append(call.as_stored())
-            case InputCallOutput():
-                result = ToolMessage(
-                    content=text_of(item.output),
-                    tool_name=names.get(item.call_id),
-                    tool_call_id=item.call_id,
-                )
-                messages.append(result)
             case InputReference():  # the session has it
-                messages.append(AssistantMessage())
+                self.messages.append(AssistantMessage())
             case _:
                 pass
-    return messages, files
 
+    def end_results(self) -> None:
+        """Add the files of the results, which have no place in them."""
+        if self._of_results:
+            message = UserMessage(content=FILES_OF_RESULTS)
+            attach(message, self._of_results)
+            self.messages.append(message)
+            self._of_results = []
 
-def _reply(messages: list[Message], *, is_open: bool) -> AssistantMessage:
-    """Return the reply to which an item belongs: the last message if it is open, else a new one."""
-    last = messages[-1] if messages else None
-    if is_open and isinstance(last, AssistantMessage):
-        return last
-    reply = AssistantMessage()
-    messages.append(reply)
-    return reply
+    async def _read_message(self, item: InputMessage) -> None:
+        text = text_of(item.content)
+        if item.role == "user":
+            question = UserMessage(content=text)
+            attach(question, await self._files_of(item.content))
+            self.messages.append(question)
+        elif item.role == "assistant":
+            self._reply(is_open=not self._has_answer()).content = text
+        else:
+            self.messages.append(SystemMessage(content=text))
 
+    async def _read_result(self, item: InputCallOutput) -> None:
+        result = ToolMessage(
+            content=text_of(item.output),
+            tool_name=self._names.get(item.call_id),
+            tool_call_id=item.call_id,
+        )
+        self.messages.append(result)
+        self._of_results += await self._files_of(item.output)
 
-def _has_answer(messages: Sequence[Message]) -> bool:
-    last = messages[-1] if messages else None
-    return isinstance(last, AssistantMessage) and bool(last.content or last.tool_calls)
+    async def _files_of(self, content: InputContent) -> list[NewAttachment]:
+        """Read the images and files of a content."""
+        files: list[NewAttachment] = []
+        for part in () if isinstance(content, str) else content:
+            if isinstance(part, InputImage):
+                if not part.image_url.startswith("data:"):
+                    raise InvalidRequest("An image must be a data URL: the server fetches none.")
+                files.append(await self._reader.read(part.image_url))
+            elif isinstance(part, InputFile):
+                files.append(await self._reader.read(part.file_data, name=part.filename))
+        self.files += files
+        return files
+
+    def _reply(self, *, is_open: bool) -> AssistantMessage:
+        """Return the reply of an item: the last message if it is open, else a new one."""
+        last = self.messages[-1] if self.messages else None
+        if is_open and isinstance(last, AssistantMessage):
+            return last
+        reply = AssistantMessage()
+        self.messages.append(reply)
+        return reply
+
+    def _has_answer(self) -> bool:
+        last = self.messages[-1] if self.messages else None
+        return isinstance(last, AssistantMessage) and bool(last.content or last.tool_calls)
 
 
 def text_of(content: InputContent) -> str:
@@ -117,22 +163,6 @@ def text_of(content: InputContent) -> str:
         elif not isinstance(part, InputImage | InputFile):
             texts.append(part.text)
     return "\n".join(texts)
-
-
-async def _question(
-    content: InputContent, reader: AttachmentReader
-) -> tuple[UserMessage, list[NewAttachment]]:
-    question = UserMessage(content=text_of(content))
-    files: list[NewAttachment] = []
-    for part in () if isinstance(content, str) else content:
-        if isinstance(part, InputImage):
-            if not part.image_url.startswith("data:"):
-                raise InvalidRequest("An image must be a data URL: the server fetches none.")
-            files.append(await reader.read(part.image_url))
-        elif isinstance(part, InputFile):
-            files.append(await reader.read(part.file_data, name=part.filename))
-    attach(question, files)
-    return question, files
 
 
 def reasoning_item(item_id: str, text: str, status: str = "completed") -> Item:
@@ -191,10 +221,16 @@ def tool_call_item(
         "name": name,
         "arguments": orjson.dumps(arguments).decode(),
         "output": output,
-        "error": error,
+        "error": None if error is None else call_error(error),
         "status": status,
         "approval_request_id": None,
     }
+
+
+def call_error(message: str) -> Item:
+    """Return the error of a call of a tool of the server."""
+    content = [{"type": "text", "text": message}]
+    return {"type": "mcp_tool_execution_error", "content": content}
 
 
 def approval_item(event: ConfirmationRequired, number: int) -> Item:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -29,11 +28,11 @@ from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
 from ..openai.errors import code_of, error_shape
-from .conversations import CONVERSATION, listed, session_of_conversation
-from .encoder import ResponseEncoder, events_until, seconds_of, usage_of
+from .conversations import listed, session_of_conversation
+from .encoder import ResponseEncoder, events_until
 from .items import approval_item, input_items, output_items, read_items
+from .resource import record_of, response_of, seconds_of, usage_of
 from .schemas import (
-    ChosenFunction,
     InputApproval,
     InputItem,
     InputMessage,
@@ -77,7 +76,8 @@ async def create_response(request: HttpRequest) -> HttpResponseBase:
     if approvals:
         started, response_id, record = await _decide(payload, approvals)
     else:
-        started, response_id, record = await _start(payload, items)
+        record = record_of(payload)
+        started, response_id = await _start(payload, items, record)
     response = response_of(record, response_id, store=payload.store)
     asks = response_id.session_id is not None
     encoder = ResponseEncoder(response, started.reader, response_id, asks=asks)
@@ -112,17 +112,17 @@ async def _read_all(reader: LogReader, encoder: ResponseEncoder) -> None:
 
 
 async def _start(
-    payload: ResponseRequest, items: Sequence[InputItem]
-) -> tuple[StartedRun, ResponseId, JSONObject]:
+    payload: ResponseRequest, items: Sequence[InputItem], record: JSONObject
+) -> tuple[StartedRun, ResponseId]:
     runtime = get_runtime()
     messages, files = await read_items(items, runtime.attachment_reader)
     if payload.instructions is not None:
         messages.insert(0, SystemMessage(content=payload.instructions))
     choice = payload.tool_choice
     client_tools, tools = offered(
-        payload.tools,
-        none=choice == "none",
-        only=choice.name if isinstance(choice, ChosenFunction) else None,
+        payload.usable_tools,
+        none=payload.calls_no_tool,
+        only=None if choice is None or isinstance(choice, str) else choice.names,
     )
     asked = CompletionRequest(
         model=payload.model,
@@ -140,14 +140,12 @@ async def _start(
     references = [item.id for item in items if isinstance(item, InputReference)]
     if references and previous is None:  # what comes before it is in its session
         previous = ResponseId.of_item(references[-1])
-    record = _record(payload)
-    started, response_id = await _service().start(
+    return await _service().start(
         asked,
         record,
         previous=None if previous is None else ResponseId.read(previous),
         stored=payload.store,
     )
-    return started, response_id, record
 
 
 def _session_of(payload: ResponseRequest) -> str | None:
@@ -212,66 +210,6 @@ async def _question(
     finally:
         reader.leave(abandon=False)
     return None
-
-
-def _record(payload: ResponseRequest) -> JSONObject:
-    """Return what is kept of a request beside its messages."""
-    record: JSONObject = {
-        "created_at": int(time.time()),
-        "model": payload.model,
-        "instructions": payload.instructions,
-        "previous_response_id": payload.previous_response_id,
-        "metadata": dict(payload.metadata or {}),
-        "background": payload.background,
-        "max_output_tokens": payload.max_output_tokens,
-        "temperature": payload.temperature,
-        "top_p": payload.top_p,
-        "tools": [tool.model_dump(mode="json") for tool in payload.tools or ()],
-        "format": None if payload.text is None else payload.text.format,
-    }
-    return {key: value for key, value in record.items() if value not in (None, {}, [])}
-
-
-def response_of(
-    record: JSONObject, response_id: ResponseId, *, store: bool = True
-) -> dict[str, Any]:
-    """Return a response without output."""
-    session_id = response_id.session_id
-    mochi = {"run_id": response_id.run_id}
-    if session_id is not None:
-        mochi["session_id"] = session_id
-    return {
-        "id": str(response_id),
-        "object": "response",
-        "created_at": record.get("created_at"),
-        "completed_at": None,
-        "status": "in_progress",
-        "background": record.get("background", False),
-        "error": None,
-        "incomplete_details": None,
-        "instructions": record.get("instructions"),
-        "max_output_tokens": record.get("max_output_tokens"),
-        "max_tool_calls": None,
-        "model": record.get("model"),
-        "output": [],
-        "parallel_tool_calls": True,
-        "previous_response_id": record.get("previous_response_id"),
-        "conversation": None if session_id is None else {"id": f"{CONVERSATION}{session_id}"},
-        "reasoning": {"effort": None, "summary": None},
-        "service_tier": "default",
-        "store": store,
-        "temperature": record.get("temperature"),
-        "text": {"format": record.get("format") or {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": record.get("tools", []),
-        "top_logprobs": 0,
-        "top_p": record.get("top_p"),
-        "truncation": "auto",
-        "usage": None,
-        "user": None,
-        "metadata": record.get("metadata", {}),
-        "mochi": mochi,
-    }
 
 
 @api.get("/responses/{response_id}")

@@ -130,6 +130,7 @@ class OfferedFunction(RequestPart):
     name: str = Field(min_length=1, max_length=128)
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
     @property
     def function_name(self) -> str:
@@ -145,11 +146,66 @@ class OfferedFunction(RequestPart):
         return {"type": "function", "function": function}
 
 
+class OtherTool(RequestPart):
+    """A tool of the vendor's, which is not offered here."""
+
+    type: str
+    name: str | None = None
+
+
+def _tool_kind(value: object) -> str:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return kind if kind in ("function", "mochi") else "other"
+
+
 class ChosenFunction(RequestPart):
     """The one function that the model may call."""
 
     type: Literal["function"]
     name: str
+
+    @property
+    def names(self) -> list[str]:
+        return [self.name]
+
+
+class AllowedTool(RequestPart):
+    """A tool that the model may call."""
+
+    type: str
+    name: str | None = None
+
+
+class AllowedTools(RequestPart):
+    """The tools that the model may call."""
+
+    type: Literal["allowed_tools"]
+    tools: list[AllowedTool]
+    mode: Literal["none", "auto", "required"] = "auto"
+
+    @property
+    def names(self) -> list[str]:
+        return [tool.name for tool in self.tools if tool.name is not None]
+
+
+def _choice_kind(value: object) -> str:
+    if isinstance(value, str):
+        return "word"
+    return str(value.get("type") if isinstance(value, dict) else getattr(value, "type", None))
+
+
+OfferedTool = Annotated[
+    Annotated[OfferedFunction, Tag("function")]
+    | Annotated[ServerTools, Tag("mochi")]
+    | Annotated[OtherTool, Tag("other")],
+    Discriminator(_tool_kind),
+]
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("word")]
+    | Annotated[ChosenFunction, Tag("function")]
+    | Annotated[AllowedTools, Tag("allowed_tools")],
+    Discriminator(_choice_kind),
+]
 
 
 class Reasoning(RequestPart):
@@ -192,19 +248,36 @@ class ResponseRequest(RequestPart):
     background: bool = False
     previous_response_id: str | None = None
     conversation: str | NamedConversation | None = None
-    tools: list[Annotated[OfferedFunction | ServerTools, Field(discriminator="type")]] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
+    tools: list[OfferedTool] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
     reasoning: Reasoning | None = None
     text: TextSettings | None = None
     metadata: dict[str, str] | None = None
     temperature: float | None = None
     top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     max_output_tokens: int | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+
+    @property
+    def usable_tools(self) -> list[OfferedFunction | ServerTools]:
+        """The tools that are offered here."""
+        return [tool for tool in self.tools or () if not isinstance(tool, OtherTool)]
+
+    @property
+    def calls_no_tool(self) -> bool:
+        """Whether the model may call no tool."""
+        choice = self.tool_choice
+        return (choice.mode if isinstance(choice, AllowedTools) else choice) == "none"
 
     @property
     def options(self) -> JSONObject:
         """The options of the model that have a value."""
-        options: JSONObject = {"temperature": self.temperature, "top_p": self.top_p}
+        names = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+        options = {name: getattr(self, name) for name in names}
         options["max_tokens"] = self.max_output_tokens
         return {name: value for name, value in options.items() if value is not None}
 
@@ -214,3 +287,15 @@ class ConversationRequest(RequestPart):
 
     items: list[InputItem] = Field(default=[], max_length=20)
     metadata: dict[str, str] | None = None
+
+
+class ConversationChange(RequestPart):
+    """The body of ``POST /v1/conversations/{id}``."""
+
+    metadata: dict[str, str]
+
+
+class NewItems(RequestPart):
+    """The body of ``POST /v1/conversations/{id}/items``."""
+
+    items: list[InputItem] = Field(min_length=1, max_length=20)
