@@ -52,6 +52,7 @@ from .services.summary_model import SummaryModelManager
 from .services.system_prompts import SystemPromptService
 from .sessions import SessionManager
 from .sessions.attachments import AttachmentReader, AttachmentStore, MemoryAttachmentStore
+from .sessions.attachments.sweeping import AttachmentSweeper
 from .sessions.catalogue.catalogue import CATALOGUE
 from .sessions.catalogue.search import SessionSearch
 from .sessions.storage.base import SessionStorage
@@ -329,6 +330,19 @@ class Runtime:
             retention_seconds=self.settings.run_retention_seconds,
         )
 
+    def attachment_sweeper(self) -> AttachmentSweeper:
+        """Return what deletes files that no message has any more."""
+        return AttachmentSweeper(
+            store=self.attachments,
+            sessions=self.sessions,
+            agent_sessions=self.agent_sessions,
+            running=self._running_sessions,
+        )
+
+    async def _running_sessions(self) -> set[str]:
+        runs = await self.runs.all_runs()
+        return {run.session_id for run in runs if run.state in {"running", "waiting", "queued"}}
+
     def _resume(self, run_id: str) -> None:
         self.run_control.resume(run_id)
 
@@ -379,6 +393,8 @@ class Runtime:
         self.run_control.tend()
         self.summaries.catch_up()
         self.background.spawn(self.mcp.start_eager(), name="start of MCP servers")
+        if self.settings.session_storage != "memory":
+            self.attachment_sweeper().tend(self.background)
         if self.settings.workspace_enabled:
             self.session_folders.tend(self.background)
             self.background.spawn(self._check_workspaces(), name="check of the sandbox")

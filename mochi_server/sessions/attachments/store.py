@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -19,6 +20,8 @@ from ...errors import AttachmentNotFound, StorageError
 from .attachment import Attachment, NewAttachment, id_of
 
 _ID = re.compile("[0-9a-f]{64}")
+_TEMPORARY = re.compile(rf"\.{_ID.pattern}\.[0-9a-f]{{16}}\.tmp")
+"""What ``replace_file`` leaves in a crash."""
 
 
 class AttachmentStore:
@@ -88,6 +91,44 @@ class AttachmentStore:
             partial(shutil.rmtree, self._folder / session_id, ignore_errors=True)
         )
 
+    def folders(self) -> dict[str, int]:
+        """Return the ids of the sessions that have a folder, and when each changed, in ns."""
+        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            return {
+                entry.name: entry.stat(follow_symlinks=False).st_mtime_ns
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False)
+            }
+        return {}
+
+    def times(self, session_id: str) -> dict[str, float]:
+        """Return the names of a session's files, and when each was put there, as ``time.time``.
+
+        What a process that was killed has left half written is among them.
+        """
+        with suppress(FileNotFoundError), os.scandir(self._folder / session_id) as entries:
+            return {
+                entry.name: entry.stat(follow_symlinks=False).st_mtime
+                for entry in entries
+                if _ID.fullmatch(entry.name) or _TEMPORARY.fullmatch(entry.name)
+            }
+        return {}
+
+    def delete_old(self, session_id: str, names: Collection[str], before: float) -> int:
+        """Delete those of the files that were put there before, and return how many there were.
+
+        The folder goes with the last one.
+        """
+        folder, count = self._folder / session_id, 0
+        for name in names:
+            with suppress(FileNotFoundError):
+                if (folder / name).lstat().st_mtime < before:
+                    (folder / name).unlink()
+                    count += 1
+        with suppress(OSError):
+            folder.rmdir()
+        return count
+
     def _sizes(self, session_id: str) -> dict[str, int]:
         try:
             with os.scandir(self._folder / session_id) as entries:
@@ -120,7 +161,9 @@ class AttachmentStore:
         folder = self._folder / session_id
         try:
             make_folder(folder, private=True)
-            if not (folder / digest).exists():
+            try:
+                os.utime(folder / digest)  # it counts as new
+            except FileNotFoundError:
                 replace_file(folder / digest, [content], private=True)
         except OSError as error:
             reason = f"the attachment cannot be written ({error.strerror})"

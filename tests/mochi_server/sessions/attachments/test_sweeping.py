@@ -1,0 +1,135 @@
+"""Files of messages are deleted when nothing uses them any more, and not before."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from mochi_server.config import load_settings
+from mochi_server.protocol.messages import AssistantMessage, ToolMessage, UserMessage
+from mochi_server.runtime import Runtime
+from mochi_server.sessions import ChatSession
+from mochi_server.sessions.attachments.sweeping import KEEP_SECONDS
+from tests.support.fake_ollama import FakeOllama
+from tests.support.images import png
+from tests.support.server import Server, running_server
+
+OLD = time.time() - KEEP_SECONDS - 60
+
+
+@pytest_asyncio.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
+    async with Runtime(load_settings(_env_file=None, data_dir=tmp_path)) as made:
+        yield made
+
+
+def files(runtime: Runtime) -> set[str]:
+    """What is in the folder of attachments: session/content."""
+    folder = runtime.settings.attachments_path
+    return {f"{each.parent.name}/{each.read_text()}" for each in folder.glob("*/*")}
+
+
+def age(folder: Path) -> None:
+    """Let all files seem to have been put there long ago."""
+    for each in folder.glob("*/*"):
+        os.utime(each, (OLD, OLD))
+
+
+async def put(runtime: Runtime, session_id: str, text: str) -> list[dict[str, Any]]:
+    """Keep a file; what its message says."""
+    kept = await runtime.attachments.put(session_id, text.encode(), "text/plain")
+    return [kept.payload()]
+
+
+async def test_files_stay_while_messages_variants_or_agents_have_them(runtime: Runtime) -> None:
+    session = await runtime.sessions.create("m")
+    one = session.session_id
+    question = UserMessage(content="Look.")
+    question.attachments = await put(runtime, one, "of a user")
+    answer = ToolMessage(content="See.", tool_name="camera")
+    answer.attachments = await put(runtime, one, "of a variant")
+    of_agent = ToolMessage(content="See.", tool_name="camera")
+    of_agent.attachments = await put(runtime, one, "of an agent")
+    await put(runtime, one, "of nobody")
+    async with runtime.sessions.edit(one) as session:
+        session.append(question, answer, AssistantMessage(content="I see."))
+        session.truncate_after_last_user(keep=True)
+
+    def prepare(chat: ChatSession) -> None:
+        chat.append(of_agent)
+
+    await runtime.agent_sessions.create("m", prepare=prepare)
+    sweeper = runtime.attachment_sweeper()
+    assert await sweeper.sweep() == 0
+    age(runtime.settings.attachments_path)
+    assert await sweeper.sweep() == 1
+    kept = {f"{one}/of a user", f"{one}/of a variant", f"{one}/of an agent"}
+    assert files(runtime) == kept
+
+    async with runtime.sessions.edit(one) as session:
+        session.edit_user_message(0, "Look again.", [])
+    assert await sweeper.sweep() == 2
+    assert files(runtime) == {f"{one}/of an agent"}
+
+
+async def test_what_is_put_again_counts_as_new(runtime: Runtime) -> None:
+    session = await runtime.sessions.create("m")
+    await put(runtime, session.session_id, "twice")
+    age(runtime.settings.attachments_path)
+    await put(runtime, session.session_id, "twice")
+    assert await runtime.attachment_sweeper().sweep() == 0
+
+
+async def test_files_of_a_session_in_use_stay(runtime: Runtime) -> None:
+    session = await runtime.sessions.create("m")
+    await put(runtime, session.session_id, "soon of a message")
+    age(runtime.settings.attachments_path)
+    sweeper = runtime.attachment_sweeper()
+    async with runtime.sessions.claim(session.session_id):
+        assert await sweeper.sweep() == 0
+    assert await sweeper.sweep() == 1
+
+
+async def test_what_killed_processes_left_is_deleted(tmp_path: Path, ollama: FakeOllama) -> None:
+    """An upload, and the file of a conversation that is not kept; that of a message stays."""
+    ollama.add_model("llava:7b", capabilities=["completion", "vision"])
+    ollama.reply(["I see."])
+    ollama.reply(["A", " long", " answer."] * 1000, delay=0.1)
+    folder = tmp_path / "attachments"
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        session_id = await server.new_session("llava:7b")
+        await upload(server, session_id, png(5, 5))
+        used = await upload(server, session_id, png())
+        message = {"message": "Look.", "attachments": [used]}
+        assert (await server.post(f"/chat/{session_id}", message))[0] == 200
+        picture = {"type": "image_url", "image_url": {"url": url_of(png(7, 7))}}
+        messages = [{"role": "user", "content": [picture]}]
+        asked = {"model": "llava:7b", "stream": True, "messages": messages}
+        async with server.http.post(server.url + "/v1/chat/completions", json=asked) as stream:
+            assert stream.status == 200
+            await server.stop(signal.SIGKILL)
+    assert len([*folder.glob("*/*")]) == 3
+    age(folder)
+    async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+        await server.saw("Deleted 2 attachments")
+    assert [*folder.glob("*/*")] == [folder / session_id / used["attachment_id"]]
+    assert [each.name for each in folder.iterdir()] == [session_id]
+
+
+def url_of(content: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+
+
+async def upload(server: Server, session_id: str, content: bytes) -> dict[str, Any]:
+    """Upload a picture; what a message says of it."""
+    path, body = f"/sessions/{session_id}/attachments", {"data": url_of(content)}
+    status, answer = await server.post(path, body)
+    assert status == 201, answer
+    return {"attachment_id": answer["attachment_id"]}
