@@ -17,7 +17,7 @@ from ..protocol.messages import AssistantMessage, Message, SystemMessage, ToolMe
 from ..protocol.options import NO_OPTIONS, ModelOptions
 from ..protocol.response_format import ResponseFormat
 from ..providers.base import Think
-from ..services.requests import RequestExtras
+from ..services.requests import ChatModel, RequestExtras
 from ..sessions import ChatSession, SessionManager
 from ..sessions.attachments import NewAttachment
 from ..sessions.session import encode_messages
@@ -42,7 +42,8 @@ class CompletionRequest:
     attachments: Sequence[NewAttachment] = ()
     """The files that messages name."""
     options: ModelOptions = NO_OPTIONS
-    think: Think = False
+    think: Think | None = False
+    """None: as the model does where a request does not say."""
     think_if_able: bool = False
     """Whether a model that cannot think answers without."""
     response_format: ResponseFormat | None = None
@@ -90,10 +91,12 @@ class CompletionService:
         Raises:
             MochiError: what ``ChatService.open_turn`` raises.
         """
-        if request.think and request.think_if_able:
-            setup = await self.chat.models.resolve(request.model)
-            model = await self.chat.conversations.find_model(setup.model)
-            request = replace(request, think=request.think if model.may_think else False)
+        if request.think is None or (request.think and request.think_if_able):
+            model = await self._find_model(request.model)
+            if request.think is None:
+                request = replace(request, think=model.thinks_unasked)
+            elif not model.may_think:
+                request = replace(request, think=False)
         if request.session_id is not None:
             return await self._start_kept(request)
         if self.keeps_all and not request.is_private:
@@ -121,6 +124,36 @@ class CompletionService:
             return await self.run_control.begin(await self._open_new(request, new_id))
         new = [each for each in request.split()[2] if isinstance(each, UserMessage | ToolMessage)]
         return await self.run_control.start(str(request.session_id), **_options(request, new))
+
+    async def load(self, name: str, keep_alive: str | float | None) -> None:
+        """Load a model with the window that a new conversation gets.
+
+        Args:
+            name: Full name of a model, or what stands for one in sessions.
+            keep_alive: How long it stays loaded, as in the options of a model.
+
+        Raises:
+            ModelNotFound, ProviderNotConfigured, ProviderUnreachable, ProviderError, and what
+            ``ModelResolver.resolve`` raises.
+        """
+        model = await self._find_model(name)
+        window = self.chat.conversations.windows.decide(
+            model.full_name,
+            model.info,
+            None,
+            usage=0,
+            ours=model.provider.capabilities.context_size,
+        )
+        await model.provider.load(model.name, num_ctx=window.num_ctx, keep_alive=keep_alive)
+
+    async def unload(self, name: str) -> None:
+        """Unload a model where its provider can; raises what ``load`` does."""
+        model = await self._find_model(name)
+        await model.provider.unload(model.name)
+
+    async def _find_model(self, name: str) -> ChatModel:
+        setup = await self.chat.models.resolve(name)
+        return await self.chat.conversations.find_model(setup.model)
 
     async def count_tokens(self, request: CompletionRequest) -> int:
         """Estimate the tokens of a request: its messages and tools, without those of its session.
@@ -215,7 +248,7 @@ def _options(request: CompletionRequest, new: Sequence[Message]) -> TurnOptions:
         "new_messages": new,
         "attachments": request.attachments,
         "client_tools": request.client_tools,
-        "think": request.think,
+        "think": request.think or False,
         "response_format": request.response_format,
         "options": request.options,
         "selected": request.tools,

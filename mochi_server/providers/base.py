@@ -39,6 +39,7 @@ __all__ = [
     "Embeddings",
     "Finish",
     "LoadState",
+    "LoadedModel",
     "ModelInfo",
     "ModelRequest",
     "Provider",
@@ -63,6 +64,8 @@ class Capabilities:
     """Whether a reply has ``ModelRequest.response_format``; summaries need it."""
     documents: bool = False
     """Whether a message may have PDF files."""
+    thinks_unasked: bool = False
+    """Whether models that can think do so where a request does not say."""
     context_size: bool = False
     """Whether a request may choose the size of the context window (``num_ctx``)."""
 
@@ -75,6 +78,21 @@ class Weights:
     """The same for all models of the same weights: what is loaded for one serves the others."""
     window: int | None = None
     """Tokens of the context window that the maker of the model has set, if any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model in memory."""
+
+    model: ModelInfo
+    size: int
+    """Bytes of memory that it takes."""
+    vram: int = 0
+    """Bytes of them that are a graphics card's."""
+    window: int | None = None
+    """Tokens of the context window that it is loaded with."""
+    expires_at: str | None = None
+    """When it is unloaded if nobody uses it, in ISO 8601."""
 
 
 class LoadState(Enum):
@@ -219,6 +237,24 @@ class Provider(ABC):
     async def weights_of(self, name: str) -> Weights:
         """Return what is loaded for a model."""
         return Weights(key=name)
+
+    async def load(  # noqa: B027 - not every provider loads models
+        self, name: str, *, num_ctx: int | None = None, keep_alive: str | float | None = None
+    ) -> None:
+        """Load a model before it is used.
+
+        Args:
+            name: The provider's own name.
+            num_ctx: Tokens of its context window; None leaves it to the provider.
+            keep_alive: How long it stays loaded, as in the options of a model.
+        """
+
+    async def unload(self, name: str) -> None:  # noqa: B027 - the same
+        """Unload a model that nobody uses any more, where that can be asked for."""
+
+    async def loaded_models(self) -> list[LoadedModel]:
+        """Return the models that are loaded, with plain names; none where that is not known."""
+        return []
 
     async def loaded_window(self, name: str) -> int | None:  # noqa: ARG002 - for those who know
         """Return the window in tokens that the model is loaded with now; None when unknown."""

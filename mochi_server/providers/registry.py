@@ -21,7 +21,7 @@ from ..errors import (
     ProviderNotConfigured,
     ProviderUnreachable,
 )
-from .base import EmbeddingRequest, Embeddings, ModelInfo, Provider
+from .base import EmbeddingRequest, Embeddings, LoadedModel, ModelInfo, Provider
 
 LIST_SECONDS: Final = 40.0
 """Longest wait for a provider's models, imports included; our own providers give up earlier."""
@@ -144,6 +144,23 @@ class ProviderRegistry:
             error.details["problems"] = list[JsonValue](problems)
             raise error
         return ModelList(models=models, problems=problems)
+
+    async def loaded_models(self) -> list[LoadedModel]:
+        """Return the models that are loaded, under their full names, of providers that answer."""
+        aliases = self.aliases
+        answers = await asyncio.gather(
+            *(self._providers[alias].loaded_models() for alias in aliases), return_exceptions=True
+        )
+        loaded: list[LoadedModel] = []
+        for alias, answer in zip(aliases, answers, strict=True):
+            if isinstance(answer, MochiError):
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            for each in answer:
+                name = self.full_name(alias, each.model.name)
+                loaded.append(replace(each, model=replace(each.model, name=name, provider=alias)))
+        return loaded
 
     async def first_model(self, *, tools: bool = False) -> str:
         """Return the full name of the first model that there is, of the default provider if it can.

@@ -64,6 +64,11 @@ class ChatModel:
         unable = self.info.capabilities and "thinking" not in self.info.capabilities
         return self.provider.capabilities.thinking and not unable
 
+    @property
+    def thinks_unasked(self) -> bool:
+        """Whether it thinks where a request does not say."""
+        return self.may_think and self.provider.capabilities.thinks_unasked
+
     def check_thinking(self, think: Think) -> None:
         """Refuse thinking for a model that is known not to do it."""
         if think and not self.may_think:

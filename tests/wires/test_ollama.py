@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.decisions import decide_next
+from tests.support.fake_ollama import FakeOllama
 from tests.support.scripts import calls, fails, says, scripted, thinks
 from tests.support.server import Server, running_server
 from tests.wires.test_openai_chat import SERVER_ADD, WEATHER
@@ -127,6 +129,8 @@ async def test_models(server, of):
     shown = await client.show("lorem")
     assert "tools" in shown.capabilities
     assert (await client.ps()).models == []
+    assert (await client.chat("lorem", [])).done_reason == "load"
+    assert (await client.generate("lorem", keep_alive=0)).done_reason == "unload"
 
 
 async def test_embeddings(server, of):
@@ -148,12 +152,13 @@ async def test_failures(server, of):
     with pytest.raises(ollama.ResponseError, match="Gone") as caught:
         await client.chat("lorem", [user([fails(500, "Gone.")])])
     assert caught.value.status_code >= 500
+    for change in (client.push, client.delete, partial(client.copy, "copied")):
+        with pytest.raises(ollama.ResponseError, match="does not change models") as caught:
+            await change("lorem")
+        assert caught.value.status_code == 501
     with pytest.raises(ollama.ResponseError) as caught:
-        await client.chat("lorem", [])
-    assert caught.value.status_code == 400
-    with pytest.raises(ollama.ResponseError) as caught:
-        await client.pull("lorem")
-    assert caught.value.status_code == 404
+        await client.create_blob(__file__)
+    assert caught.value.status_code == 501
 
     async def read():
         script = [says("One two three four."), fails(500, "Later.", after_words=2)]
@@ -166,15 +171,54 @@ async def test_failures(server, of):
     assert "".join(received).strip()
 
 
-async def test_at_the_root_where_that_is_wanted(server, of, tmp_path):
+async def test_models_of_ollama_at_the_root(server, of, tmp_path):
     async with server.http.get(f"{server.url}/api/tags") as response:
         assert response.status == 404
-    settings = {"environment": "test", "test_words_per_second": 0, "ollama_at_root": "true"}
-    async with running_server(data_dir=tmp_path, **settings) as other:
-        client = of(other, "")
-        assert "lorem" in [model.model for model in (await client.list()).models]
-        assert (await client.chat("lorem", [user([says("Hi.")])])).message.content == "Hi."
+    async with (
+        FakeOllama() as fake,
+        running_server(data_dir=tmp_path, ollama=fake, ollama_at_root="true") as other,
+    ):
+        client, name = of(other, ""), "qwen3:14b"
         async with other.http.get(other.url) as response:
             assert await response.text() == "Ollama is running"
         status, _ = await other.get("/sessions")
         assert status == 200
+        async with other.http.get(f"{other.url}/api/tags") as response:
+            [listed, _] = (await response.json())["models"]
+        assert (listed["name"], listed["capabilities"]) == (
+            name,
+            ["completion", "tools", "thinking"],
+        )
+
+        loaded = await client.chat(name, [], keep_alive="10m")
+        assert (loaded.done, loaded.done_reason, loaded.message.content) == (True, "load", "")
+        assert fake.chats[-1]["keep_alive"] == "10m"
+        [running] = (await client.ps()).models
+        assert (running.model, running.context_length) == (name, 8192)
+        assert running.size == running.size_vram > 0
+
+        question = [{"role": "user", "content": "Hi"}]
+        asked = {None: True, False: False, "low": "low"}
+        for think, sent in asked.items():
+            await client.chat(name, question, think=think)
+            assert fake.chats[-1]["think"] == sent
+        await client.chat("gemma3:4b", question)  # cannot think
+        assert fake.chats[-1]["think"] is False
+        assert (fake.loads, fake.reloads) == (2, 0)
+
+        told = [each async for each in await client.generate(name, keep_alive=0, stream=True)]
+        assert [each.done_reason for each in told] == ["unload"]
+        assert [each.model for each in (await client.ps()).models] == ["gemma3:4b"]
+        made = await client.embed("nomic-embed-text", ["one", "two"])
+        assert len(made.embeddings) == 2
+        for ask in (client.generate, client.show):
+            with pytest.raises(ollama.ResponseError) as caught:
+                await ask("missing")
+            assert caught.value.status_code == 404
+
+        assert (await client.pull(name)).status == "success"  # it is there
+        told = [each async for each in await client.pull(name, stream=True)]
+        assert [each.status for each in told] == ["success"]
+        with pytest.raises(ollama.ResponseError, match="does not change models") as caught:
+            await client.pull("missing")
+        assert caught.value.status_code == 501

@@ -107,12 +107,28 @@ class AnswerEncoder(StreamEncoder):
         }
 
     def _answer(self, content: str, *, done: bool, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        said: dict[str, Any] = (
-            {"message": {"role": "assistant", "content": content, **more}}
-            if self._kind == "chat"
-            else {"response": content, **more}
-        )
-        return {"model": self._model, "created_at": _now(), **said, "done": done}
+        return _object(self._model, self._kind, content, done=done, **more)
+
+
+def loaded_object(model: str, kind: Kind, reason: Literal["load", "unload"]) -> dict[str, Any]:
+    """Return the answer to a request that only loads its model, or unloads it."""
+    return {**_object(model, kind, "", done=True), "done_reason": reason}
+
+
+def _object(
+    model: str,
+    kind: Kind,
+    content: str,
+    *,
+    done: bool,
+    **more: Any,  # noqa: ANN401 - JSON
+) -> dict[str, Any]:
+    said: dict[str, Any] = (
+        {"message": {"role": "assistant", "content": content, **more}}
+        if kind == "chat"
+        else {"response": content, **more}
+    )
+    return {"model": model, "created_at": _now(), **said, "done": done}
 
 
 def _now() -> str:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
+from http import HTTPStatus
 from typing import Any
 
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import CompletionRequest
-from mochi_server.errors import InvalidRequest
-from mochi_server.providers.base import EmbeddingRequest, ModelInfo
+from mochi_server.errors import ModelNotFound
+from mochi_server.providers.base import EmbeddingRequest, LoadedModel, ModelInfo
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
 from ..common.api import WireAPI, format_of, options_of, session_of
 from ..common.body import read_body
 from ..common.tools import offered
-from .encoder import AnswerEncoder, Kind
-from .errors import error_shape
+from .encoder import AnswerEncoder, Kind, loaded_object
+from .errors import error_object, error_shape
 from .history import read_history
 from .schemas import (
     EmbedPromptRequest,
@@ -28,6 +30,7 @@ from .schemas import (
     ModelQuestion,
     OllamaChatRequest,
     OllamaMessage,
+    PullRequest,
     ShowRequest,
 )
 
@@ -35,9 +38,10 @@ VERSION = "0.33.0"
 """Of the Ollama whose API this is."""
 
 PREFIX = "/ollama/"
+CHANGES = ("push", "create", "copy", "delete")
 NAMES = (
     *("chat", "generate", "tags", "show", "ps", "version", "embed", "embeddings"),
-    *("pull", "push", "create", "copy", "delete", "blobs"),
+    *("pull", *CHANGES, "blobs"),
 )
 """Names of Ollama's routes, offered or not: their errors look like Ollama's."""
 
@@ -58,10 +62,12 @@ async def chat(request: HttpRequest) -> HttpResponseBase:
 async def generate(request: HttpRequest) -> HttpResponseBase:
     """Answer a prompt, which is a conversation of its own."""
     payload = await read_body(request, GenerateRequest)
-    prompt = {"role": "user", "content": payload.prompt, "images": payload.images}
-    messages = [OllamaMessage.model_validate(prompt)]
-    if payload.system is not None:
-        messages.insert(0, OllamaMessage(role="system", content=payload.system))
+    messages: list[OllamaMessage] = []
+    if payload.prompt and payload.system is not None:
+        messages.append(OllamaMessage(role="system", content=payload.system))
+    if payload.prompt:
+        prompt = {"role": "user", "content": payload.prompt, "images": payload.images}
+        messages.append(OllamaMessage.model_validate(prompt))
     return await _answer(request, payload, "generate", messages)
 
 
@@ -73,16 +79,17 @@ async def _answer(
     **tools: Any,  # noqa: ANN401 - of CompletionRequest
 ) -> HttpResponseBase:
     runtime = get_runtime()
-    if not any(message.content or message.images for message in messages):
-        raise InvalidRequest("There is no message: the server loads models when they are asked.")
+    options = options_of(payload.model_options)
+    if not messages:
+        return await _load(payload.model, kind, options.keep_alive)
     history, files = await read_history(messages, runtime.attachment_reader)
     session_id = session_of(request, None)
     asked = CompletionRequest(
         model=payload.model,
         messages=history,
         attachments=files,
-        options=options_of(payload.model_options),
-        think=payload.think or False,
+        options=options,
+        think=payload.think,
         response_format=format_of(payload.response_format, "format"),
         session_id=session_id,
         continues=session_id is not None and runtime.settings.on_disconnect == "continue",
@@ -102,6 +109,17 @@ async def _answer(
     answer = await WholeAnswer.of(started)
     headers = {**headers_of(started, session_id), DROPPED: str(dropped_of(answer.complete))}
     return JsonResponse(encoder.whole(answer), headers=headers)
+
+
+async def _load(name: str, kind: Kind, keep_alive: str | float | None) -> HttpResponseBase:
+    """Load the model of a request that asks it nothing, or unload it."""
+    completions = get_runtime().completions
+    unloads = keep_alive is not None and not re.search("[1-9]", str(keep_alive))
+    if unloads:
+        await completions.unload(name)
+    else:
+        await completions.load(name, keep_alive)
+    return JsonResponse(loaded_object(name, kind, "unload" if unloads else "load"))
 
 
 @api.post("/embed")
@@ -149,10 +167,7 @@ async def list_models(request: HttpRequest) -> HttpResponseBase:
 @api.post("/show")
 async def show_model(request: HttpRequest, payload: ShowRequest) -> HttpResponseBase:
     """Return what is known of a model."""
-    name = payload.model or payload.name
-    if not name:
-        raise InvalidRequest("model is required")
-    model = await get_runtime().models.show_model(name)
+    model = await get_runtime().models.show_model(payload.named)
     family = model.family or "unknown"
     info: dict[str, Any] = {"general.architecture": family}
     if model.context_length is not None:
@@ -172,8 +187,39 @@ async def show_model(request: HttpRequest, payload: ShowRequest) -> HttpResponse
 
 @api.get("/ps")
 async def list_running(request: HttpRequest) -> HttpResponseBase:
-    """List nothing: which models are loaded is the concern of the providers."""
-    return JsonResponse({"models": []})
+    """List the models that are loaded, of the providers that say so."""
+    return JsonResponse({"models": [*map(_running, await get_runtime().providers.loaded_models())]})
+
+
+@api.post("/pull")
+async def pull_model(request: HttpRequest, payload: PullRequest) -> HttpResponseBase:
+    """Say that a model is there; one that is not is not fetched."""
+    try:
+        await get_runtime().models.show_model(payload.named)
+    except ModelNotFound as error:
+        return _not_changed(f"{error.message} ")
+    kind = AnswerEncoder.content_type if payload.stream else "application/json"
+    return HttpResponse(b'{"status":"success"}\n', content_type=kind)
+
+
+async def change_models(request: HttpRequest) -> HttpResponseBase:
+    """Refuse to change models: they are those of the providers."""
+    return _not_changed()
+
+
+def _not_changed(reason: str = "") -> HttpResponseBase:
+    text = "This server does not change models: use the program that runs them, such as ollama."
+    return JsonResponse(error_object(f"{reason}{text}"), status=HTTPStatus.NOT_IMPLEMENTED)
+
+
+for _name in CHANGES:
+    api.api_operation(["POST", "DELETE"], f"/{_name}")(change_models)
+
+
+@api.api_operation(["POST", "HEAD"], "/blobs/{digest}")
+async def change_blobs(request: HttpRequest, digest: str) -> HttpResponseBase:
+    """Refuse files of models as well."""
+    return await change_models(request)
 
 
 @api.get("/version")
@@ -186,14 +232,31 @@ _UNKNOWN_TIME = "1970-01-01T00:00:00Z"
 
 
 def _listed(model: ModelInfo) -> dict[str, Any]:
+    length = model.context_length
     return {
-        "name": model.name,
-        "model": model.name,
+        **_named(model),
         "modified_at": _UNKNOWN_TIME,
         "size": int((model.size_mb or 0) * 1e6),
-        "digest": hashlib.sha256(model.name.encode()).hexdigest(),
-        "details": _details(model),
+        "details": {**_details(model), **({"context_length": length} if length else {})},
+        "capabilities": model.capabilities or ["completion"],
     }
+
+
+def _running(loaded: LoadedModel) -> dict[str, Any]:
+    expires = {} if loaded.expires_at is None else {"expires_at": loaded.expires_at}
+    return {
+        **_named(loaded.model),
+        "size": loaded.size,
+        "details": _details(loaded.model),
+        **expires,
+        "size_vram": loaded.vram,
+        "context_length": loaded.window or 0,
+    }
+
+
+def _named(model: ModelInfo) -> dict[str, Any]:
+    digest = hashlib.sha256(model.name.encode()).hexdigest()
+    return {"name": model.name, "model": model.name, "digest": digest}
 
 
 def _details(model: ModelInfo) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from mochi_server.errors import JSONObject
+from mochi_server.errors import InvalidRequest, JSONObject
 
 from ..common.schemas import MAX_DIMENSIONS, History, RequestPart, ServerTools
 
@@ -191,3 +191,20 @@ class ShowRequest(RequestPart):
 
     model: str | None = None
     name: str | None = None
+
+    @property
+    def named(self) -> str:
+        """The model.
+
+        Raises:
+            InvalidRequest: there is none.
+        """
+        if not (name := self.model or self.name):
+            raise InvalidRequest("model is required")
+        return name
+
+
+class PullRequest(ShowRequest):
+    """The body of ``POST /api/pull``."""
+
+    stream: bool = True

@@ -129,6 +129,11 @@ class Engine:
         text = f"{model.resolve()}:{status.st_size}:{status.st_mtime_ns}:{context}"
         return run_folder(model.absolute().parent) / hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @staticmethod
+    def is_running(folder: Path) -> bool:
+        """Return whether a child answers for the users of this folder."""
+        return is_locked(folder / "state.json")
+
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[Endpoint, None]:
         """Provide a child that answers, started if need be, for the length of the block."""
@@ -197,11 +202,10 @@ class Engine:
             return self._users.acquire(shared=True)
 
     def _running(self) -> Endpoint | None:
-        path = self.folder / "state.json"
-        if not is_locked(path):
+        if not self.is_running(self.folder):
             return None
         try:
-            return Endpoint(**json.loads(path.read_bytes()))
+            return Endpoint(**json.loads((self.folder / "state.json").read_bytes()))
         except FileNotFoundError:
             return None
 

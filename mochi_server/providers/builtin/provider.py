@@ -9,8 +9,8 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +23,17 @@ from ...config.installation import own_command
 from ...core.aio import BackgroundTasks, in_thread, run_to_completion
 from ...errors import JSONObject, ModelNotFound, ProviderError, ProviderNotConfigured
 from ...protocol.options import ModelOptions
-from ..base import Chunk, Finish, ModelInfo, ModelRequest, Provider, T, format_of
+from ..base import (
+    Capabilities,
+    Chunk,
+    Finish,
+    LoadedModel,
+    ModelInfo,
+    ModelRequest,
+    Provider,
+    T,
+    format_of,
+)
 from ..chat_completions.provider import ChatCompletionsProvider
 from ..common.options import fields_of
 from .catalogue import weights_in
@@ -147,6 +157,7 @@ class LocalProvider(Provider):
         threads: Threads of each model; None: every core that this process may use.
     """
 
+    capabilities = Capabilities(thinks_unasked=True)
     options = LlamaServer.options
 
     def __init__(
@@ -183,6 +194,31 @@ class LocalProvider(Provider):
     async def probe(self, name: str) -> None:
         """Check that the model is there; a reply would load it."""
         await self.show_model(name)
+
+    async def load(
+        self,
+        name: str,
+        *,
+        num_ctx: int | None = None,  # noqa: ARG002 - it has one size
+        keep_alive: str | float | None = None,  # noqa: ARG002 - a setting says it
+    ) -> None:
+        model = await self._model(*await self._find(name))
+        async with model.use():
+            pass
+
+    async def loaded_models(self) -> list[LoadedModel]:
+        """Return the models that run, also those that other processes have started."""
+        models, _ = await in_thread(self._scan)
+        return await in_thread(lambda: [*self._loaded(models)])
+
+    def _loaded(self, models: Mapping[str, tuple[Path, GGUFHeader]]) -> Iterator[LoadedModel]:
+        for name, (path, header) in models.items():
+            window = _slot_tokens(header)
+            with suppress(OSError):  # gone since it was listed
+                if Engine.is_running(Engine.shared_folder(path, window)):
+                    size = self._headers[path][0][1]
+                    info = self._describe(name, path, header)
+                    yield LoadedModel(model=info, size=size, window=window)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         path, header = await self._find(request.model)

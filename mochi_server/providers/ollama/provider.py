@@ -34,6 +34,7 @@ from ..base import (
     Chunk,
     EmbeddingRequest,
     Embeddings,
+    LoadedModel,
     LoadState,
     ModelInfo,
     ModelRequest,
@@ -61,6 +62,8 @@ _OPTIONS = frozenset(
         "frequency_penalty",
     }
 )
+_ONLY_LOAD: JSONObject = {"messages": [], "stream": False}
+"""Fields of a chat that only loads its model, or unloads it."""
 FIRST_TO_STOP_READING = (0, 30)
 """The first version whose models stop reading a prompt when its request is cancelled."""
 
@@ -77,7 +80,7 @@ class OllamaProvider(Provider):
         keep_alive: How long the server keeps the model loaded; None leaves it to the server.
     """
 
-    capabilities = Capabilities(context_size=True)
+    capabilities = Capabilities(context_size=True, thinks_unasked=True)
     options = _OPTIONS | {"stop", "keep_alive"}
 
     def __init__(
@@ -276,6 +279,31 @@ class OllamaProvider(Provider):
         """Return True before 0.30, and where the version is unknown (somebody built the server)."""
         numbers = re.match(r"v?(\d+)\.(\d+)", await self.version())
         return numbers is None or tuple(map(int, numbers.groups())) < FIRST_TO_STOP_READING
+
+    async def load(
+        self, name: str, *, num_ctx: int | None = None, keep_alive: str | float | None = None
+    ) -> None:
+        body = {**_ONLY_LOAD, "model": name, **self._keep_alive_field(keep_alive)}
+        if num_ctx is not None:
+            body["options"] = {"num_ctx": num_ctx}
+        await self._transport.run("/api/chat", body, model=name)
+
+    async def unload(self, name: str) -> None:
+        body = {**_ONLY_LOAD, "model": name, "keep_alive": 0}
+        await self._transport.run("/api/chat", body, model=name)
+
+    async def loaded_models(self) -> list[LoadedModel]:
+        return [
+            LoadedModel(
+                model=info_of(entry["name"], listed=entry, provider=self.alias),
+                size=entry.get("size") or 0,
+                vram=entry.get("size_vram") or 0,
+                window=entry.get("context_length"),
+                expires_at=entry.get("expires_at"),
+            )
+            for entry in await self.running()
+            if entry.get("name")
+        ]
 
     async def running(self) -> list[dict[str, Any]]:
         """Return the models that are loaded, as the server lists them.

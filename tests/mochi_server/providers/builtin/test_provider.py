@@ -270,7 +270,12 @@ async def test_the_event_loop_runs_on_while_the_model_loads(own_folder):
 
 async def test_the_last_user_to_leave_ends_the_child(own_folder):
     one, other = local(own_folder), local(own_folder)
-    await answer(one, ask("Hi"))
+    assert await other.loaded_models() == []
+    with anyio.fail_after(60):
+        await one.load(MODEL)
+    [loaded] = await other.loaded_models()
+    assert (loaded.model.name, loaded.window) == (MODEL, 4096)
+    assert loaded.size > 10**7
     await answer(other, ask("Hi"))
     owner = running_folder(own_folder) / "child.lock"
     await one.aclose()
@@ -278,6 +283,7 @@ async def test_the_last_user_to_leave_ends_the_child(own_folder):
     assert is_locked(owner)
     await other.aclose()
     assert not is_locked(owner)
+    assert await other.loaded_models() == []
 
 
 async def test_users_that_start_at_the_same_time_share_one_child(own_folder):
