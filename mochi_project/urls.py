@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import get_script_prefix, path, re_path, resolve
+from django.urls import URLPattern, get_script_prefix, path, re_path, resolve
 
 from chat.wires.agui.routes import api as agui
 from chat.wires.anthropic.routes import api as anthropic
@@ -18,7 +18,7 @@ from chat.wires.responses.routes import api as responses
 from chat.wires.vercel.routes import api as vercel
 
 from .api import api
-from .http import errors
+from .http import errors, page
 from .openapi import asset
 
 handler400 = errors.bad_request
@@ -27,6 +27,11 @@ handler500 = errors.server_error
 
 
 async def root(request: HttpRequest) -> HttpResponseBase:
+    """Answer a browser with the page, or lead it to the documentation where there is none."""
+    if settings.MOCHI.ollama_at_root and "text/html" not in request.headers.get("Accept", ""):
+        return await ollama_runs(request)
+    if settings.MOCHI.playground:
+        return await page.index(request)
     return HttpResponse(status=302, headers={"Location": f"{get_script_prefix()}api/v1/docs"})
 
 
@@ -47,9 +52,19 @@ async def same_as_v1(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 OLLAMA = ollama.urls
+MOCHI = settings.MOCHI
+
+
+def pages() -> list[URLPattern]:
+    if not MOCHI.playground:
+        return []
+    if MOCHI.public_path is not None:
+        return [path("<path:name>", page.public_file)]
+    return [path(f"{page.PREFIX}<str:version>/<path:name>", page.own_file)]
+
 
 urlpatterns = [
-    path("", ollama_runs if settings.MOCHI.ollama_at_root else root),
+    path("", root),
     re_path(r"^api/(?P<name>models/(available|check)|mcp/(health|add))\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset),
     path("api/v1/", agui.urls),
@@ -62,6 +77,7 @@ urlpatterns = [
     path("v1/", conversations.urls),
     path(f"{PREFIX[1:]}api/", OLLAMA),
     path("ollama", ollama_runs),
-    *([path("api/", OLLAMA)] if settings.MOCHI.ollama_at_root else ()),
+    *([path("api/", OLLAMA)] if MOCHI.ollama_at_root else ()),
+    *pages(),
     re_path("", nowhere),
 ]

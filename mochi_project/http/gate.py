@@ -22,6 +22,7 @@ from mochi_server.errors import MochiError
 
 from ..openapi import ASSETS
 from .errors import error_body, is_vendors, status_of
+from .page import PREFIX, public_folder
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Gate:
         self.origins = frozenset(filter(None, map(origin_key, settings.cors_origins)))
         token = settings.api_token
         self.token = token.get_secret_value().strip().encode() if token is not None else None
+        self.public = public_folder(settings)
         self.limit = settings.max_body_bytes
         self.wire_limit = settings.max_wire_body_bytes
 
@@ -135,7 +137,7 @@ class Gate:
         To a browser, every port of this machine is the same site.
         """
         site = headers.get(b"sec-fetch-site", b"none")
-        if site in _OWN_SITES or self._is_cors(headers) or _is_visit(scope, headers):
+        if site in _OWN_SITES or self._is_cors(headers) or self._is_visit(scope, headers):
             return None
         return errors.OriginNotAllowed(
             "A page of another origin must not ask this. Add its origin to MOCHI_CORS_ORIGINS, and "
@@ -144,13 +146,29 @@ class Gate:
         )
 
     def _token_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
-        if self.token is None or inner_path(scope) in OPEN_PATHS:
+        if self.token is None or self._is_open(inner_path(scope) or "/"):
             return None
         if self._is_preflight(scope, headers):
             return None  # a browser sends it without the token
         if any(hmac.compare_digest(token, self.token) for token in _tokens(scope, headers)):
             return None
         return errors.Unauthorized()
+
+    def _is_open(self, path: str) -> bool:
+        return path in OPEN_PATHS or path.startswith(f"/{PREFIX}") or self._is_public(path)
+
+    def _is_public(self, path: str) -> bool:
+        return self.public is not None and self.public.find(path[1:]) is not None
+
+    def _is_visit(self, scope: Scope, headers: Watched) -> bool:
+        """Return whether a person follows a link to one of our pages, in a window of its own."""
+        path = inner_path(scope).rstrip("/") or "/"
+        return (
+            scope.get("method") in {"GET", "HEAD"}
+            and headers.get(b"sec-fetch-mode") == b"navigate"
+            and headers.get(b"sec-fetch-dest") == b"document"
+            and (path in PAGES or self._is_public(path))
+        )
 
     def _is_preflight(self, scope: Scope, headers: Watched) -> bool:
         return (
@@ -201,16 +219,6 @@ def inner_path(scope: Scope) -> str:
     """Return the path below the place where the application is mounted, as Django takes it."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
-
-
-def _is_visit(scope: Scope, headers: Watched) -> bool:
-    """Return whether a person follows a link to one of our pages, in a window of its own."""
-    return (
-        scope.get("method") in {"GET", "HEAD"}
-        and headers.get(b"sec-fetch-mode") == b"navigate"
-        and headers.get(b"sec-fetch-dest") == b"document"
-        and (inner_path(scope).rstrip("/") or "/") in PAGES
-    )
 
 
 def _text(value: bytes | None) -> str:

@@ -193,6 +193,10 @@ class MochiServerSettings(BaseSettings):
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks one.")
     workers: int = Field(default=1, ge=1, le=64, description="Server processes.")
+    playground: bool = Field(default=True, description="Whether a page to chat with is at /.")
+    public_dir: Path | None = Field(
+        default=None, description="Folder of files that are served at / instead of the page."
+    )
     log_level: LogLevel = Field(default="INFO", description="How much is logged.")
     environment: Environment = Field(
         default="production", description="Mode of the server; test answers without any model."
@@ -546,6 +550,11 @@ class MochiServerSettings(BaseSettings):
         data, sessions = map(os.path.realpath, (self.within_data(Path()), self.sessions_path))
         relative = os.fsencode(os.path.relpath(sessions, data))
         return self.state_path / f"sessions-{blake2b(relative, digest_size=4).hexdigest()}"
+
+    @property
+    def public_path(self) -> Path | None:
+        """Absolute folder that is served instead of the page."""
+        return self.within_data(self.public_dir) if self.public_dir is not None else None
 
     @property
     def system_prompts_path(self) -> Path:

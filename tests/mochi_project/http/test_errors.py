@@ -39,11 +39,6 @@ async def test_outside_of_the_api_is_a_named_error_too(api):
     is_error(await AsyncClient().get("/admin"), 404, "NOT_FOUND")
 
 
-async def test_the_root_leads_to_the_documentation(api):
-    response = await AsyncClient().get("/")
-    assert (response.status_code, response["Location"]) == (302, "/api/v1/docs")
-
-
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [

@@ -1,0 +1,139 @@
+// Requests to the HTTP API, and its streams of server-sent events.
+
+import { signal } from "./library.js";
+import { token } from "./storage.js";
+import { t } from "./texts.js";
+
+// This module is at page/<version>/app/api.js below the root of the server.
+const root = new URL("../../../", import.meta.url);
+const base = new URL("api/v1/", root);
+
+/** Whether the server has refused a request because it had no token, or a wrong one. */
+export const tokenIsMissing = signal(false);
+
+/** Whether a stream has lost its connection, and the page tries to connect again. */
+export const connectionLost = signal(false);
+
+/** An error that the server answered with, or that there was no answer. */
+export class ApiError extends Error {
+  constructor({ code, message, details = {} }, status) {
+    super(message);
+    this.code = code;
+    this.details = details;
+    this.status = status;
+  }
+}
+
+async function send(method, path, { body, headers = {}, signal: abort, keepalive } = {}) {
+  const secret = token.read();
+  const options = { method, headers: { ...headers }, signal: abort, keepalive, cache: "no-store" };
+  if (secret) options.headers.Authorization = `Bearer ${secret}`;
+  if (body !== undefined) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  let response;
+  try {
+    response = await fetch(new URL(path, base), options);
+  } catch (error) {
+    if (abort?.aborted) throw error;
+    throw new ApiError({ code: "UNREACHABLE", message: t.serverUnreachable }, 0);
+  }
+  if (response.ok) return response;
+  const answer = await response.json().catch(() => null);
+  if (response.status === 401) tokenIsMissing.value = true;
+  throw new ApiError(
+    answer?.error ?? { code: "UNKNOWN", message: t.unexpectedAnswer(response.status) },
+    response.status,
+  );
+}
+
+async function json(method, path, body, options) {
+  const response = await send(method, path, { ...options, body });
+  return response.status === 204 ? null : response.json();
+}
+
+export const get = (path, options) => json("GET", path, undefined, options);
+export const post = (path, body = {}, options) => json("POST", path, body, options);
+export const put = (path, body) => json("PUT", path, body);
+export const patch = (path, body) => json("PATCH", path, body);
+export const remove = (path, options) => json("DELETE", path, undefined, options);
+export const blob = async (path) => (await send("GET", path)).blob();
+
+/** Return the query of these values; those that are null, undefined or "" are left out. */
+export function query(values) {
+  const pairs = Object.entries(values).filter(([, value]) => value !== null && value !== undefined);
+  const text = new URLSearchParams(pairs.filter(([, value]) => value !== "")).toString();
+  return text && `?${text}`;
+}
+
+/** Write a part of a path; a name may have any characters. */
+export const part = encodeURIComponent;
+
+async function* frames(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      buffer += value;
+      const complete = buffer.split("\n\n");
+      buffer = complete.pop();
+      for (const frame of complete) {
+        const field = (name) => new RegExp(`^${name}: (.*)$`, "m").exec(frame)?.[1];
+        yield { id: field("id"), event: field("event"), data: field("data") };
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+function pause(milliseconds, abort) {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      window.removeEventListener("online", end);
+      abort?.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, milliseconds);
+    window.addEventListener("online", end);
+    abort?.addEventListener("abort", end);
+  });
+}
+
+/**
+ * Yield `{event, data}` of a stream, and `{event: "connected"}` after each connection.
+ *
+ * A lost connection is made again, after the last event that arrived. The end of the stream is
+ * after `done`, after an answer without content, and when the signal is aborted.
+ */
+export async function* follow(path, { signal: abort } = {}) {
+  let last = null;
+  let failures = 0;
+  while (!abort?.aborted) {
+    try {
+      const headers = last === null ? {} : { "Last-Event-ID": last };
+      const response = await send("GET", path, { headers, signal: abort });
+      if (response.status === 204) return;
+      failures = 0;
+      connectionLost.value = false;
+      yield { event: "connected", data: null };
+      for await (const { id, event, data } of frames(response.body)) {
+        last = id ?? last;
+        if (!event) continue;
+        yield { event, data: JSON.parse(data) };
+        if (event === "done") return;
+      }
+    } catch (error) {
+      if (abort?.aborted) return;
+      if (error instanceof ApiError && error.status >= 400 && error.status < 500) throw error;
+    }
+    if (abort?.aborted) return;
+    connectionLost.value = true;
+    failures += 1;
+    await pause(Math.min(500 * 2 ** failures, 8000), abort);
+  }
+}

@@ -1,0 +1,79 @@
+// What is shown of the messages of a session: questions, and answers with their parts.
+
+import { add, makeNode } from "./nodes.js";
+
+const EDITED = /^\(The user changed the arguments of this call to /;
+
+function addReply(answer, message, calls) {
+  if (message.thinking) add(answer, makeNode("thinking", { text: message.thinking }));
+  if (message.content) add(answer, makeNode("text", { text: message.content }));
+  for (const call of message.tool_calls ?? []) {
+    const node = makeNode("call", {
+      name: call.function?.name ?? "",
+      arguments: call.function?.arguments ?? {},
+      id: call.id ?? null,
+      state: "unknown",
+    });
+    add(answer, node);
+    calls.push(node);
+  }
+}
+
+function addResult(message, calls) {
+  const isAnswered = (node) => node.state !== "unknown";
+  const node =
+    calls.find((each) => !isAnswered(each) && each.id && each.id === message.tool_call_id) ??
+    calls.find((each) => !isAnswered(each));
+  if (!node) return;
+  const result = message.content ?? "";
+  const failed = result.startsWith("Error:");
+  Object.assign(node, {
+    state: failed ? "failed" : "done",
+    result: failed ? result.replace(/^Error:\s*/, "") : result,
+    edited: EDITED.test(result),
+    attachments: message.attachments ?? [],
+  });
+}
+
+/** Return the key of the answer to the question with this key. */
+export function answerKey(question) {
+  return `answer to ${question}`;
+}
+
+/**
+ * Return items `{kind: "question", key, message, index}` and
+ * `{kind: "answer", key, question, answer, last}`: the key of what it answers, its parts, and its
+ * last message.
+ */
+export function itemsOf(messages) {
+  const items = [];
+  let current = null;
+  let question = "none";
+  let calls = [];
+  messages.forEach((message, index) => {
+    const key = message.message_id ?? `at ${index}`;
+    if (message.role === "user") {
+      items.push({ kind: "question", key, message, index });
+      question = key;
+      current = null;
+      return;
+    }
+    if (message.role === "system") return;
+    if (!current) {
+      current = { kind: "answer", key: answerKey(question), question, answer: makeNode("answer"), last: message };
+      calls = [];
+      items.push(current);
+    }
+    if (message.role === "assistant") {
+      addReply(current.answer, message, calls);
+      current.last = message;
+    } else if (message.role === "tool") addResult(message, calls);
+  });
+  return items;
+}
+
+/** Return the items up to the last question, which the present run answers. */
+export function withoutLastAnswer(items) {
+  const last = items.findLastIndex(({ kind }) => kind === "question");
+  return items.slice(0, last + 1);
+}

@@ -1,0 +1,58 @@
+// The libraries as the other modules use them.
+
+import { Component, h, html, render, useEffect, useLayoutEffect, useRef, useState }
+  from "../vendor/preact/standalone.module.js";
+import { computed, effect, signal, batch } from "../vendor/signals/signals-core.module.js";
+
+export { h, html, render, useEffect, useLayoutEffect, useRef, useState };
+export { batch, computed, effect, signal };
+
+/** Return the value of a signal, and draw the component again when it changes. */
+export function useValue(source) {
+  const [, draw] = useState(0);
+  useEffect(() => {
+    let seen = source.peek();
+    return source.subscribe((value) => {
+      if (value !== seen) {
+        seen = value;
+        draw((count) => count + 1);
+      }
+    });
+  }, [source]);
+  return source.peek();
+}
+
+/** Return a component that is drawn again only when one of its properties differs. */
+export function memo(view) {
+  return class extends Component {
+    shouldComponentUpdate(next) {
+      const before = this.props;
+      return Object.keys({ ...before, ...next }).some((name) => before[name] !== next[name]);
+    }
+
+    render(properties) {
+      return h(view, properties);
+    }
+  };
+}
+
+/** Call the function when the element loses its last use: on Escape, and on a click elsewhere. */
+export function useDismiss(element, isOpen, dismiss) {
+  useEffect(() => {
+    if (!isOpen) return undefined;
+    const onKey = (event) => {
+      if (event.key !== "Escape") return;
+      event.stopPropagation();
+      dismiss();
+    };
+    const onPointer = (event) => {
+      if (!element.current?.contains(event.target)) dismiss();
+    };
+    document.addEventListener("keydown", onKey, true);
+    document.addEventListener("pointerdown", onPointer, true);
+    return () => {
+      document.removeEventListener("keydown", onKey, true);
+      document.removeEventListener("pointerdown", onPointer, true);
+    };
+  }, [isOpen]);
+}

@@ -1,0 +1,40 @@
+// What the server has: models, tools, agents, prompts. Each is loaded when it is first shown.
+
+import { get } from "../api.js";
+import { signal } from "../library.js";
+
+function resource(path, empty) {
+  const state = signal({ value: empty, loaded: false, error: null });
+  let request = null;
+  async function load() {
+    try {
+      state.value = { value: await get(path), loaded: true, error: null };
+    } catch (error) {
+      state.value = { ...state.peek(), loaded: true, error };
+    }
+  }
+  return {
+    state,
+    reload: () => {
+      request = load();
+      return request;
+    },
+    need: () => {
+      request ??= load();
+      return request;
+    },
+  };
+}
+
+export const models = resource("models", { models: [], problems: [] });
+export const tools = resource("tools", { tools: {}, groups: {}, problems: [] });
+export const agents = resource("agents", { agents: {}, problems: [] });
+export const prompts = resource("system-prompts", { prompts: [] });
+export const presets = resource("presets", { presets: [] });
+export const servers = resource("mcp/servers", { servers: {}, problems: [] });
+export const health = resource("health", null);
+
+/** Return the entry of a model in the list, or null. */
+export function modelNamed(name) {
+  return models.state.peek().value.models.find((model) => model.name === name) ?? null;
+}

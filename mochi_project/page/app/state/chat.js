@@ -1,0 +1,222 @@
+// The session that is open: its messages, its settings, and the run that goes on.
+
+import { follow, get, part, post, put } from "../api.js";
+import { apply, newRun, speedOf } from "../conversation/events.js";
+import { itemsOf } from "../conversation/history.js";
+import { batch, effect, signal } from "../library.js";
+import { go } from "../router.js";
+import { drafts, preference } from "../storage.js";
+import { fail, notify } from "./notices.js";
+import { modelNamed } from "./catalogue.js";
+import { activeRuns, refresh as refreshSessions, sessions } from "./sessions.js";
+
+const DRAW_MILLISECONDS = 40;
+
+/** The open session, or null: `{id, session, items, variants, status}`. */
+export const chat = signal(null);
+
+/** The run that is shown below the items, or null; `live.version` grows with each change. */
+export const live = signal(null);
+
+/** What a message that is being sent says, until the session has it. */
+export const sending = signal(null);
+
+/** What the last turn of this session said of its context window. */
+export const turnWindow = signal(null);
+
+/** Speeds of answers that were seen from their start, by the id of their message. */
+export const speeds = new Map();
+
+let opened = null;
+let reading = null;
+const ended = new Set();
+
+function draw(run, isNow = false) {
+  const publish = () => {
+    run.timer = null;
+    if (reading === run) live.value = { run, version: run.answer.version };
+  };
+  if (isNow) {
+    clearTimeout(run.timer);
+    publish();
+  } else run.timer ??= setTimeout(publish, DRAW_MILLISECONDS);
+}
+
+async function load(id) {
+  const [session, variants, status] = await Promise.all([
+    get(`sessions/${part(id)}`),
+    get(`sessions/${part(id)}/variants`),
+    get(`sessions/${part(id)}/status`),
+  ]);
+  return { id, session, items: itemsOf(session.messages), variants: variants.messages, status };
+}
+
+async function show(id) {
+  const loaded = await load(id);
+  if (opened === id) chat.value = loaded;
+}
+
+export const reload = () => (opened ? show(opened) : Promise.resolve());
+
+/** Open a session; null closes the one that is open. */
+export async function open(id) {
+  if (id === opened) return;
+  stopReading();
+  opened = id;
+  batch(() => {
+    chat.value = null;
+    sending.value = null;
+    turnWindow.value = null;
+  });
+  if (!id) return;
+  try {
+    await show(id);
+    const run = await presentRun(id);
+    if (run && opened === id && !reading) read(run.run_id);
+  } catch (error) {
+    if (opened !== id) return;
+    fail(error);
+    if (error.status === 404) go("");
+  }
+}
+
+async function presentRun(id) {
+  const { runs } = await get(`runs?session_id=${part(id)}`);
+  return runs.find(({ state }) => state === "running" || state === "waiting") ?? null;
+}
+
+function stopReading() {
+  reading?.abort.abort();
+  reading = null;
+  live.value = null;
+}
+
+/** Show what a run says, from its first event, until its end. */
+async function read(runId, { isOwn = false } = {}) {
+  stopReading();
+  const id = opened;
+  const run = Object.assign(newRun(runId), { abort: new AbortController(), isReplay: !isOwn });
+  reading = run;
+  draw(run, true);
+  if (isOwn) showQuestion(id);
+  try {
+    for await (const { event, data } of follow(`runs/${part(runId)}/events`, {
+      signal: run.abort.signal,
+    })) {
+      apply(run, event, data);
+      draw(run, event !== "content_delta" && event !== "thinking_delta");
+    }
+  } catch (error) {
+    fail(error);
+  }
+  if (reading !== run) return;
+  ended.add(runId);
+  if (run.error && run.error.code !== "RUN_STOPPED") {
+    notify(run.error.message, { kind: "error", seconds: 15 });
+  }
+  if (run.complete) {
+    turnWindow.value = run.complete.context_window;
+    speeds.set(run.complete.message_id, speedOf(run));
+  }
+  const loaded = await load(id).catch(fail);
+  if (reading !== run) return;
+  batch(() => {
+    if (loaded) chat.value = loaded;
+    sending.value = null;
+    stopReading();
+  });
+  refreshSessions();
+}
+
+/** Show the question that a run answers, which the session has as soon as there is a run. */
+async function showQuestion(id) {
+  await show(id).catch(fail);
+  if (opened === id) sending.value = null;
+}
+
+async function startRun(id, body) {
+  const { run_id: runId } = await post(`chat/${part(id)}/runs`, body);
+  if (opened === id) read(runId, { isOwn: true });
+}
+
+/** Return whether the model shall think, as the person has chosen it, where the model can. */
+function thinking() {
+  const model = modelNamed(chat.peek()?.session.model);
+  const isOn = preference.read("think") === "on" && model?.capabilities.includes("thinking");
+  return isOn ? { think: true } : {};
+}
+
+/** Send a message; resolves when its run has begun. */
+export async function send(id, message, attachments = []) {
+  sending.value = { message, attachments };
+  try {
+    await startRun(id, {
+      message,
+      ...thinking(),
+      ...(attachments.length > 0 && { attachments: attachments.map(({ sent }) => sent) }),
+    });
+  } catch (error) {
+    sending.value = null;
+    throw error;
+  }
+}
+
+export async function regenerate() {
+  await startRun(opened, { keep: true, ...thinking() });
+}
+
+export async function stop() {
+  if (reading) await post(`runs/${part(reading.id)}/stop`);
+}
+
+/** Replace a question and answer it anew; what came after it is deleted. */
+export async function edit(index, content) {
+  const id = opened;
+  await put(`sessions/${part(id)}/messages/${index}`, { content });
+  await show(id);
+  await startRun(id, thinking());
+}
+
+/** Go on in a copy of the session that ends with this message. */
+export async function branch(messageId) {
+  const copy = await post(`sessions/${part(opened)}/fork`, { message_id: messageId });
+  refreshSessions();
+  go("chat", copy.session_id);
+  return copy.session_id;
+}
+
+/** Ask a changed question in a copy of the session. */
+export async function branchEdited(message, index, content) {
+  const id = await branch(message.message_id);
+  await put(`sessions/${part(id)}/messages/${index}`, { content });
+  await open(id);
+  await show(id);
+  await startRun(id, thinking());
+}
+
+export async function selectVariant(messageId) {
+  await post(`sessions/${part(opened)}/variants/${part(messageId)}/select`);
+  await reload();
+}
+
+export async function createSession(settings) {
+  const created = await post("sessions", settings);
+  drafts.write(created.session_id, "");
+  return created.session_id;
+}
+
+// Another tab or program may start a run of the open session, or change it.
+effect(() => {
+  const run = activeRuns.value[opened];
+  const isIdle = !reading && !sending.peek() && chat.peek();
+  if (run && isIdle && !ended.has(run.run_id)) {
+    show(opened).then(() => reading || read(run.run_id)).catch(fail);
+  }
+});
+
+effect(() => {
+  const entry = sessions.value.find(({ session_id: id }) => id === opened);
+  const open_ = chat.peek();
+  const isIdle = !reading && !sending.peek();
+  if (entry && open_ && isIdle && entry.updated_at > open_.session.updated_at) reload().catch(fail);
+});

@@ -1,0 +1,69 @@
+// Short messages at the edge of the page, and actions that can be undone for a while.
+
+import { signal } from "../library.js";
+import { t } from "../texts.js";
+
+const SECONDS = 7;
+
+/** `{id, text, kind, action: {label, run} or null}` each, the oldest first. */
+export const notices = signal([]);
+
+let count = 0;
+
+export function dismiss(id) {
+  notices.value = notices.value.filter((notice) => notice.id !== id);
+}
+
+export function notify(text, { kind = "info", action = null, seconds = SECONDS } = {}) {
+  count += 1;
+  const id = count;
+  notices.value = [...notices.value.slice(-3), { id, text, kind, action }];
+  setTimeout(() => dismiss(id), seconds * 1000);
+  return id;
+}
+
+export function fail(error) {
+  if (error?.name === "AbortError") return;
+  notify(error?.message ?? String(error), { kind: "error" });
+}
+
+/** Run a function of a button; what goes wrong is shown. Resolves to whether it went well. */
+export async function attempt(action) {
+  try {
+    await action();
+    return true;
+  } catch (error) {
+    fail(error);
+    return false;
+  }
+}
+
+const waiting = new Set();
+
+/** Do something after a while, unless the person undoes it; at once when the page is left. */
+export function doUnlessUndone(text, { run, undo }) {
+  const commit = () => {
+    if (!waiting.delete(commit)) return;
+    clearTimeout(timer);
+    attempt(run);
+  };
+  const timer = setTimeout(() => {
+    dismiss(id);
+    commit();
+  }, SECONDS * 1000);
+  waiting.add(commit);
+  const id = notify(text, {
+    seconds: SECONDS,
+    action: {
+      label: t.undo,
+      run: () => {
+        waiting.delete(commit);
+        clearTimeout(timer);
+        dismiss(id);
+        undo();
+      },
+    },
+  });
+}
+
+window.addEventListener("pagehide", () => [...waiting].forEach((commit) => commit()));

@@ -1,0 +1,34 @@
+// What the browser keeps. A browser may forbid it; then nothing is kept.
+
+function read(storage, name) {
+  try {
+    return window[storage].getItem(`mochi.${name}`);
+  } catch {
+    return null;
+  }
+}
+
+function write(storage, name, value) {
+  try {
+    if (value === null || value === "") window[storage].removeItem(`mochi.${name}`);
+    else window[storage].setItem(`mochi.${name}`, value);
+  } catch {
+    // The page works without it.
+  }
+}
+
+export const token = {
+  read: () => read("sessionStorage", "token"),
+  write: (value) => write("sessionStorage", "token", value),
+};
+
+/** Texts that were written and not sent, by the id of the session. */
+export const drafts = {
+  read: (session) => read("localStorage", `draft.${session}`) ?? "",
+  write: (session, text) => write("localStorage", `draft.${session}`, text),
+};
+
+export const preference = {
+  read: (name, otherwise = null) => read("localStorage", name) ?? otherwise,
+  write: (name, value) => write("localStorage", name, value),
+};

@@ -1,0 +1,73 @@
+// The whole page: the sidebar, and what the address says beside it.
+
+import { tokenIsMissing } from "../api.js";
+import { html, useEffect, useState, useValue } from "../library.js";
+import { go, route } from "../router.js";
+import { count as inboxCount } from "../state/inbox.js";
+import { token } from "../storage.js";
+import { t } from "../texts.js";
+import { NewChatPage, SessionPage } from "./chat-page.js";
+import { DialogHost } from "./dialog.js";
+import { Notices } from "./notices.js";
+import { PAGES } from "./pages.js";
+import { Sidebar } from "./sidebar.js";
+
+function TokenPage() {
+  const submit = (event) => {
+    event.preventDefault();
+    token.write(new FormData(event.target).get("token").trim());
+    location.reload();
+  };
+  return html`<main class="token-page">
+    <form onSubmit=${submit}>
+      <h1>mochi</h1>
+      <p>${token.read() ? t.tokenIsWrong : t.tokenIsNeeded}</p>
+      <label class="field"><span>${t.token}</span>
+        <input type="password" name="token" required autocomplete="off" /></label>
+      <button class="primary">${t.open}</button>
+    </form>
+  </main>`;
+}
+
+function onKey(event) {
+  const isCommand = event.ctrlKey || event.metaKey;
+  if (isCommand && !event.shiftKey && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    document.getElementById("search")?.focus();
+  } else if (isCommand && event.shiftKey && event.key.toLowerCase() === "o") {
+    event.preventDefault();
+    go("");
+  } else if (event.shiftKey && event.key === "Escape") document.getElementById("message")?.focus();
+}
+
+export function App() {
+  const isTokenMissing = useValue(tokenIsMissing);
+  const { page, name } = useValue(route);
+  const waiting = useValue(inboxCount);
+  const [isSidebarOpen, setSidebarOpen] = useState(false);
+  useEffect(() => {
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, []);
+  useEffect(() => setSidebarOpen(false), [page, name]);
+  useEffect(() => {
+    document.title = waiting > 0 ? `(${waiting}) mochi` : "mochi";
+  }, [waiting]);
+  if (isTokenMissing) return html`<${TokenPage} />`;
+  const openSidebar = () => setSidebarOpen(true);
+  const Page = PAGES[page];
+  let main = html`<${NewChatPage} openSidebar=${openSidebar} />`;
+  if (page === "chat") main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
+  else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${page} />`;
+  return html`<div class="app">
+    <a class="skip" href="#message" onClick=${(event) => {
+      event.preventDefault();
+      (document.getElementById("message") ?? document.querySelector("main")).focus();
+    }}>${t.skipToMessage}</a>
+    <${Sidebar} isOpen=${isSidebarOpen} close=${() => setSidebarOpen(false)} />
+    ${isSidebarOpen && html`<div class="veil" onClick=${() => setSidebarOpen(false)}></div>`}
+    ${main}
+    <${Notices} />
+    <${DialogHost} />
+  </div>`;
+}

@@ -1,0 +1,64 @@
+// A question that a tool asks while it runs: a form made of its schema.
+
+import { html } from "../library.js";
+import { decide } from "../state/inbox.js";
+import { attempt } from "../state/notices.js";
+import { t } from "../texts.js";
+import { visible } from "../visible.js";
+import { confirmLink } from "./dialog.js";
+
+function Field({ name, schema, required }) {
+  const label = visible(schema.title ?? name);
+  const choices = schema.enum ?? schema.oneOf?.map((each) => each.const);
+  const hint = schema.description && html`<small dir="auto">${visible(schema.description)}</small>`;
+  if (choices) {
+    return html`<label class="field"><span>${label}</span>
+      <select name=${name} required=${required}>
+        ${!required && html`<option value=""></option>`}
+        ${choices.map((each) => html`<option key=${each} value=${each} selected=${each === schema.default}>${visible(`${each}`)}</option>`)}
+      </select>${hint}</label>`;
+  }
+  if (schema.type === "boolean") {
+    return html`<label class="check"><input type="checkbox" name=${name}
+      checked=${schema.default === true} />${label}${hint}</label>`;
+  }
+  const isNumber = schema.type === "number" || schema.type === "integer";
+  return html`<label class="field"><span>${label}</span>
+    <input name=${name} required=${required} type=${isNumber ? "number" : "text"} dir="auto"
+      step=${schema.type === "number" ? "any" : null} value=${schema.default ?? ""} />${hint}</label>`;
+}
+
+function answerOf(form, properties) {
+  const values = {};
+  for (const [name, schema] of Object.entries(properties)) {
+    const field = form.elements.namedItem(name);
+    if (schema.type === "boolean") values[name] = field.checked;
+    else if (field.value !== "") {
+      const isNumber = schema.type === "number" || schema.type === "integer";
+      values[name] = isNumber ? Number(field.value) : field.value;
+    }
+  }
+  return values;
+}
+
+export function Elicitation({ request }) {
+  const { elicitation, confirmation_id: id } = request;
+  const schema = elicitation.requested_schema ?? { properties: {} };
+  const properties = schema.properties ?? {};
+  const submit = (event) => {
+    event.preventDefault();
+    const content = answerOf(event.target, properties);
+    attempt(() => decide(id, { approved: true, arguments: content }));
+  };
+  return html`<form class="elicitation" onSubmit=${submit}>
+    <p dir="auto">${visible(elicitation.message ?? "")}</p>
+    ${elicitation.url && html`<button type="button" class="link" dir="ltr"
+      onClick=${() => confirmLink(elicitation.url)}>${visible(elicitation.url)}</button>`}
+    ${Object.entries(properties).map(([name, each]) => html`<${Field} key=${name} name=${name}
+      schema=${each} required=${(schema.required ?? []).includes(name)} />`)}
+    <div class="row">
+      <button class="primary">${t.answer}</button>
+      <button type="button" onClick=${() => attempt(() => decide(id, { approved: false }))}>${t.decline}</button>
+    </div>
+  </form>`;
+}

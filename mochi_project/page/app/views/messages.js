@@ -1,0 +1,90 @@
+// Questions and answers, with what can be done with them.
+
+import { html, memo, useState } from "../library.js";
+import { copy } from "../markdown/code.js";
+import { textOf } from "../conversation/nodes.js";
+import { branch, branchEdited, edit, regenerate, selectVariant, speeds } from "../state/chat.js";
+import { attempt } from "../state/notices.js";
+import { t } from "../texts.js";
+import { Nodes } from "./answer.js";
+import { Attachments } from "./attachments.js";
+import { IconButton } from "./icons.js";
+
+function QuestionEditor({ message, index, close }) {
+  const [text, setText] = useState(message.content);
+  const finish = async (action) => {
+    if (await attempt(action)) close();
+  };
+  return html`<form class="editor" onSubmit=${(event) => {
+      event.preventDefault();
+      finish(() => edit(index, text));
+    }}>
+    <textarea dir="auto" rows=${Math.min(text.split("\n").length + 1, 14)} aria-label=${t.editQuestion}
+      value=${text} onInput=${(event) => setText(event.target.value)}
+      ref=${(element) => element?.dataset.seen || (element && (element.dataset.seen = "1", element.focus()))}></textarea>
+    <p class="hint">${t.editReplaces}</p>
+    <div class="row wrap">
+      <button class="primary" disabled=${!text.trim()}>${t.askAnew}</button>
+      <button type="button" disabled=${!text.trim()}
+        onClick=${() => finish(() => branchEdited(message, index, text))}>${t.askInBranch}</button>
+      <button type="button" class="quiet" onClick=${close}>${t.cancel}</button>
+    </div>
+  </form>`;
+}
+
+export const Question = memo(({ message, index, sessionId, isBusy }) => {
+  const [isEdited, setEdited] = useState(false);
+  return html`<article class="question" aria-label=${t.yourMessage}>
+    ${isEdited
+      ? html`<${QuestionEditor} message=${message} index=${index} close=${() => setEdited(false)} />`
+      : html`<div class="bubble" dir="auto">${message.content}</div>`}
+    <${Attachments} list=${message.attachments ?? []} sessionId=${sessionId} />
+    ${!isEdited && index !== null && html`<div class="actions">
+      <${IconButton} icon="copy" label=${t.copy} onClick=${() => copy(message.content)} />
+      <${IconButton} icon="edit" label=${t.editQuestion} disabled=${isBusy} onClick=${() => setEdited(true)} />
+    </div>`}
+  </article>`;
+});
+
+function Variants({ variants, last }) {
+  const index = variants.findIndex(({ message_id: id }) => id === last.message_id);
+  const show = (step) => attempt(() => selectVariant(variants[index + step].message_id));
+  return html`<span class="variants">
+    <${IconButton} icon="previous" label=${t.previousVariant} disabled=${index < 1} onClick=${() => show(-1)} />
+    <span>${t.variant(index + 1, variants.length)}</span>
+    <${IconButton} icon="next" label=${t.nextVariant} disabled=${index === variants.length - 1} onClick=${() => show(1)} />
+  </span>`;
+}
+
+function figures(message) {
+  const parts = [message.model];
+  const speed = speeds.get(message.message_id);
+  if (message.eval_count) parts.push(t.tokens(message.eval_count));
+  if (speed?.seconds && speed.tokens) parts.push(t.tokensPerSecond(speed.tokens / speed.seconds));
+  return parts.filter(Boolean).join(" · ");
+}
+
+/** An answer: a stored one, whose last message is `last`, or one that is being written. */
+export const Answer = memo(({ answer, version, last, dropped, sessionId, isLast, isBusy, variants }) => {
+  const isLive = last === null;
+  return html`<article class="answer" aria-label=${t.answerOfModel} aria-busy=${`${isLive}`}>
+    ${dropped > 0 && html`<p class="hint">${t.leftOut(dropped)}</p>`}
+    <${Nodes} node=${answer} version=${version} isLive=${isLive} sessionId=${sessionId} />
+    ${isLive
+      ? html`<div class="working">
+          <span class="dots" role="img" aria-label=${t.isAnswering}><i></i><i></i><i></i></span>
+          ${answer.children.length === 0 && html`<span class="hint">${t.waitingForModel}</span>`}
+        </div>`
+      : html`
+        ${last.interrupted && html`<p class="hint">${t.wasInterrupted}</p>`}
+        <div class="actions">
+          <${IconButton} icon="copy" label=${t.copy} onClick=${() => copy(textOf(answer))} />
+          ${isLast && html`<${IconButton} icon="retry" label=${t.regenerate} disabled=${isBusy}
+            onClick=${() => attempt(regenerate)} />`}
+          ${last.message_id && html`<${IconButton} icon="branch" label=${t.branchOff}
+            onClick=${() => attempt(() => branch(last.message_id))} />`}
+          ${variants && html`<${Variants} variants=${variants} last=${last} />`}
+          <span class="figures">${figures(last)}</span>
+        </div>`}
+  </article>`;
+});

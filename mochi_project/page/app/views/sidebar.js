@@ -1,0 +1,157 @@
+// The list of sessions, and the way to the other pages.
+
+import { html, memo, useRef, useValue } from "../library.js";
+import { address, go, route } from "../router.js";
+import { count as inboxCount } from "../state/inbox.js";
+import { attempt } from "../state/notices.js";
+import {
+  activeRuns, change, deleteSession, download, filter, hasMore, isLoaded, loadMore, problems, sessions, title,
+} from "../state/sessions.js";
+import { t } from "../texts.js";
+import { askText } from "./dialog.js";
+import { Icon, IconButton } from "./icons.js";
+import { Menu } from "./menu.js";
+import { toggleTheme, theme } from "./theme.js";
+
+const PAGES = [
+  ["inbox", "inbox"], ["models", "model"], ["tools", "tool"], ["agents", "agent"],
+  ["prompts", "prompt"], ["presets", "gear"], ["servers", "server"], ["health", "health"],
+];
+
+async function rename(session) {
+  const name = await askText(t.rename, { value: session.title ?? "", label: t.titleOfSession });
+  if (name === null) return;
+  await attempt(() => change(session.session_id, { title: name.trim() || null }));
+}
+
+async function changeTags(session) {
+  const text = await askText(t.tags, { value: session.tags.join(", "), label: t.tagsWithCommas });
+  if (text === null) return;
+  const tags = [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
+  await attempt(() => change(session.session_id, { tags }));
+}
+
+export function sessionActions(session) {
+  const { session_id: id, pinned, archived } = session;
+  const set = (changes) => attempt(() => change(id, changes));
+  return [
+    { label: t.rename, icon: "edit", run: () => rename(session) },
+    { label: pinned ? t.unpin : t.pin, icon: "pin", run: () => set({ pinned: !pinned }) },
+    { label: t.tags, icon: "tag", run: () => changeTags(session) },
+    { label: archived ? t.unarchive : t.archive, icon: "archive", run: () => set({ archived: !archived }) },
+    { label: t.exportMarkdown, icon: "export", run: () => attempt(() => download(id, "markdown")) },
+    { label: t.exportHtml, icon: "export", run: () => attempt(() => download(id, "html")) },
+    { label: t.exportJson, icon: "export", run: () => attempt(() => download(id, "json")) },
+    { label: t.delete, icon: "trash", run: () => deleteSession(session) },
+  ];
+}
+
+const Row = memo(({ session, isOpen, isRunning }) => {
+  const name = title(session);
+  return html`<li class="session ${isOpen ? "open" : ""}">
+    <a href=${address("chat", session.session_id)} aria-current=${isOpen ? "page" : null}>
+      <span class="session-title" dir="auto">${name}</span>
+      ${isRunning && html`<span class="running" role="img" aria-label=${t.isAnswering}></span>`}
+      ${session.snippet?.length > 0 && html`<span class="snippet" dir="auto">
+        ${session.snippet.map(({ text, match }) => (match ? html`<mark>${text}</mark>` : text))}
+      </span>`}
+      ${session.tags.length > 0 && html`<span class="tags">
+        ${session.tags.map((tag) => html`<span class="tag" dir="auto" key=${tag}>${tag}</span>`)}
+      </span>`}
+    </a>
+    <${Menu} label=${t.actionsOf(name)} items=${sessionActions(session)} />
+  </li>`;
+});
+
+function groupOf(session, isSearch) {
+  if (isSearch) return t.found;
+  if (session.pinned) return t.pinned;
+  const days = (Date.now() - new Date(session.updated_at)) / 86_400_000;
+  if (days < 1) return t.lastDay;
+  if (days < 7) return t.lastWeek;
+  return t.earlier;
+}
+
+function List() {
+  const all = useValue(sessions);
+  const { name, page } = useValue(route);
+  const active = useValue(activeRuns);
+  const more = useValue(hasMore);
+  const loaded = useValue(isLoaded);
+  const unreadable = useValue(problems);
+  const isSearch = filter.peek().query.trim() !== "";
+  const groups = new Map();
+  for (const session of all) {
+    const group = groupOf(session, isSearch);
+    groups.set(group, [...(groups.get(group) ?? []), session]);
+  }
+  const ordered = [...groups].sort(([a], [b]) => (b === t.pinned) - (a === t.pinned));
+  return html`<nav class="sessions" aria-label=${t.sessions}>
+    ${ordered.map(([group, members]) => html`<section key=${group}>
+      <h2>${group}</h2>
+      <ul>${members.map((session) => html`<${Row} key=${session.session_id} session=${session}
+        isOpen=${page === "chat" && name === session.session_id}
+        isRunning=${session.session_id in active} />`)}</ul>
+    </section>`)}
+    ${loaded && all.length === 0 && html`<p class="hint">${isSearch ? t.nothingFound : t.noSessions}</p>`}
+    ${more && html`<button type="button" class="quiet wide" onClick=${loadMore}>${t.showMore}</button>`}
+    ${unreadable.length > 0 && html`<p class="hint">${t.unreadable(unreadable.length)}</p>`}
+  </nav>`;
+}
+
+function Search() {
+  const { query, archived, tag } = useValue(filter);
+  const timer = useRef(null);
+  const onInput = (event) => {
+    const words = event.target.value;
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => {
+      filter.value = { ...filter.peek(), query: words };
+    }, 200);
+  };
+  const tags = [...new Set(sessions.peek().flatMap((session) => session.tags))].sort();
+  return html`<div class="search">
+    <label class="search-box">
+      <${Icon} name="search" />
+      <input type="search" id="search" placeholder=${t.search} aria-label=${t.search}
+        value=${query} onInput=${onInput} autocomplete="off" />
+    </label>
+    <div class="row">
+      <label class="check"><input type="checkbox" checked=${archived}
+        onChange=${(event) => { filter.value = { ...filter.peek(), archived: event.target.checked }; }} />
+        ${t.archived}</label>
+      ${(tags.length > 0 || tag) && html`<select aria-label=${t.onlyTag} value=${tag}
+        onChange=${(event) => { filter.value = { ...filter.peek(), tag: event.target.value }; }}>
+        <option value="">${t.allTags}</option>
+        ${[...new Set([...tags, ...(tag ? [tag] : [])])].map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
+      </select>`}
+    </div>
+  </div>`;
+}
+
+export function Sidebar({ isOpen, close }) {
+  const { page } = useValue(route);
+  const waiting = useValue(inboxCount);
+  const current = useValue(theme);
+  const newChat = () => {
+    go("");
+    close();
+  };
+  return html`<aside class="sidebar ${isOpen ? "is-open" : ""}" id="sidebar" aria-label=${t.sidebar}>
+    <div class="row">
+      <a class="brand" href=${address("")}>mochi</a>
+      <${IconButton} icon=${current === "dark" ? "sun" : "moon"} label=${t.theme} onClick=${toggleTheme} />
+      <div class="narrow-only"><${IconButton} icon="close" label=${t.close} onClick=${close} /></div>
+    </div>
+    <button type="button" class="new-chat" onClick=${newChat}><${Icon} name="add" />${t.newChat}</button>
+    <${Search} />
+    <${List} />
+    <nav class="pages" aria-label=${t.pages}>
+      ${PAGES.map(([name, icon]) => html`<a key=${name} href=${address(name)} title=${t.page[name]}
+        aria-current=${page === name ? "page" : null}>
+        <${Icon} name=${icon} /><span>${t.page[name]}</span>
+        ${name === "inbox" && waiting > 0 && html`<span class="badge" aria-label=${t.waiting(waiting)}>${waiting}</span>`}
+      </a>`)}
+    </nav>
+  </aside>`;
+}
