@@ -118,6 +118,7 @@ OLLAMA_CHAT: dict[str, Any] = {
 RUBBISH: tuple[Any, ...] = (None, -1, 10**30, "x" * 300, [], {"type": "x"}, [None])
 WIRES = {
     "/v1/chat/completions": CHAT,
+    "/v1/completions": {"model": "lorem", "prompt": QUESTION, "stop": "x", "echo": False},
     "/v1/embeddings": {
         "model": "lorem",
         "input": ["x"],

@@ -288,3 +288,22 @@ async def test_embeddings(client):
     assert len(few.data[0].embedding) == 8
     with pytest.raises(openai.BadRequestError):
         await client.embeddings.create(model="lorem", input=[[1, 2, 3]])
+
+
+async def test_completions_of_texts(client):
+    prompt = scripted([thinks("Hm.", "Hello there.")])
+    made = await client.completions.create(model="lorem", prompt=prompt)
+    [choice] = made.choices
+    assert (choice.text, choice.finish_reason) == ("Hello there.", "stop")
+    assert (made.object, made.id[:5]) == ("text_completion", "cmpl-")
+    assert made.usage.completion_tokens > 0
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    stream = await client.completions.create(model="lorem", prompt=[prompt], **options)
+    *parts, last, counted = [part async for part in stream]
+    assert "".join(part.choices[0].text for part in parts) == "Hello there."
+    assert {part.object for part in parts} == {"text_completion"}
+    assert (last.choices[0].text, last.choices[0].finish_reason) == ("", "stop")
+    assert counted.usage == made.usage
+    for wrong in ({"prompt": [1, 2]}, {"prompt": ["a", "b"]}, {"echo": True}, {"suffix": "x"}):
+        with pytest.raises(openai.BadRequestError):
+            await client.completions.create(**{"model": "lorem", "prompt": "Hi", **wrong})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -50,9 +50,29 @@ def completion_of(
     }
 
 
-def _head(started: StartedRun, model: str, kind: str) -> dict[str, Any]:
+def text_completion_of(
+    started: StartedRun, answer: WholeAnswer, *, model: str, session_id: str | None
+) -> dict[str, Any]:
+    """Return a run as one completion of a text."""
+    complete = answer.complete
+    choice = {
+        "index": 0,
+        "text": answer.text,
+        "logprobs": None,
+        "finish_reason": _finish_reason(complete),
+    }
     return {
-        "id": f"chatcmpl-{started.run_id.removeprefix('run_')}",
+        **_head(started, model, TextChunkEncoder.kind),
+        "choices": [choice],
+        "usage": usage_of(complete),
+        "mochi": extras_of(started, session_id, complete),
+    }
+
+
+def _head(started: StartedRun, model: str, kind: str) -> dict[str, Any]:
+    prefix = "chatcmpl" if kind.startswith("chat") else "cmpl"
+    return {
+        "id": f"{prefix}-{started.run_id.removeprefix('run_')}",
         "object": kind,
         "created": int(time.time()),
         "model": model,
@@ -92,15 +112,23 @@ def usage_of(complete: MessageComplete) -> dict[str, int]:
 class ChunkEncoder(StreamEncoder):
     """Encodes a run as ``chat.completion.chunk`` objects, and ``[DONE]`` at the end."""
 
+    kind: ClassVar = "chat.completion.chunk"
+    delta: ClassVar = (b'"delta":{', b"}")
+    """What is before and after a piece of the answer."""
+    empty: ClassVar = b""
+    """A piece without anything."""
+
     def __init__(
         self, started: StartedRun, *, model: str, session_id: str | None, include_usage: bool
     ) -> None:
         super().__init__(started, session_id)
         self._include_usage = include_usage
-        self._head = _head(started, model, "chat.completion.chunk")
+        self._head = _head(started, model, self.kind)
         if include_usage:
             self._head["usage"] = None
-        self._before = b'data: %b,"choices":[{"index":0,"delta":{' % orjson.dumps(self._head)[:-1]
+        before, self._after = self.delta
+        head = orjson.dumps(self._head)[:-1]
+        self._before = b'data: %b,"choices":[{"index":0,%b' % (head, before)
 
     def _begin(self) -> bytes:
         return self._chunk(b'"role":"assistant","content":""')
@@ -115,9 +143,10 @@ class ChunkEncoder(StreamEncoder):
         return self._chunk(b'"%b":%b' % (name.encode(), orjson.dumps(text)))
 
     def _chunk(self, delta: bytes, finish_reason: bytes = b"null", more: bytes = b"") -> bytes:
-        return b'%b%b},"logprobs":null,"finish_reason":%b}]%b}\n\n' % (
+        return b'%b%b%b,"logprobs":null,"finish_reason":%b}]%b}\n\n' % (
             self._before,
             delta,
+            self._after,
             finish_reason,
             more,
         )
@@ -132,8 +161,25 @@ class ChunkEncoder(StreamEncoder):
             parts.append(self._chunk(b'"tool_calls":%b' % orjson.dumps(calls)))
         extras = orjson.dumps(extras_of(self._started, self._session_id, complete))
         reason = orjson.dumps(_finish_reason(complete))
-        parts.append(self._chunk(b"", reason, b',"mochi":%b' % extras))
+        parts.append(self._chunk(self.empty, reason, b',"mochi":%b' % extras))
         if self._include_usage:
             usage = {**self._head, "choices": [], "usage": usage_of(complete)}
             parts.append(b"data: %b\n\n" % orjson.dumps(usage))
         return b"".join([*parts, DONE])
+
+
+class TextChunkEncoder(ChunkEncoder):
+    """The same as ``text_completion`` objects, which have no thinking."""
+
+    kind: ClassVar = "text_completion"
+    delta: ClassVar = (b"", b"")
+    empty: ClassVar = b'"text":""'
+
+    def _begin(self) -> bytes:
+        return b""
+
+    def _text(self, text: str) -> bytes:
+        return self._delta("text", text)
+
+    def _thought(self, text: str) -> bytes:  # noqa: ARG002 - there is no place for it
+        return b""

@@ -1,10 +1,11 @@
-"""``/v1/chat/completions``."""
+"""``/v1/chat/completions``, ``/v1/completions`` and ``/v1/embeddings``."""
 
 from __future__ import annotations
 
 import struct
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpRequest, JsonResponse
@@ -12,6 +13,7 @@ from django.http.response import HttpResponseBase
 
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.completions import CompletionRequest
+from mochi_server.protocol.messages import UserMessage
 from mochi_server.providers.base import EmbeddingRequest
 
 from ..common.answers import DROPPED, WholeAnswer, WireStreamResponse, dropped_of, headers_of
@@ -19,10 +21,16 @@ from ..common.api import WireAPI, format_of, options_of, session_of
 from ..common.body import read_body
 from ..common.schemas import THINK
 from ..common.tools import offered
-from .encoder import ChunkEncoder, completion_of
+from .encoder import ChunkEncoder, TextChunkEncoder, completion_of, text_completion_of
 from .errors import error_shape
 from .history import read_history
-from .schemas import ChatCompletionRequest, ChosenTool, CreateEmbeddingsRequest
+from .schemas import (
+    AnswerRequest,
+    ChatCompletionRequest,
+    ChosenTool,
+    CreateEmbeddingsRequest,
+    TextCompletionRequest,
+)
 
 api = WireAPI("openai", {"/v1/": error_shape})
 
@@ -31,13 +39,40 @@ api = WireAPI("openai", {"/v1/": error_shape})
 async def create_chat_completion(request: HttpRequest) -> HttpResponseBase:
     """Answer a conversation, in one piece or as a stream."""
     payload = await read_body(request, ChatCompletionRequest)
+    asked = await _read(payload)
+    return await _answer(request, payload, asked, ChunkEncoder, completion_of)
+
+
+@api.post("/completions")
+async def create_completion(request: HttpRequest) -> HttpResponseBase:
+    """Answer a text, which is a conversation of its own; in one piece or as a stream."""
+    payload = await read_body(request, TextCompletionRequest)
+    asked = CompletionRequest(
+        model=payload.model,
+        messages=[UserMessage(content=payload.text)],
+        options=options_of(payload.options),
+    )
+    return await _answer(request, payload, asked, TextChunkEncoder, text_completion_of)
+
+
+async def _answer(
+    request: HttpRequest,
+    payload: AnswerRequest,
+    asked: CompletionRequest,
+    encoder_class: type[ChunkEncoder],
+    whole: Callable[..., dict[str, Any]],
+) -> HttpResponseBase:
     runtime = get_runtime()
     session_id = session_of(request, payload.metadata)
-    asked = await _read(payload, session_id)
+    asked = replace(
+        asked,
+        session_id=session_id,
+        continues=session_id is not None and runtime.settings.on_disconnect == "continue",
+    )
     started = await runtime.completions.start(asked)
     session_id = started.kept_session_id
     if payload.stream:
-        encoder = ChunkEncoder(
+        encoder = encoder_class(
             started,
             model=payload.model,
             session_id=session_id,
@@ -47,7 +82,7 @@ async def create_chat_completion(request: HttpRequest) -> HttpResponseBase:
         return WireStreamResponse(started, encoder, request.path_info, session_id)
     answer = await WholeAnswer.of(started)
     return JsonResponse(
-        completion_of(started, answer, model=payload.model, session_id=session_id),
+        whole(started, answer, model=payload.model, session_id=session_id),
         headers={
             **headers_of(started, session_id),
             DROPPED: str(dropped_of(answer.complete)),
@@ -81,9 +116,8 @@ def _base64(vector: Sequence[float]) -> str:
     return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
-async def _read(payload: ChatCompletionRequest, session_id: str | None) -> CompletionRequest:
-    runtime = get_runtime()
-    messages, files = await read_history(payload.messages, runtime.attachment_reader)
+async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
+    messages, files = await read_history(payload.messages, get_runtime().attachment_reader)
     choice = payload.tool_choice
     client_tools, tools = offered(
         payload.tools,
@@ -99,6 +133,4 @@ async def _read(payload: ChatCompletionRequest, session_id: str | None) -> Compl
         response_format=format_of(payload.response_format, "response_format"),
         client_tools=client_tools,
         tools=tools,
-        session_id=session_id,
-        continues=session_id is not None and runtime.settings.on_disconnect == "continue",
     )

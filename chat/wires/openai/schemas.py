@@ -177,20 +177,13 @@ class CreateEmbeddingsRequest(RequestPart):
         return [self.input] if isinstance(self.input, str) else self.input
 
 
-class ChatCompletionRequest(RequestPart):
-    """The body of ``POST /v1/chat/completions``."""
+class AnswerRequest(RequestPart):
+    """What the requests for an answer have in common."""
 
     model: str
-    messages: History[ChatMessage] = Field(min_length=1)
     stream: bool = False
     stream_options: StreamOptions | None = None
-    tools: list[Annotated[ClientTool | ServerTools, Field(discriminator="type")]] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
-    parallel_tool_calls: bool | None = None
-    reasoning_effort: Effort | None = None
-    response_format: dict[str, Any] | None = None
     n: Literal[1] | None = None
-    logprobs: Literal[False] | None = None
     metadata: dict[str, Any] | None = None
     # Options of the model, by the names that ``ModelOptions`` has for them.
     temperature: float | None = None
@@ -220,3 +213,34 @@ class ChatCompletionRequest(RequestPart):
         options = {name: getattr(self, name) for name in names}
         options["max_tokens"] = self.max_completion_tokens or self.max_tokens
         return {name: value for name, value in options.items() if value is not None}
+
+
+class ChatCompletionRequest(AnswerRequest):
+    """The body of ``POST /v1/chat/completions``."""
+
+    messages: History[ChatMessage] = Field(min_length=1)
+    tools: list[Annotated[ClientTool | ServerTools, Field(discriminator="type")]] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
+    response_format: dict[str, Any] | None = None
+    logprobs: Literal[False] | None = None
+
+
+class TextCompletionRequest(AnswerRequest):
+    """The body of ``POST /v1/completions``."""
+
+    prompt: Annotated[
+        Annotated[str, Tag("text"), Field(min_length=1)]
+        | Annotated[list[str], Tag("texts"), Field(min_length=1, max_length=1)],
+        Discriminator(_kind),
+    ]
+    suffix: Literal[""] | None = None
+    echo: Literal[False] | None = None
+    best_of: Literal[1] | None = None
+    logprobs: None = None
+
+    @property
+    def text(self) -> str:
+        """The prompt."""
+        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
