@@ -274,6 +274,7 @@ class Conversations:
                 limits=self.limits,
                 windows=self.windows,
                 attachments=self.attachments,
+                files_of=run.head.session_id,
                 setup=setup or ModelSetup(model=model.full_name),
                 response_format=response_format,
             ),

@@ -139,14 +139,14 @@ def system_of(session: ChatSession) -> JSONObject | None:
     return first if isinstance(first, dict) and first.get("role") == "system" else None
 
 
-def usage_of(session: ChatSession, limit: int | None) -> tuple[int, str | None]:
-    """Return the tokens of the conversation, and the model of its last reply.
+def usage_of(backwards: Iterable[JSONObject], limit: int | None) -> tuple[int, str | None]:
+    """Return the tokens of a conversation, and the model of its last reply.
 
     The provider's own count where there is one, plus an estimate of what came after it; reads no
     further back than that, or than ``limit`` tokens.
     """
     tokens = 0
-    for message in objects(session.tail()):
+    for message in backwards:
         prompt, generated = message.get("prompt_eval_count"), message.get("eval_count")
         if message.get("role") == "assistant" and isinstance(prompt, int) and prompt:
             model = message.get("model")

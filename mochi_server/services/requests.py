@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -26,7 +26,7 @@ from ..protocol.response_format import ResponseFormat
 from ..providers.base import ModelInfo, ModelRequest, Provider, Think
 from ..sessions import ChatSession
 from ..sessions.attachments import AttachmentStore
-from .attachments import Readable, attached_tokens, write_out
+from .attachments import Readable, attached_tokens, with_latest_images, write_out
 from .context_window import DynamicContextWindowService, Window, record
 from .history import FittedHistory, estimate, fit, objects, system_of, usage_of
 from .models.resolver import ModelSetup
@@ -81,6 +81,7 @@ class ChatModel:
         return Readable(
             images=not capabilities or "vision" in capabilities,
             documents=self.provider.capabilities.documents,
+            result_images="vision" in capabilities,
         )
 
     def check_attachments(self, message: JSONObject) -> None:
@@ -151,6 +152,8 @@ class RequestBuilder:
     windows: DynamicContextWindowService
     attachments: AttachmentStore
     """The files of messages."""
+    files_of: str | None = None
+    """The session whose files they are; None: that of the conversation."""
     setup: ModelSetup
     """Has the system prompt of a preset or an agent."""
     response_format: ResponseFormat | None = None
@@ -174,13 +177,18 @@ class RequestBuilder:
         is_long = len(session.messages) >= LONG_SESSION
         request = await in_thread_if(is_long, self._build, session, extras)
         messages = await write_out(
-            request.messages, self.attachments, session.session_id, self.model.readable
+            request.messages,
+            self.attachments,
+            self.files_of or session.session_id,
+            self.model.readable,
         )
         self.has_files = any(FILES in message for message in messages)
         return replace(request, messages=messages)
 
     def _build(self, session: ChatSession, extras: RequestExtras) -> ModelRequest:
-        usage, last_model = usage_of(session, self.model.info.context_length)
+        usage, last_model = usage_of(
+            self._backwards(session, len(session.messages)), self.model.info.context_length
+        )
         ratio = self.windows.ratio(self.model.full_name)
         extra_tokens = extras.estimate(ratio)
         # The provider's count of the last reply normally includes these extras.
@@ -212,6 +220,10 @@ class RequestBuilder:
             options=self.options,
             response_format=self.response_format if has_format else None,
         )
+
+    def _backwards(self, session: ChatSession, total: int) -> Iterator[JSONObject]:
+        """Yield so many of the last messages as they are sent, the last one first."""
+        return with_latest_images(objects(islice(session.tail(), total)), self.model.readable)
 
     def _carries_format(self, *, tools: bool) -> bool:
         """Return whether a request carries the response format, if there is one."""
@@ -259,7 +271,7 @@ class RequestBuilder:
             system = _instructed(system, self.response_format)
         return fit(
             system,
-            objects(islice(session.tail(), total)),
+            self._backwards(session, total),
             total=total,
             budget=None if budget is None else max(budget - extra_tokens, 1),
             ratio=self.windows.ratio(self.model.full_name),

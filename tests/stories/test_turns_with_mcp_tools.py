@@ -14,6 +14,7 @@ import pytest
 from mochi_server.protocol.events import Event
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 from tests.support.fake_ollama import FakeOllama
+from tests.support.images import png
 from tests.support.mcp import Wire, is_running, tool, until, write_config
 from tests.support.turns import Bench, bench, kinds, read_all, read_until
 
@@ -238,3 +239,27 @@ async def test_images_and_files_in_a_result_become_attachments_of_the_session(
     handle, _ = await store.open(chosen, picture["attachment_id"])
     with os.fdopen(handle, "rb") as file:
         assert file.read() == b"picture"
+
+
+async def test_a_model_that_sees_gets_the_images_of_results(
+    tmp_path: Path, engine: Bench, ollama: FakeOllama
+) -> None:
+    """Of the latest results, on every later turn; another model gets their text."""
+    picture = b64encode(png()).decode()
+    content = [{"type": "image", "data": picture, "mimeType": "image/png"}] * 6
+    wire = Wire(
+        tmp_path / "plan", tools=[tool("draw")], calls={"draw": {"result": {"content": content}}}
+    )
+    write_config(tmp_path, art=wire.entry())
+    ollama.add_model("sees:7b", capabilities=["completion", "tools", "vision"])
+    chosen = await session(engine, tools=["art__draw"])
+    ollama.reply(tool_calls=[call("art__draw"), call("art__draw")])
+    ollama.reply(["A cat."])
+    await engine.turn(chosen, model="sees:7b")
+    [*_, first, second] = ollama.chats[-1]["messages"]
+    assert (second["role"], second["images"]) == ("tool", [picture] * 6)
+    assert (first["role"], first["images"]) == ("tool", [picture] * 4)
+    assert first["content"].startswith("[image: image/png, ")
+    ollama.reply(["A cat, I am told."])
+    await engine.turn(chosen)
+    assert not any("images" in message for message in ollama.chats[-1]["messages"])

@@ -190,7 +190,9 @@ def _turn(step: HistoryStep, model: str) -> tuple[str, Blocks]:
         case ReplyStep():
             return "assistant", _reply(step, model)
         case _:
-            return "user", [_result(call.id, text) for call, text in step.results]
+            return "user", [
+                _result(call.id, text, step.images.get(call.id, ())) for call, text in step.results
+            ]
 
 
 def _legal_id(stored: str, own: bool) -> str:  # noqa: ARG001, FBT001 - as the history asks
@@ -211,9 +213,11 @@ def _file(file: RequestFile) -> dict[str, Any]:
     return {"type": "document", "source": source, **title}
 
 
-def _result(call_id: str, text: str | None) -> dict[str, Any]:
-    content = {"content": NO_RESULT, "is_error": True} if text is None else {"content": text}
-    return {"type": "tool_result", "tool_use_id": call_id, **content}
+def _result(call_id: str, text: str | None, images: Sequence[RequestFile]) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+    if text is None:
+        return {**result, "content": NO_RESULT, "is_error": True}
+    return {**result, "content": [*_text(text), *map(_file, images)]} if images else result
 
 
 def _call(call: HistoryCall) -> dict[str, Any]:

@@ -10,8 +10,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from pydantic import JsonValue
+
 from ...errors import JSONObject
-from .messages import DETAILS, EFFORT, FORMAT, STREAM_OPTIONS, THOUGHT_FIELDS, Payload
+from .messages import (
+    DETAILS,
+    EFFORT,
+    FORMAT,
+    STREAM_OPTIONS,
+    THOUGHT_FIELDS,
+    Payload,
+    without_images_of_results,
+)
 
 BLANK_THOUGHT: Final = " "
 
@@ -24,6 +34,8 @@ _REFUSED: Final = re.compile(
     r"|un(known|expected|recognized|available)",
     re.IGNORECASE,
 )
+IMAGES: Final = re.compile(r"\b(images?|image_url|vision|multimodal|mmproj)\b", re.IGNORECASE)
+"""What refusals of images name; llama.cpp's server says it with the status 500."""
 _FORMATS: Final = re.compile(r"response_format|json_schema|json_object")
 _INVALID_SCHEMA: Final = "Invalid schema"
 """How OpenAI's refusals of a schema begin, which name the keywords that it does not know."""
@@ -49,9 +61,13 @@ def adapted(payload: Payload, refusal: str) -> Payload:
         return {**payload, EFFORT: "none"}
     if (match := _TOO_LONG.search(refusal)) and "tools" in payload:
         return {**payload, "tools": _shortened(payload["tools"], int(match[1]))}
+    return {**payload, "messages": _without_refused(payload["messages"], refusal)}
+
+
+def _without_refused(messages: Sequence[JSONObject], refusal: str) -> list[JSONObject]:
     if _THOUGHTS.search(refusal) and _REFUSED.search(refusal):
-        return {**payload, "messages": _without_thoughts(payload["messages"])}
-    return payload
+        return _without_thoughts(messages)
+    return without_images_of_results(messages) if IMAGES.search(refusal) else [*messages]
 
 
 def _refused_field(refusal: str) -> str | None:
@@ -93,6 +109,10 @@ def _shortened(tools: Sequence[Payload], most: int) -> list[Payload]:
     ]
 
 
+def _contents(messages: Sequence[JSONObject]) -> list[JsonValue]:
+    return [message.get("content") for message in messages]
+
+
 class Dialects:
     """What is known of the dialects of the models behind one address."""
 
@@ -103,6 +123,8 @@ class Dialects:
         self._refuse_thoughts: set[str] = set()
         self._reason_or_call: set[str] = set()
         """Models that call no tools while they reason, which they do unless told not to."""
+        self._blind: set[str] = set()
+        """Models that see no images."""
         self._longest_description: int | None = None
         self._refused_formats: set[tuple[str, str]] = set()
         """Models, each with a type of response format that it does not know."""
@@ -115,6 +137,9 @@ class Dialects:
         applied = dict(payload)
         if model in self._no_stream_options:
             applied.pop(STREAM_OPTIONS, None)
+        if model in self._blind:
+            messages = without_images_of_results(messages)
+            applied["messages"] = messages
         if model in self._want_thoughts:
             applied["messages"] = _with_thoughts(messages)
         elif model in self._refuse_thoughts:
@@ -130,7 +155,11 @@ class Dialects:
         model, messages = accepted["model"], accepted["messages"]
         if STREAM_OPTIONS not in accepted:
             self._no_stream_options.add(model)
-        if messages != first["messages"]:
+        if len(messages) != len(first["messages"]) or _contents(messages) != _contents(
+            first["messages"]
+        ):
+            self._blind.add(model)
+        elif messages != first["messages"]:
             refuses = messages == _without_thoughts(messages)
             (self._refuse_thoughts if refuses else self._want_thoughts).add(model)
         if FORMAT in first and FORMAT not in accepted:

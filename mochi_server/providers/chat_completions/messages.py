@@ -48,6 +48,8 @@ FORMAT: Final = "response_format"
 LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 UNNAMED: Final = "document.pdf"
 """OpenAI requires a name of a document."""
+IMAGES_OF_RESULTS: Final = "(The images are of the results above.)"
+"""What a message of the user says that has them: results may have no images in this protocol."""
 CUT_OFF: Final = "(The reply was cut off.)"
 _MISTRAL: Final = re.compile(r"[a-z]stral|mixtral", re.IGNORECASE)
 """Models whose API and templates refuse a message of the user right after results."""
@@ -82,12 +84,45 @@ def messages_of(request: ModelRequest, names: ToolNames) -> list[JSONObject]:
             case UserStep():
                 if messages and messages[-1]["role"] == "tool" and _MISTRAL.search(request.model):
                     messages.append({"role": "assistant", "content": CUT_OFF})
-                messages.append({"role": "user", "content": _user_content(step)})
+                _add_user(messages, step)
             case ReplyStep():
                 _add_reply(messages, step, request.model)
             case _:
                 messages += [_result(call, text) for call, text in step.results]
+                if (images := step.all_images) and not _MISTRAL.search(request.model):
+                    mark: JsonValue = {"type": "text", "text": IMAGES_OF_RESULTS}
+                    messages.append({"role": "user", "content": [*map(_file, images), mark]})
     return messages
+
+
+def _add_user(messages: list[JSONObject], step: UserStep) -> None:
+    """Add what the user said; templates want one message where images of results are before it."""
+    content = _user_content(step)
+    if messages and messages[-1]["role"] == "user":
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        images = messages.pop()["content"]
+        assert isinstance(images, list)  # noqa: S101
+        content = [*images, *parts]
+    messages.append({"role": "user", "content": content})
+
+
+def without_images_of_results(messages: Sequence[JSONObject]) -> list[JSONObject]:
+    """Return the messages as they are for a model that does not see."""
+    mark: JsonValue = {"type": "text", "text": IMAGES_OF_RESULTS}
+    kept: list[JSONObject] = []
+    for message in messages:
+        content = message.get("content")
+        if not isinstance(content, list) or mark not in content:
+            kept.append(message)
+        elif parts := content[content.index(mark) + 1 :]:
+            kept.append({**message, "content": _text_alone(parts) or parts})
+    return kept
+
+
+def _text_alone(parts: Sequence[JsonValue]) -> JsonValue:
+    """Return the text of a message that has nothing else, which every server takes."""
+    first = parts[0]
+    return first.get("text") if len(parts) == 1 and isinstance(first, dict) else None
 
 
 def _user_content(step: UserStep) -> JsonValue:

@@ -28,7 +28,7 @@ from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, retry_a
 from ..common.options import extra_of, fields_of
 from ..common.values import error_text
 from ..vendor import EVERYTHING, NO_ROUTE, VendorProvider, drop_environment_headers
-from .dialects import Dialects, adapted
+from .dialects import IMAGES, Dialects, adapted
 from .messages import (
     EFFORT,
     FORMAT,
@@ -210,8 +210,9 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
                 is_second = True
             except self._sdk.APIStatusError as error:
                 refused.append(attempt)
-                if error.status_code in _BAD_REQUEST:
-                    attempt = adapted(attempt, str(error.body))
+                refusal = str(error.body)
+                if error.status_code in _BAD_REQUEST or IMAGES.search(refusal):
+                    attempt = adapted(attempt, refusal)
                 if attempt in refused:
                     raise
                 is_second = False

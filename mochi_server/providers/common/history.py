@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
@@ -64,6 +64,13 @@ class ResultsStep:
     """The results of all calls of the reply before, in their order; None for an interrupted one."""
 
     results: Sequence[tuple[HistoryCall, str | None]]
+    images: Mapping[str, Sequence[RequestFile]] = field(default_factory=dict)
+    """Images of results by the ids of their calls."""
+
+    @property
+    def all_images(self) -> list[RequestFile]:
+        """The images of all results, in their order."""
+        return [image for call, _ in self.results for image in self.images.get(call.id, ())]
 
 
 HistoryStep: TypeAlias = UserStep | ReplyStep | ResultsStep
@@ -160,6 +167,7 @@ class HistoryNormalizer:
         self._sent_ids: dict[str, deque[str]] = {}
         """Of the calls of one stored id, the ids that are sent."""
         self._results: list[tuple[HistoryCall, str | None]] = []
+        self._images: dict[str, Sequence[RequestFile]] = {}
         self._ids: set[str] = set()
 
     def add_user(self, text: str, files: Sequence[RequestFile] = ()) -> None:
@@ -215,14 +223,18 @@ class HistoryNormalizer:
         if sent_id in self._open:
             _, call = self._open.pop(sent_id)
             self._results.append((call, str(message.get("content") or "")))
+            if images := files_of(message):
+                self._images[call.id] = images
 
     def close_calls(self) -> None:
         """Add the results of the last reply's calls, in their order."""
         results = [*self._results, *((call, None) for _, call in self._open.values())]
-        self._open, self._sent_ids, self._results = {}, {}, []
+        images = self._images
+        self._open, self._sent_ids, self._results, self._images = {}, {}, [], {}
         if results and isinstance(last := self.steps[-1], ReplyStep):
             order = {call.id: place for place, call in enumerate(last.calls)}
-            self.steps.append(ResultsStep(sorted(results, key=lambda pair: order[pair[0].id])))
+            results.sort(key=lambda pair: order[pair[0].id])
+            self.steps.append(ResultsStep(results, images))
 
 
 def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,8 @@ def _turn(step: HistoryStep, model: str) -> tuple[str, Parts]:
         case ReplyStep():
             return "model", _reply(step, model)
         case _:
-            return "user", [_result(call, text) for call, text in step.results]
+            results = [_result(call, text) for call, text in step.results]
+            return "user", [*results, *map(_file, step.all_images)]
 
 
 def _file(file: RequestFile) -> dict[str, Any]:
@@ -110,7 +111,8 @@ def _sign(contents: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _is_results(content: Mapping[str, Any]) -> bool:
-    return all("function_response" in part for part in content["parts"])
+    parts = content["parts"]
+    return "function_response" in parts[0] and not any("text" in part for part in parts)
 
 
 def _result(call: HistoryCall, text: str | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from mochi_server.errors import ProviderBusy, ProviderError
+from mochi_server.protocol.files import RequestFile, with_files
 from mochi_server.protocol.messages import ToolCall
 from mochi_server.protocol.response_format import JsonObjectFormat, JsonSchemaFormat
 from mochi_server.providers.base import Chunk, ContentDelta, Finish, ModelRequest, ThinkingDelta
@@ -503,3 +504,26 @@ async def test_a_list_may_be_empty(provider, fake, data):
     body = json.dumps({"object": "list", "data": data}).encode()
     fake.answers = [Answer(pieces=[body], content_type=JSON)]
     assert await provider.list_models() == []
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_model_that_does_not_see_gets_no_images_of_results(
+    fake: FakeOpenAI, provider: OpenAICompatibleProvider, status: int
+) -> None:
+    image = RequestFile(media_type="image/png", data="AAAA")
+    call = {"id": "call12345", "function": {"name": "draw", "arguments": {}}}
+    result = {"role": "tool", "content": "Here.", "tool_name": "draw", "tool_call_id": "call12345"}
+    messages = [*HELLO, {"role": "assistant", "tool_calls": [call]}, with_files(result, [image])]
+    asked = [*messages, {"role": "user", "content": "And?"}]
+    words = "image input is not supported - hint: you may need to provide the mmproj"
+    yes = stream(delta(content="Yes."), finished())
+    fake.answers = [error(status, message=words), yes, yes]
+    for _ in range(2):
+        assert (await reply(provider, messages=asked))[0] == ContentDelta("Yes.")
+    first, second, third = (body["messages"] for body in fake.bodies)
+    assert [part["type"] for part in first[3]["content"]] == ["image_url", "text", "text"]
+    assert second == third
+    assert second[2:] == [
+        {"role": "tool", "tool_call_id": "call12345", "name": "draw", "content": "Here."},
+        {"role": "user", "content": "And?"},
+    ]

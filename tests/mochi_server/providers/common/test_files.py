@@ -103,16 +103,93 @@ SENT: dict[type[Service], tuple[str, list[dict[str, Any]]]] = {
 }
 
 
+CALL = {"id": "call12345", "function": {"name": "draw", "arguments": {}}}
+DRAWN: list[dict[str, Any]] = [
+    {"role": "user", "content": "Draw"},
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    with_files(
+        {"role": "tool", "content": "Here.", "tool_name": "draw", "tool_call_id": "call12345"},
+        [RequestFile(media_type="image/png", data=IMAGE)],
+    ),
+]
+MARK = {"type": "text", "text": "(The images are of the results above.)"}
+PICTURE = {"type": "image_url", "image_url": {"url": URL}}
+OF_RESULTS: dict[type[Service], list[dict[str, Any]]] = {
+    OpenAI: [
+        {"role": "tool", "tool_call_id": "call12345", "name": "draw", "content": "Here."},
+        {"role": "user", "content": [PICTURE, MARK]},
+    ],
+    Anthropic: [
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "call12345",
+                    "content": [
+                        {"type": "text", "text": "Here."},
+                        anthropic_file("image", "image/png", IMAGE),
+                    ],
+                }
+            ],
+        }
+    ],
+    Gemini: [
+        {
+            "role": "user",
+            "parts": [
+                {
+                    "functionResponse": {
+                        "id": "call12345",
+                        "name": "draw",
+                        "response": {"output": "Here."},
+                    }
+                },
+                gemini_file("image/png", IMAGE),
+            ],
+        }
+    ],
+    Ollama: [
+        {
+            "role": "tool",
+            "content": "Here.",
+            "tool_name": "draw",
+            "tool_call_id": "call12345",
+            "images": [IMAGE],
+        }
+    ],
+}
+
+
 @pytest.mark.parametrize("kind", SENT)
 async def test_files_go_with_their_message_in_the_vendors_own_form(kind: type[Service]) -> None:
+    key, sent = SENT[kind]
+    assert (await sent_by(kind, MESSAGES))[key] == sent
+
+
+@pytest.mark.parametrize("kind", OF_RESULTS)
+async def test_images_of_a_result_go_with_it(kind: type[Service]) -> None:
+    key, sent = SENT[kind][0], OF_RESULTS[kind]
+    assert (await sent_by(kind, DRAWN))[key][2:] == sent
+
+
+async def test_images_of_a_result_and_the_next_question_are_one_message() -> None:
+    for question in (user("And?"), user("And?", RequestFile(media_type="image/png", data=IMAGE))):
+        sent = (await sent_by(OpenAI, [*DRAWN, question]))["messages"][3:]
+        own = [{"type": "text", "text": "And?"}]
+        pictures = [PICTURE] if "files" in question else []
+        assert sent == [{"role": "user", "content": [PICTURE, MARK, *pictures, *own]}]
+
+
+async def sent_by(kind: type[Service], messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """The request of a service for these messages."""
     service = kind()
     async with AsyncExitStack() as stack:
         await service.start(stack)
         service.says([], ["Yes."])
-        request = ModelRequest(model=service.model, messages=MESSAGES)
+        request = ModelRequest(model=service.model, messages=messages)
         with anyio.fail_after(60):
             async with aclosing(service.provider.stream(request)) as chunks:
                 async for _ in chunks:
                     pass
-        key, sent = SENT[kind]
-        assert service.last_request()[key] == sent
+        return service.last_request()
