@@ -7,9 +7,8 @@ from typing import Any
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
-from mochi_project.http.errors import error_response
+from mochi_project.http.errors import VENDOR_HEADERS
 from mochi_project.runtime import get_runtime
-from mochi_server.errors import MochiError
 from mochi_server.providers.base import ModelInfo
 
 from .anthropic.routes import MESSAGES
@@ -17,15 +16,19 @@ from .common.api import WireAPI
 
 api = WireAPI("models", {})
 
-ANTHROPIC_VERSION = "anthropic-version"
-"""The header by which Anthropic's clients are known."""
+PATH = "/v1/models"
+
+ANTHROPIC_HEADERS = frozenset({"anthropic-version", "x-api-key"})
+"""Headers by which Anthropic's clients are known."""
+
+VENDOR_HEADERS[PATH] = (ANTHROPIC_HEADERS, MESSAGES)
 
 
 @api.get("/models")
 async def list_models(request: HttpRequest) -> HttpResponseBase:
     """List the models, all on one page."""
     listed = (await get_runtime().models.list_models()).models
-    if ANTHROPIC_VERSION not in request.headers:
+    if not _is_anthropics(request):
         return JsonResponse({"object": "list", "data": [_openai(each) for each in listed]})
     data = [_anthropic(each) for each in listed]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
@@ -37,12 +40,12 @@ async def list_models(request: HttpRequest) -> HttpResponseBase:
 @api.get("/models/{path:name}")
 async def read_model(request: HttpRequest, name: str) -> HttpResponseBase:
     """Return one model."""
-    is_anthropic = ANTHROPIC_VERSION in request.headers
-    try:
-        model = await get_runtime().models.show_model(name)
-    except MochiError as error:
-        return error_response(error, MESSAGES if is_anthropic else request.path_info)
-    return JsonResponse(_anthropic(model) if is_anthropic else _openai(model))
+    model = await get_runtime().models.show_model(name)
+    return JsonResponse(_anthropic(model) if _is_anthropics(request) else _openai(model))
+
+
+def _is_anthropics(request: HttpRequest) -> bool:
+    return any(header in request.headers for header in ANTHROPIC_HEADERS)
 
 
 def _openai(model: ModelInfo) -> dict[str, Any]:

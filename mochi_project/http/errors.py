@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -41,6 +41,24 @@ ErrorShape = Callable[[MochiError], Mapping[str, Any]]
 
 VENDOR_SHAPES: dict[str, ErrorShape] = {}
 """How errors look on the paths of vendors' APIs, by the beginning of the path."""
+
+
+VENDOR_HEADERS: dict[str, tuple[frozenset[str], str]] = {}
+"""Paths that vendors share, each with the headers by which clients of the second vendor are known
+(lower case), and a path of that vendor."""
+
+
+def shape_path(path: str, headers: Iterable[str]) -> str:
+    """Return the path by which a request's errors get their form.
+
+    Args:
+        path: Of the request.
+        headers: Names of its headers, in lower case.
+    """
+    for shared, (known_by, other) in VENDOR_HEADERS.items():
+        if path.startswith(shared) and not known_by.isdisjoint(headers):
+            return other
+    return path
 
 
 def error_shape(error: MochiError) -> JSONObject:
@@ -136,8 +154,13 @@ def translate(error: Exception) -> MochiError:
     return InternalError()
 
 
+def shape_path_of(request: HttpRequest) -> str:
+    """Return the path by which the errors of a request get their form."""
+    return shape_path(request.path_info, (name.lower() for name in request.headers))
+
+
 def _answer(request: HttpRequest, error: Any) -> HttpResponse:  # noqa: ANN401 - ninja's
-    response = error_response(translate(error), request.path_info)
+    response = error_response(translate(error), shape_path_of(request))
     release_frames(error)
     return response
 

@@ -21,7 +21,7 @@ from mochi_server.core.logs import begin_request, request_id
 from mochi_server.errors import MochiError
 
 from ..openapi import ASSETS
-from .errors import error_body, is_vendors, status_of
+from .errors import error_body, is_vendors, shape_path, status_of
 from .page import PREFIX, public_folder
 
 logger = logging.getLogger(__name__)
@@ -284,7 +284,8 @@ async def refuse(scope: Scope, send: Send, error: MochiError, extra: Headers) ->
             await send({"type": "websocket.close", "code": 1008, "reason": error.code})
             return
         prefix = "websocket.http"
-    path = inner_path(scope)
+    names = (name.decode("latin-1") for name, _ in scope["headers"])
+    path = shape_path(inner_path(scope), names)
     body, status = error_body(error, path), status_of(error, path)
     head = [
         (b"content-type", b"application/json"),

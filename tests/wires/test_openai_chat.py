@@ -13,9 +13,7 @@ from pydantic import BaseModel
 
 from tests.support.decisions import decide_next
 from tests.support.scripts import calls, fails, says, scripted, thinks
-from tests.support.server import Server, running_server
-from tests.support.tools import write_tools
-from tests.wires.conftest import ADD
+from tests.support.server import Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -250,30 +248,6 @@ async def test_a_structured_answer(client):
     schema = {"name": "town", "schema": {"type": "nothing"}}
     with pytest.raises(openai.BadRequestError):
         await ask(client, *question, response_format={"type": "json_schema", "json_schema": schema})
-
-
-async def test_conversations_are_kept_and_found_again_where_that_is_wanted(tmp_path):
-    write_tools(tmp_path / "tools", add=ADD)
-    settings = {"environment": "test", "test_words_per_second": 0, "keep_wire_sessions": "true"}
-    async with running_server(data_dir=tmp_path, **settings) as server:
-        options: Any = {"base_url": f"{server.url}/v1", "api_key": "none", "max_retries": 0}
-        async with openai.AsyncOpenAI(**options) as client:
-            history: list[Any] = [{"role": "system", "content": "Be brief."}]
-            sessions = []
-            script = [says("Let me see."), calls("add", a=2, b=3)], [says("It is 5.")]
-            for number, question in enumerate((user(*script), user([says("Two.")]))):
-                async with anyio.create_task_group() as group:
-                    if number == 0:
-                        group.start_soon(lambda: decide_next(server, approved=True))
-                    answer = await ask(client, *history, question, tools=[SERVER_ADD])
-                said = answer.choices[0].message.content
-                history += [question, {"role": "assistant", "content": said}]
-                sessions.append(answer.mochi["session_id"])
-            other = await ask(client, *history[:-1])  # the last answer anew: another branch
-            _, session = await server.get(f"/sessions/{sessions[0]}")
-    assert sessions[0] == sessions[1] != other.mochi["session_id"]
-    roles = [message["role"] for message in session["messages"]]
-    assert roles == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
 
 
 async def test_embeddings(client):

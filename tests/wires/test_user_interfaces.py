@@ -262,3 +262,45 @@ async def test_images_reach_the_model(server):
     file["url"] = "https://example.com/cat.png"
     refused = await ask(server, "/ui/chat", {**props, "messages": [message]})
     assert refused.status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/agui", "/ui/chat"])
+async def test_presets_and_forms_of_answers(server, path):
+    preset = {"model": "lorem-plain", "system_prompt": "Be brief."}
+    status, _ = await server.request("PUT", "/presets/short", preset)
+    assert status < 300
+    schema = {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}
+    form = {"type": "json_schema", "json_schema": {"name": "town", "schema": schema}}
+    props = {"model": "preset/short", "session_id": "new", "response_format": form}
+    part = {"type": "text", "text": "Which town?"}
+    message = {"id": "1", "role": "user", "content": part["text"], "parts": [part]}
+    body = {**RUN, **props, "messages": [message], "forwardedProps": props}
+    answer = await ask(server, path, body)
+    _, session = await server.get(f"/sessions/{answer.headers['X-Mochi-Session']}")
+    assert session["model"] == "preset/short"
+    assert list(json.loads(session["messages"][-1]["content"])) == ["town"]
+    refused = await ask(
+        server,
+        path,
+        {
+            **body,
+            "response_format": {"type": "rhyme"},
+            "forwardedProps": {**props, "response_format": {"type": "rhyme"}},
+        },
+    )
+    assert refused.status_code == 400
+    wrong = {**props, "model": "preset/none"}
+    assert (await ask(server, path, {**body, **wrong, "forwardedProps": wrong})).status_code == 404
+
+
+async def test_of_the_tools_of_both_sides_those_that_are_named_are_offered(server):
+    """A function of the client, and tools of the server from two places."""
+    tools = [
+        {"type": "function", "name": "weather"},
+        {"type": "mochi", "names": ["add"]},
+        {"type": "mochi", "names": []},
+    ]
+    question = {"id": "1", "role": "user", "parts": [{"type": "text", "text": SUM}]}
+    body = {"model": "lorem", "messages": [question], "tools": tools}
+    answer = await ask(server, "/ui/chat", body)
+    assert "tool-approval-request" in answer.text

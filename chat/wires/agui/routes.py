@@ -40,6 +40,7 @@ async def run_agent(request: HttpRequest) -> HttpResponseBase:
         started = await _resume(answered, payload.resume[0])
     else:
         started = await _start(payload, session_id)
+        session_id = started.kept_session_id
     encoder = EventEncoder(started, session_id, payload, answered)
     return WireStreamResponse(started, encoder, request.path_info, session_id)
 
@@ -57,6 +58,7 @@ async def _start(payload: RunAgentInput, session_id: str | None) -> StartedRun:
             attachments=files,
             options=props.options,
             think=props.think,
+            response_format=props.response_format,
             client_tools=[tool.schema_for_model() for tool in payload.tools],
             tools=props.tools,
             session_id=session_id,

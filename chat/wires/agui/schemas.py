@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import ResponseFormat
 
 from ..common.schemas import History
 
@@ -161,6 +162,7 @@ class ForwardedProps(BaseModel):
     session_id: str | None = None
     think: StrictBool | Literal["low", "medium", "high", "max"] = False
     options: ModelOptions = ModelOptions()
+    response_format: ResponseFormat | None = None
 
 
 class RunAgentInput(AgUiPart):

@@ -16,7 +16,7 @@ from ..common.api import WireAPI, session_of
 from ..common.approvals import ApprovalId, decide
 from ..common.body import read_body
 from ..common.history import without_results_of_server
-from ..common.schemas import ServerTools
+from ..common.tools import offered
 from .encoder import UIChunkEncoder
 from .history import read_history
 from .schemas import UIApproval, UIChatRequest, UIMessage, UITool, UIToolPart
@@ -40,6 +40,7 @@ async def chat(request: HttpRequest) -> HttpResponseBase:
         started = await decide(answered, approved=approved, reason=approval.reason)
     else:
         started = await _start(payload, session_id)
+        session_id = started.kept_session_id
     message_id = last.id if last.role == "assistant" else None
     encoder = UIChunkEncoder(started, session_id, message_id, answered)
     response = WireStreamResponse(started, encoder, request.path_info, session_id)
@@ -65,21 +66,18 @@ async def _start(payload: UIChatRequest, session_id: str | None) -> StartedRun:
     if payload.trigger == "regenerate-message" and session_id not in (None, NEW_SESSION):
         raise InvalidRequest("An answer of a session is regenerated with its own route.")
     messages, files = await read_history(payload.messages, runtime.attachment_reader)
-    tools = payload.tools or ()
-    functions = [tool for tool in tools if isinstance(tool, UITool)]
-    servers = [tool for tool in tools if isinstance(tool, ServerTools)]
-    names = [name for tool in servers for name in tool.names] if servers else None
+    client_tools, tools = offered(payload.tools, none=False, only=None)
+    functions = [tool.name for tool in payload.tools or () if isinstance(tool, UITool)]
     return await runtime.completions.start(
         CompletionRequest(
             model=payload.model,
-            messages=without_results_of_server(
-                messages, session_id, [tool.name for tool in functions]
-            ),
+            messages=without_results_of_server(messages, session_id, functions),
             attachments=files,
             options=payload.options,
             think=payload.think,
-            client_tools=[tool.schema_for_model() for tool in functions],
-            tools=names,
+            response_format=payload.response_format,
+            client_tools=client_tools,
+            tools=tools,
             session_id=session_id,
             continues=session_id is not None and runtime.settings.on_disconnect == "continue",
         )

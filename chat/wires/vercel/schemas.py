@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.options import ModelOptions
+from mochi_server.protocol.response_format import ResponseFormat
 
 from ..common.schemas import History, ServerTools
 
@@ -111,6 +112,10 @@ class UITool(UIPart):
     description: str = ""
     input_schema: dict[str, Any] | None = None
 
+    @property
+    def function_name(self) -> str:
+        return self.name
+
     def schema_for_model(self) -> JSONObject:
         function: JSONObject = {
             "name": self.name,
@@ -132,3 +137,4 @@ class UIChatRequest(BaseModel):
     session_id: str | None = None
     think: StrictBool | Literal["low", "medium", "high", "max"] = False
     options: ModelOptions = ModelOptions()
+    response_format: ResponseFormat | None = None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from urllib.parse import urljoin
@@ -237,6 +238,20 @@ async def test_the_token_is_asked_for(given, passes):
         assert body["error"]["code"] == "UNAUTHORIZED"
         assert sent[b"www-authenticate"].startswith(b"Bearer")
         assert TOKEN not in json.dumps(body)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_anthropics"),
+    [("authorization", False), ("x-api-key", True), ("anthropic-version", True)],
+)
+async def test_on_a_path_of_two_vendors_the_headers_tell_whose_error_it_is(name, is_anthropics):
+    importlib.import_module("mochi_project.urls")  # the wires say how their errors look
+    for path in ("/v1/models", "/v1/models/lorem"):
+        settings = {"api_token": TOKEN}
+        status, body, _ = await knock(settings=settings, path=path, headers=[(name, "wrong")])
+        assert status == 401
+        assert (body.get("type") == "error") is is_anthropics
+        assert body["error"]["type"] == "authentication_error"
 
 
 async def test_health_needs_no_token_and_its_neighbours_do():

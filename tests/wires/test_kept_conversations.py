@@ -1,0 +1,80 @@
+"""Conversations that clients send whole, on a server that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import openai
+import pytest
+import pytest_asyncio
+
+from tests.support.decisions import decide_next
+from tests.support.scripts import calls, says, scripted
+from tests.support.server import Server, running_server
+from tests.support.tools import write_tools
+from tests.wires.conftest import ADD
+from tests.wires.test_openai_chat import SERVER_ADD, ask, user
+from tests.wires.test_user_interfaces import RUN
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SESSION = "X-Mochi-Session"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """A server in test mode that keeps the conversations of all wires."""
+    folder = tmp_path_factory.mktemp("data")
+    write_tools(folder / "tools", add=ADD)
+    settings = {"environment": "test", "test_words_per_second": 0, "keep_wire_sessions": "true"}
+    async with running_server(data_dir=folder, **settings) as running:
+        yield running
+
+
+async def test_conversations_are_kept_and_found_again_where_that_is_wanted(server):
+    options: Any = {"base_url": f"{server.url}/v1", "api_key": "none", "max_retries": 0}
+    async with openai.AsyncOpenAI(**options) as client:
+        history: list[Any] = [{"role": "system", "content": "Be brief."}]
+        sessions = []
+        script = [says("Let me see."), calls("add", a=2, b=3)], [says("It is 5.")]
+        for number, question in enumerate((user(*script), user([says("Two.")]))):
+            async with anyio.create_task_group() as group:
+                if number == 0:
+                    group.start_soon(lambda: decide_next(server, approved=True))
+                answer = await ask(client, *history, question, tools=[SERVER_ADD])
+            said = answer.choices[0].message.content
+            history += [question, {"role": "assistant", "content": said}]
+            sessions.append(answer.mochi["session_id"])
+        other = await ask(client, *history[:-1])  # the last answer anew: another branch
+        _, session = await server.get(f"/sessions/{sessions[0]}")
+    assert sessions[0] == sessions[1] != other.mochi["session_id"]
+    roles = [message["role"] for message in session["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+
+
+@pytest.mark.parametrize("path", ["/agui", "/ui/chat"])
+async def test_front_ends_find_their_conversations_again(server, path):
+    messages: list[Any] = []
+    sessions, texts = [], []
+    for answer in ("One.", "Two."):
+        text = f"{path}: {scripted([says(answer)])}"
+        messages.append(_message("user", text, len(messages)))
+        body = {**RUN, "messages": messages, "model": "lorem"}
+        body["forwardedProps"] = {"model": "lorem"}
+        async with server.http.post(server.api + path, json=body) as response:
+            texts.append(await response.text())
+            sessions.append(response.headers[SESSION])
+        messages.append(_message("assistant", answer, len(messages)))
+    assert sessions[0] == sessions[1]
+    assert sessions[0] in texts[0]  # the stream names it as well
+    _, session = await server.get(f"/sessions/{sessions[0]}")
+    said = [each["content"] for each in session["messages"] if each["role"] == "assistant"]
+    assert said == ["One.", "Two."]
+
+
+def _message(role: str, text: str, number: int) -> dict[str, Any]:
+    """Return a message in the forms of both wires."""
+    part = {"type": "text", "text": text}
+    return {"id": str(number), "role": role, "content": text, "parts": [part]}
