@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
@@ -10,9 +11,12 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 from mochi_project.openapi import ErrorTypes
 from mochi_project.runtime import get_runtime
 from mochi_server import errors
+from mochi_server.core.aio import run_concurrently
 from mochi_server.sessions.attachments import MAX_ATTACHMENTS, NewAttachment
 from sessions_app.attachments import AttachmentId, FileName, FileUpload
 
+READ_AT_ONCE = 5
+"""Attachments of one message that are read at the same time."""
 MAX_SERVER_NAME, MAX_URI = 128, 4_096
 """Characters."""
 
@@ -92,7 +96,11 @@ async def read_attachments(
     session_id: str, bodies: Sequence[AttachmentBody]
 ) -> list[NewAttachment]:
     """Read what is to be attached to a message of a session, which exists."""
-    return [await _read(session_id, body) for body in bodies]
+    if len(bodies) == 1:
+        return [await _read(session_id, bodies[0])]
+    return await run_concurrently(
+        [partial(_read, session_id, body) for body in bodies], most=READ_AT_ONCE
+    )
 
 
 async def _read(session_id: str, body: AttachmentBody) -> NewAttachment:

@@ -91,7 +91,7 @@ def is_vendors(path: str) -> bool:
 
 
 def _vendor_shape(path: str) -> ErrorShape | None:
-    fitting = [prefix for prefix in VENDOR_SHAPES if path.startswith(prefix)]
+    fitting = [prefix for prefix in VENDOR_SHAPES if f"{path}/".startswith(prefix)]
     return VENDOR_SHAPES[max(fitting, key=len)] if fitting else None
 
 

@@ -139,6 +139,26 @@ async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T,
         await run_to_completion(_end(tasks))
 
 
+async def run_concurrently(
+    functions: Sequence[Callable[[], Coroutine[Any, Any, T]]], *, most: int
+) -> list[T]:
+    """Await all results, in the order of the functions; at most so many run at the same time.
+
+    The first error is raised when the others have been cancelled.
+    """
+    slots = asyncio.Semaphore(most)
+
+    async def run(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async with slots:
+            return await function()
+
+    tasks = [asyncio.get_running_loop().create_task(run(each)) for each in functions]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await run_to_completion(_end({*tasks}))
+
+
 async def _pump(
     source: AsyncGenerator[T, None],
     queue: asyncio.Queue[tuple[T, asyncio.Event] | asyncio.Task[None]],

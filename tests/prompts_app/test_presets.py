@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 BRIEF = {
@@ -112,3 +114,17 @@ async def test_what_cannot_be_a_preset_is_refused(api, mochi, tmp_path, name, bo
     response = await api.put(f"/presets/{name}", body)
     assert response.status_code in (404, 422)
     assert not [*tmp_path.rglob("*.md")]
+
+
+async def test_a_preset_that_another_program_changes_is_read_anew(api, mochi):
+    path = mochi.presets_path / "brief.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("---\nmodel: qwen3:14b\n---\nBe brief.\n")
+    os.utime(path, (1, 1))
+    for text in ("Be brief.", "Be quick."):
+        path.write_text(path.read_text().replace("Be brief.", text))
+        os.utime(path, (1, 1))  # as programs do that keep the time
+        for _ in range(3):
+            assert (await api.get("/presets/brief")).json()["system_prompt"] == text
+    path.unlink()
+    assert (await api.get("/presets/brief")).status_code == 404

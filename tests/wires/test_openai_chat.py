@@ -53,6 +53,13 @@ def text_of(received: list[Any]) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in received if chunk.choices)
 
 
+async def test_an_unknown_path_is_an_error_in_their_shape(server: Server) -> None:
+    for path in ("/v1", "/v1/", "/v1/nothing"):
+        async with server.http.get(server.url + path) as response:
+            assert response.status == 404
+            assert (await response.json())["error"]["type"] == "not_found_error"
+
+
 async def test_an_answer_in_one_piece(client):
     answer = await ask(client, {"role": "system", "content": "Hi"}, user([says("Hello there.")]))
     [choice] = answer.choices

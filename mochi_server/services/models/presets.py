@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.aio import in_thread
-from ...core.files import NOT_PLAIN, check_plain, replace_file
+from ...core.files import NOT_PLAIN, check_plain, is_steady, replace_file
 from ...core.front_matter import FrontMatterError, parse_front_matter
 from ...errors import InvalidRequest, PresetInvalid, PresetNotFound, StorageError
 from .preset_file import PRESET_NAME, SUFFIX, Preset, preset_text, read_preset_file
@@ -29,8 +29,8 @@ class PresetEntry:
 class PresetService:
     """Reads and writes the preset files of one folder, which is made when the first is written.
 
-    Every call reads the files as they are then. A file is replaced whole: whoever reads meanwhile
-    sees the old or the new one.
+    Every call sees the files as they are then; one that is as it was is not parsed again. A file is
+    replaced whole: whoever reads meanwhile sees the old or the new one.
 
     Raises:
         PresetNotFound: there is no such preset, or it could not be a preset's name.
@@ -41,6 +41,8 @@ class PresetService:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._parsed: dict[Path, tuple[tuple[int, ...], Preset]] = {}
+        """Presets by their files, with what would differ if those had changed."""
 
     async def entries(self) -> list[PresetEntry]:
         """Return all presets by name, with those that cannot be used."""
@@ -80,7 +82,7 @@ class PresetService:
         except OSError as error:
             raise _storage_error(self.folder.name, error) from error
         shown = [name for name in names if name.endswith(SUFFIX) and not name.startswith(".")]
-        return [_entry(self.folder / name) for name in sorted(shown)]
+        return [self._entry(self.folder / name) for name in sorted(shown)]
 
     def _read(self, name: str) -> Preset:
         if PRESET_NAME.fullmatch(name) is None:
@@ -88,13 +90,36 @@ class PresetService:
         path = self._path(name)
         try:
             check_plain(path)
-            return read_preset_file(path)
+            return self._parse(path)
         except FrontMatterError as error:
             raise PresetInvalid(preset=name, reason=_message(path, error)) from error
         except OSError as error:
             if error.errno in NOT_PLAIN:
                 raise PresetNotFound(preset=name) from error
             raise _storage_error(path.name, error) from error
+
+    def _entry(self, path: Path) -> PresetEntry:
+        name = path.stem.encode("utf-8", "replace").decode()
+        try:
+            return PresetEntry(name=name, preset=self._parse(path))
+        except FrontMatterError as error:
+            return PresetEntry(name=name, preset=None, error_message=_message(path, error))
+
+    def _parse(self, path: Path) -> Preset:
+        try:
+            status = path.lstat()
+        except OSError:  # reading it says what is wrong
+            return read_preset_file(path)
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        known = self._parsed.get(path)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        preset = read_preset_file(path)
+        if is_steady(status.st_ctime_ns):
+            self._parsed[path] = stamp, preset
+        else:
+            self._parsed.pop(path, None)
+        return preset
 
     def _write(self, path: Path, content: bytes) -> None:
         try:
@@ -110,6 +135,7 @@ class PresetService:
         if PRESET_NAME.fullmatch(name) is None:
             raise PresetNotFound(preset=name)
         path = self._path(name)
+        self._parsed.pop(path, None)
         try:
             check_plain(path)
             path.unlink()
@@ -117,14 +143,6 @@ class PresetService:
             if error.errno in NOT_PLAIN:
                 raise PresetNotFound(preset=name) from error
             raise _storage_error(path.name, error) from error
-
-
-def _entry(path: Path) -> PresetEntry:
-    name = path.stem.encode("utf-8", "replace").decode()
-    try:
-        return PresetEntry(name=name, preset=read_preset_file(path))
-    except FrontMatterError as error:
-        return PresetEntry(name=name, preset=None, error_message=_message(path, error))
 
 
 def _message(path: Path, error: FrontMatterError) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 import anyio
+import pytest
 
-from mochi_server.core.aio import merge
+from mochi_server.core.aio import merge, run_concurrently
 
 
 async def test_a_merged_generator_goes_on_when_what_it_has_yielded_was_handled() -> None:
@@ -46,3 +48,40 @@ async def test_closing_what_is_merged_closes_every_generator() -> None:
         async with aclosing(merge([endless("a"), endless("b")])) as merged:
             await anext(merged)
     assert sorted(closed) == ["a", "b"]
+
+
+async def test_functions_run_at_the_same_time_up_to_a_limit() -> None:
+    running, most = 0, 0
+    all_run = anyio.Event()
+
+    async def run(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 3:
+            all_run.set()
+        with anyio.fail_after(30):
+            await all_run.wait()
+        running -= 1
+        return number
+
+    assert await run_concurrently([partial(run, each) for each in range(9)], most=3) == [*range(9)]
+    assert most == 3
+
+
+async def test_the_first_error_ends_what_runs_beside_it() -> None:
+    ended = []
+
+    async def wait() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(1)
+
+    async def fail() -> None:
+        await anyio.lowlevel.checkpoint()
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await run_concurrently([wait, fail, wait], most=3)
+    assert ended == [1, 1]
