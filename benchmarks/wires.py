@@ -37,7 +37,9 @@ def model_of(tokens: int) -> str:
 
 def wire(path: str, *, content: bytes, done: bytes, failed: bytes, **fields: object) -> Wire:
     """A wire whose requests name the model and have one message."""
-    message = {"role": "user", "content": json.loads(OWN.body)["message"]}
+    text = json.loads(OWN.body)["message"]
+    parts = [{"type": "text", "text": text}]
+    message = {"id": "1", "role": "user", "content": text, "parts": parts}
     body = {"model": model_of(TOKENS), "messages": [message], "stream": True, **fields}
     return Wire(content=content, done=done, failed=failed, path=path, body=json.dumps(body))
 
@@ -56,6 +58,37 @@ WIRES = {
         done=b"event: message_stop",
         failed=b"event: error",
         max_tokens=100_000,
+    ),
+    "responses": wire(
+        "/v1/responses",
+        content=b"event: response.output_text.delta",
+        done=b"event: response.completed",
+        failed=b"event: response.failed",
+        input=json.loads(OWN.body)["message"],
+        conversation="conv_{session}",
+    ),
+    "ollama": wire(
+        "/ollama/api/chat",
+        content=b'"done":false',
+        done=b'"done":true',
+        failed=b'{"error":',
+    ),
+    "ag-ui": wire(
+        "/api/v1/agui",
+        content=b'"type":"TEXT_MESSAGE_CONTENT"',
+        done=b'"type":"RUN_FINISHED"',
+        failed=b'"type":"RUN_ERROR"',
+        threadId="thread",
+        runId="run",
+        tools=[],
+        context=[],
+        forwardedProps={"model": model_of(TOKENS)},
+    ),
+    "vercel": wire(
+        "/api/v1/ui/chat",
+        content=b'"type":"text-delta"',
+        done=b"data: [DONE]",
+        failed=b'"type":"error"',
     ),
 }
 

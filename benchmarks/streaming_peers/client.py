@@ -25,10 +25,11 @@ class Wire:
 
     def request(self, port: int, session: str) -> bytes:
         """One turn of a session."""
+        body = self.body.replace("{session}", session)
         return (
             f"POST {self.path.format(session=session)} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
             f"X-Mochi-Session: {session}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(self.body)}\r\n\r\n{self.body}"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
         ).encode()
 
 

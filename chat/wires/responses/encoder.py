@@ -52,6 +52,13 @@ def events_until(sequence_number: int) -> int:
     return max((sequence_number + 1) // STRIDE - 1, 0)
 
 
+_BEGIN_OF_DELTA = {
+    part: b'event: response.%b.delta\ndata: {"type":"response.%b.delta","sequence_number":%%d'
+    % (part.encode(), part.encode())
+    for part in ("output_text", "reasoning_text")
+}
+
+
 class ResponseEncoder:
     """Encodes the events of one run, and has the response as far as it has come."""
 
@@ -91,6 +98,8 @@ class ResponseEncoder:
         self._open: Item | None = None
         """The item of the text or thought that the model is at."""
         self._text: list[str] = []
+        self._place = b""
+        """What says where deltas of the open item belong."""
         self._reply = 0
         self._calls: dict[str, int] = {}
         """Places of calls of the server's tools in the output, by their ids."""
@@ -163,10 +172,23 @@ class ResponseEncoder:
         parts = []
         if self._open is None or self._open["type"] != kind:
             parts = [*self._close(), *self._open_item(kind)]
+            self._set_place_of_deltas()
         self._text.append(text)
-        self._number += DELTA - self._number % STRIDE
-        parts.append(self._of_open(f"response.{part}.delta", delta=text, **_logprobs(part)))
+        number = self._number + DELTA - self._number % STRIDE
+        self._number = number + 1
+        if number > self._after:
+            begin = _BEGIN_OF_DELTA[part] % number
+            parts.append(b"%b%b%b}\n\n" % (begin, self._place, orjson.dumps(text)))
         return parts
+
+    def _set_place_of_deltas(self) -> None:
+        """Encode once what all deltas of the open item have in common."""
+        assert self._open is not None  # noqa: S101
+        place = {"item_id": self._open["id"], "output_index": len(self._output) - 1}
+        place |= {"content_index": 0, "logprobs": []}
+        if self._open["type"] != "message":
+            del place["logprobs"]
+        self._place = b',%b,"delta":' % orjson.dumps(place)[1:-1]
 
     def _of_open(self, kind: str, **data: Any) -> bytes:  # noqa: ANN401 - JSON
         """Encode an event of the open item."""
@@ -306,7 +328,3 @@ class ResponseEncoder:
         self.response["error"] = error
         kind = "incomplete" if status == "cancelled" else status
         return [self._frame(f"response.{kind}", response=self.response)]
-
-
-def _logprobs(part: str) -> dict[str, Any]:
-    return {"logprobs": []} if part == "output_text" else {}
