@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import NamedTemporaryFile
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from mochi_server.errors import (
     PayloadTooLarge,
     RequestTimeout,
     ServerBusy,
+    StorageError,
 )
 from mochi_server.sessions.imports.importer import Importer
 from mochi_server.sessions.imports.report import Outcome
@@ -88,7 +90,9 @@ class ImportResult(ResponseModel):
     response=ImportResult,
     summary="Import conversations of other programs, or a session file",
     openapi_extra={
-        **documented(CannotImport, InvalidRequest, PayloadTooLarge, RequestTimeout, ServerBusy),
+        **documented(
+            CannotImport, InvalidRequest, PayloadTooLarge, RequestTimeout, ServerBusy, StorageError
+        ),
         "requestBody": {"required": True, "content": CONTENT},
     },
 )
@@ -108,15 +112,12 @@ async def import_sessions(
         sessions=runtime.sessions,
         attachments=runtime.attachments,
         reader=runtime.attachment_reader,
-        max_bytes=runtime.settings.max_body_bytes,
+        max_bytes=int(runtime.settings.max_import_mb * 1_000_000),
     )
     with NamedTemporaryFile(prefix="mochi-import-") as file:
-        await in_thread(_write, Path(file.name), request.body)
+        await in_thread(copyfileobj, request, file)
+        await in_thread(file.flush)
         report = await importer.run(Path(file.name), model=model, new_id=new_id)
     if report.problems and not report.sessions:
         raise report.problems[0]
     return report.as_json()
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)

@@ -21,7 +21,8 @@ from mochi_server.core.logs import begin_request, request_id
 from mochi_server.errors import MochiError
 
 from ..openapi import ASSETS
-from .errors import error_body, is_vendors, shape_path, status_of
+from .body_limits import BodyLimits
+from .errors import error_body, shape_path, status_of
 from .page import PREFIX, public_folder
 
 logger = logging.getLogger(__name__)
@@ -75,8 +76,7 @@ class Gate:
         token = settings.api_token
         self.token = token.get_secret_value().strip().encode() if token is not None else None
         self.public = public_folder(settings)
-        self.limit = settings.max_body_bytes
-        self.wire_limit = settings.max_wire_body_bytes
+        self.limits = BodyLimits.of(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -182,9 +182,9 @@ class Gate:
 
     def _size_problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         length = headers.get(b"content-length") or b""
-        if length.isdigit() and (size := int(length[:20])) > min(self.limit, self.wire_limit):
-            limit = self.wire_limit if is_vendors(inner_path(scope)) else self.limit
-            if size > limit:
+        if length.isdigit():
+            limit = self.limits.of_path(inner_path(scope))
+            if int(length[:20]) > limit:
                 return errors.PayloadTooLarge(limit_mb=limit / 1_000_000)
         return None
 

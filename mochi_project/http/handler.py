@@ -13,7 +13,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from io import BytesIO
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import anyio
 from django.conf import settings
@@ -25,9 +26,11 @@ from django.utils.decorators import async_only_middleware
 
 from chat.streaming import EventStreamResponse
 from mochi_server import errors
+from mochi_server.core.aio import in_thread
 from mochi_server.core.logs import request_id
 
-from .errors import error_response, is_vendors
+from .body_limits import UPLOADS, BodyLimits
+from .errors import error_response
 from .gate import NO_SNIFFING, REQUEST_ID, Receive, Scope, Send, inner_path
 
 logger = logging.getLogger("django.request")
@@ -46,27 +49,20 @@ class RequestBodies:
     """The bodies of requests that are in memory now."""
 
     def __init__(
-        self,
-        limit: int,
-        *,
-        wire_limit: int = 0,
-        seconds: float = 120.0,
-        patience: float = 5.0,
+        self, limits: BodyLimits, *, seconds: float = 120.0, patience: float = 5.0
     ) -> None:
-        """Begin with no body, and with room for ten of the largest.
+        """Begin with no body, and with the room that the limits allow.
 
         Args:
-            limit: Largest size of one body, in bytes.
-            wire_limit: The same on the APIs of vendors; there is room for three of these.
+            limits: Largest sizes of one body.
             seconds: Longest wait for the end of one body.
             patience: Seconds after which a body that is still arriving is given up if others need
                 its room.
         """
-        self.limit = limit
+        self.limits = limits
         self.seconds = seconds
         self.patience = patience
-        self.wire_limit = wire_limit
-        self.room = max(10 * limit, 3 * wire_limit)
+        self.room = limits.room
         """Bytes that can still be taken."""
         self.arriving: dict[RequestBody, float] = {}
         """When each counted body began that has not ended yet, oldest first."""
@@ -81,7 +77,7 @@ class RequestBodies:
         return size <= self.room
 
     def one(self, path: str = "") -> RequestBody:
-        return RequestBody(self, self.wire_limit if is_vendors(path) else self.limit)
+        return RequestBody(self, self.limits.of_path(path))
 
 
 class RequestBody:
@@ -92,6 +88,7 @@ class RequestBody:
         self._limit = limit
         self._counted = 0
         self._given_up = False
+        self._file: IO[bytes] | None = None
 
     async def read(self, receive: Receive) -> bytes | None:
         """Read the whole body; None when the client left meanwhile.
@@ -110,6 +107,36 @@ class RequestBody:
         if self._given_up:
             raise errors.ServerBusy(retry_after=1)
         raise errors.RequestTimeout(seconds=self._bodies.seconds)
+
+    async def read_to_file(self, receive: Receive) -> IO[bytes] | None:
+        """Write the whole body to a temporary file; None when the client left meanwhile.
+
+        It has ten times as long as one in memory. The file ends with the context.
+
+        Raises:
+            PayloadTooLarge, RequestTimeout: as ``read``.
+            StorageError: the disk is full.
+        """
+        self._file = file = await in_thread(TemporaryFile)
+        seconds, size = 10 * self._bodies.seconds, 0
+        with anyio.move_on_after(seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                part: bytes = message.get("body", b"")
+                size += len(part)
+                if size > self._limit:
+                    raise errors.PayloadTooLarge(limit_mb=self._limit / 1_000_000)
+                try:
+                    await in_thread(file.write, part)
+                    if not message.get("more_body", False):
+                        await in_thread(file.seek, 0)
+                        return file
+                except OSError as error:
+                    reason = f"The file cannot be stored: {error.strerror}"
+                    raise errors.StorageError(reason) from error
+        raise errors.RequestTimeout(seconds=seconds)
 
     async def _read(self, receive: Receive) -> bytes | None:
         body = bytearray()
@@ -151,6 +178,8 @@ class RequestBody:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+        if self._file is not None:
+            self._file.close()
 
 
 class MochiASGIHandler(ASGIHandler):
@@ -158,9 +187,7 @@ class MochiASGIHandler(ASGIHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bodies = RequestBodies(
-            settings.MOCHI.max_body_bytes, wire_limit=settings.MOCHI.max_wire_body_bytes
-        )
+        self.bodies = RequestBodies(BodyLimits.of(settings.MOCHI))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.bodies.one(inner_path(scope)) as body:
@@ -197,7 +224,12 @@ class MochiASGIHandler(ASGIHandler):
     ) -> tuple[ASGIRequest | None, HttpResponseBase | None]:
         """Return the request, or the answer to one that is refused; neither if the client left."""
         try:
-            content = await body.read(receive)
+            content: IO[bytes] | None
+            if inner_path(scope).rstrip("/") == UPLOADS:
+                content = await body.read_to_file(receive)
+            else:
+                data = await body.read(receive)
+                content = None if data is None else BytesIO(data)
         except errors.MochiError as error:
             response = error_response(error, inner_path(scope))
             if isinstance(error, errors.RequestTimeout):
@@ -206,7 +238,7 @@ class MochiASGIHandler(ASGIHandler):
         if content is None:
             return None, None
         set_script_prefix(get_script_prefix(scope))
-        return ASGIRequest(scope, BytesIO(content)), None
+        return ASGIRequest(scope, content), None
 
     async def get_response_async(self, request: Any) -> HttpResponseBase:  # noqa: ANN401
         set_urlconf(settings.ROOT_URLCONF)

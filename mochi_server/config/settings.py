@@ -274,6 +274,9 @@ class MochiServerSettings(BaseSettings):
         description="Host names to answer for, comma-separated, beside loopback and the address.",
     )
     max_body_mb: Megabytes = Field(default=10, description="Largest request body (10**6 bytes).")
+    max_upload_mb: Megabytes = Field(
+        default=1_000, description="The same of a file that `POST /sessions/import` gets."
+    )
     max_wire_body_mb: Megabytes = Field(
         default=32,
         description="The same on the APIs of vendors, where a request carries the whole history.",
@@ -574,6 +577,10 @@ class MochiServerSettings(BaseSettings):
     @property
     def max_body_bytes(self) -> int:
         return int(self.max_body_mb * 1_000_000)
+
+    @property
+    def max_upload_bytes(self) -> int:
+        return int(self.max_upload_mb * 1_000_000)
 
     @property
     def max_wire_body_bytes(self) -> int:

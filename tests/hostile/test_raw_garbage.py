@@ -66,7 +66,11 @@ async def serving(folder: Path, **settings: Any) -> AsyncIterator[Server]:
     async with (
         FakeOllama() as ollama,
         running_server(
-            data_dir=furnish(folder), ollama=ollama, max_body_mb=BODY_MB, **settings
+            data_dir=furnish(folder),
+            ollama=ollama,
+            max_body_mb=BODY_MB,
+            max_upload_mb=BODY_MB,
+            **settings,
         ) as server,
     ):
         yield server

@@ -73,3 +73,17 @@ async def test_a_session_file_keeps_its_id_or_gets_another_one(api):
     for query, is_same in (("", True), ("?new_id=true", False)):
         [session] = (await imported(api, content, query)).json()["imported"]
         assert (session["session_id"] == "one") is is_same
+
+
+async def test_a_file_may_be_larger_than_other_bodies(server_of):
+    """It is written to the disk as it arrives; each of its conversations is limited."""
+    text = "word " * 20_000
+    lines = [
+        json.dumps({"messages": [{"role": "user", "content": f"{number} {text}"}]}).encode()
+        for number in range(4)
+    ]
+    async with server_of(max_body_mb=0.2, max_upload_mb=0.6) as server:
+        path = f"{server.api}/sessions/import?model=qwen3:14b"
+        async with server.http.post(path, data=b"\n".join(lines)) as response:
+            assert response.status == 200, await response.text()
+            assert len((await response.json())["imported"]) == 4

@@ -332,6 +332,8 @@ async def test_a_body_that_is_too_large_is_refused_unread(length, passes):
         ("/v1/chat/completions", 32 * 10**6, None),
         ("/v1/messages", 32 * 10**6 + 1, 32),
         ("/api/v1/sessions", 10 * 10**6 + 1, 10),
+        ("/api/v1/sessions/import", 10**9, None),
+        ("/api/v1/sessions/import/", 10**9 + 1, 1000),
     ],
 )
 async def test_a_body_with_a_whole_history_may_be_larger(path, length, limit):

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from anyio.lowlevel import checkpoint
 
+from mochi_project.http.body_limits import BodyLimits
 from mochi_project.http.handler import RequestBodies
 from mochi_server.errors import PayloadTooLarge, RequestTimeout, ServerBusy
 from tests.support.server import Server, running_server
@@ -117,7 +118,7 @@ def receive_from(*parts: bytes, more: bool = False):
 
 
 async def test_a_body_comes_in_one_part_or_in_many() -> None:
-    bodies = RequestBodies(MB)
+    bodies = RequestBodies(BodyLimits(usual=MB))
     for parts in ([b"abc"], [b"", b"abc"], [b"a", b"b", b"c"]):
         with bodies.one() as body:
             assert await body.read(receive_from(*parts)) == b"abc"
@@ -125,21 +126,34 @@ async def test_a_body_comes_in_one_part_or_in_many() -> None:
 
 @pytest.mark.parametrize("parts", [[b"a" * 101], [b"a" * 100, b"b"]])
 async def test_a_body_over_the_limit_is_refused(parts: list[bytes]) -> None:
-    with RequestBodies(100).one() as body, pytest.raises(PayloadTooLarge):
+    with RequestBodies(BodyLimits(usual=100)).one() as body, pytest.raises(PayloadTooLarge):
         await body.read(receive_from(*parts, more=True))
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/ollama/api/chat", "/api/v1/agui"])
 async def test_a_body_with_a_whole_history_may_be_larger(path: str) -> None:
-    bodies = RequestBodies(100, wire_limit=200)
+    bodies = RequestBodies(BodyLimits(usual=100, wire=200))
     with bodies.one(path) as body:
         assert await body.read(receive_from(b"a" * 100, b"b" * 100)) == b"a" * 100 + b"b" * 100
     with bodies.one(path) as body, pytest.raises(PayloadTooLarge):
         await body.read(receive_from(b"a" * 201, more=True))
 
 
+async def test_a_file_to_import_is_written_to_the_disk() -> None:
+    bodies = RequestBodies(BodyLimits(usual=100, upload=MB))
+    part = b"x" * 50_000
+    room = bodies.room
+    with bodies.one("/api/v1/sessions/import") as body:
+        file = await body.read_to_file(receive_from(*[part] * 20))
+        assert file is not None
+        assert (len(file.read()), bodies.room) == (MB, room)
+    assert file.closed
+    with bodies.one("/api/v1/sessions/import") as body, pytest.raises(PayloadTooLarge):
+        await body.read_to_file(receive_from(*[part] * 21, more=True))
+
+
 async def test_what_is_read_no_longer_makes_room() -> None:
-    bodies = RequestBodies(MB)
+    bodies = RequestBodies(BodyLimits(usual=MB))
     for _ in range(30):
         with bodies.one() as body:
             await body.read(receive_from(b"a" * MB))
@@ -156,14 +170,14 @@ async def test_what_is_read_no_longer_makes_room() -> None:
 async def test_a_body_that_does_not_arrive_is_given_up(parts: list[bytes]) -> None:
     with (
         anyio.fail_after(30),
-        RequestBodies(MB, seconds=0.05).one() as body,
+        RequestBodies(BodyLimits(usual=MB), seconds=0.05).one() as body,
         pytest.raises(RequestTimeout),
     ):
         await body.read(receive_from(*parts, more=True))
 
 
 async def test_a_body_that_arrives_slowly_gives_way_to_others() -> None:
-    bodies = RequestBodies(MB, patience=0.05)
+    bodies = RequestBodies(BodyLimits(usual=MB), patience=0.05)
 
     async def arrive(*parts: bytes, more: bool = False) -> bytes | None:
         with bodies.one() as body:
@@ -188,7 +202,7 @@ async def test_a_body_that_arrives_slowly_gives_way_to_others() -> None:
 
 
 async def test_bodies_that_are_read_already_do_not_give_way() -> None:
-    bodies = RequestBodies(MB, patience=0)
+    bodies = RequestBodies(BodyLimits(usual=MB), patience=0)
     held = [bodies.one() for _ in range(11)]
     for body in held[:10]:
         await body.read(receive_from(b"a" * MB))
