@@ -35,19 +35,17 @@ from .server.initialise import CannotInitialise, run_init
 from .server.startup import (
     CannotStart,
     accepts_data_folder,
-    address_of,
     check_start,
     data_folder_choice,
     forbid_inspection,
     listen,
     start_resource_tracker,
-    url_of,
 )
 
 OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
 """Settings that have an option of their own."""
 
-COMMANDS = ("serve", "pull", "init", "fake-ollama", "mcp")
+COMMANDS = ("serve", "pull", "init", "mcp")
 """Commands of this module; the operator's are those of the application."""
 
 STARTUP_FAILURE = 3
@@ -64,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = ", ".join([*COMMANDS, *operator_commands()])
         return _fail(f"unknown command: {command} (there are: {known})", code=2)
     values = {field: value for field, value in options.items() if value is not None}
-    if command in {"serve", "fake-ollama", "mcp"} and name is not None:
+    if command in {"serve", "mcp"} and name is not None:
         return _fail(f"unexpected argument: {name}", code=2)
     try:
         settings = load_settings(**values)
@@ -79,7 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "serve": lambda: _serve(settings, values),
         "pull": lambda: _pull(name, settings),
         "init": lambda: _init(name, settings),
-        "fake-ollama": lambda: _fake_ollama(settings),
         "mcp": lambda: _mcp(settings),
     }
     return run[command]()
@@ -219,23 +216,6 @@ def _init(name: str | None, settings: MochiServerSettings) -> int:
     return 0
 
 
-def _fake_ollama(settings: MochiServerSettings) -> int:
-    from .testmode.ollama.server import PORT, FakeOllama, serve  # noqa: PLC0415 - only here
-
-    port = settings.port if "port" in settings.model_fields_set else PORT
-    fake = FakeOllama(
-        words_per_second=settings.test_words_per_second,
-        cancel_after_words=settings.test_cancel_after_words,
-    )
-    try:
-        sock = listen(settings.host, port)
-    except CannotStart as error:
-        return _fail(str(error), code=1)
-    host, port = address_of(sock)
-    serve(sock, fake, lambda: _print(f"A stand-in for Ollama listens on {url_of(host, port)}\n"))
-    return 0
-
-
 def _mcp(settings: MochiServerSettings) -> int:
     if (problem := settings.data_folder_problem) is not None:
         return _fail(data_folder_choice(problem, "mcp"), code=2)
@@ -270,7 +250,6 @@ def _parser() -> argparse.ArgumentParser:
         default="serve",
         help="serve (default), pull: fetch a model that needs no Ollama, "
         "init: write a data folder with examples, overwriting nothing, "
-        "fake-ollama: answer as Ollama does, without a model, "
         "or mcp: serve one MCP client on standard input and output",
     )
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Fixtures for pytest: a server in test mode for front ends, a stand-in for clients of Ollama.
+"""Fixtures for pytest: a server in test mode, for front ends and clients.
 
 In the ``conftest.py`` of the front end::
 
@@ -9,8 +9,7 @@ and in a test::
     def test_the_answer_is_shown(mochi_test_server):
         open_my_front_end(mochi_test_server.url).say("Hello")
 
-docs/how-to/test-a-front-end.md shows more. Without pytest, ``running_server`` and
-``running_fake_ollama`` are the same.
+docs/how-to/test-a-front-end.md shows more. Without pytest, ``running_server`` is the same.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ __all__ = [
     "finish_reason",
     "instructions",
     "malformed_call",
-    "running_fake_ollama",
     "running_server",
     "stall",
     "text",
@@ -83,17 +81,11 @@ runpy.run_module("mochi_server", run_name="__main__", alter_sys=True)
 
 
 class TestServer:
-    """A server in a process of its own; all tests may use the same one.
-
-    Args:
-        process: The server's process.
-        ready: A text of the line that says that it answers.
-    """
+    """A server in a process of its own; all tests may use the same one."""
 
     __test__ = False
 
-    def __init__(self, process: subprocess.Popen[str], ready: str) -> None:
-        self._mark = ready
+    def __init__(self, process: subprocess.Popen[str]) -> None:
         self.url = ""
         """Where it listens: ``http://127.0.0.1:40123``."""
         self._process = process
@@ -119,7 +111,7 @@ class TestServer:
                 _, listens, address = line.partition(LISTENS)
                 if listens and not self.url:
                     self.url = address.strip()
-                if self._mark in line:
+                if WARM in line:
                     self._ready.set()
         self._ready.set()
 
@@ -160,27 +152,6 @@ def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - o
         RuntimeError: It does not start; the text says why.
         TypeError: There is no such setting.
     """
-    with _running("--test", WARM, settings) as server:
-        yield server
-
-
-@contextmanager
-def running_fake_ollama(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - of any setting
-    """Run a stand-in for Ollama on a free port of loopback until the block ends.
-
-    Args:
-        settings: As those of ``running_server``: ``test_words_per_second=50``.
-
-    Raises:
-        RuntimeError: It does not start; the text says why.
-        TypeError: There is no such setting.
-    """
-    with _running("fake-ollama", LISTENS, settings) as server:
-        yield server
-
-
-@contextmanager
-def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[TestServer]:
     fields = MochiServerSettings.model_fields
     if unknown := [name for name in settings if name.removesuffix("_file") not in fields]:
         # The server itself would only warn.
@@ -190,7 +161,7 @@ def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[
         values |= {name: value for name, value in settings.items() if value is not None}
         values["data_dir"] = Path(values["data_dir"]).absolute()
         process = subprocess.Popen(  # noqa: S603 - one of our own commands
-            [sys.executable, "-c", _PROGRAM, command],
+            [sys.executable, "-c", _PROGRAM, "--test"],
             cwd=folder,
             env=_environment(values),
             stdin=subprocess.PIPE,
@@ -200,7 +171,7 @@ def _running(command: str, ready: str, settings: Mapping[str, Any]) -> Iterator[
             encoding="utf-8",
             errors="replace",
         )
-        server = TestServer(process, ready)
+        server = TestServer(process)
         try:
             server.wait()
             yield server
@@ -227,11 +198,4 @@ def mochi_test_settings() -> dict[str, Any]:
 def mochi_test_server(mochi_test_settings: dict[str, Any]) -> Iterator[TestServer]:
     """Run one server in test mode for all tests."""
     with running_server(**mochi_test_settings) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def mochi_fake_ollama(mochi_test_settings: dict[str, Any]) -> Iterator[TestServer]:
-    """Run one stand-in for Ollama for all tests."""
-    with running_fake_ollama(**mochi_test_settings) as server:
         yield server

@@ -26,7 +26,6 @@ from mochi_server.backends import default_confirmations, default_providers, defa
 from mochi_server.config import MochiServerSettings, load_settings
 from tests.support.certificates import trust_one
 from tests.support.fake_ollama import FakeOllama
-from tests.support.own_services import standing_in
 from tests.support.server import Server, running_server
 
 OF_THE_RUNTIME = {
@@ -75,23 +74,17 @@ async def ollama() -> AsyncIterator[FakeOllama]:
         yield server
 
 
-@pytest_asyncio.fixture
-async def stand_in() -> AsyncIterator[str]:
-    """The address of an Ollama that answers, for tests that order nothing of it."""
-    async with standing_in() as url:
-        yield url
+@pytest.fixture
+def ollama_url(ollama: FakeOllama) -> str:
+    """Its address, for tests that order nothing of it."""
+    return ollama.url
 
 
 @pytest.fixture
-def mochi(request: pytest.FixtureRequest, tmp_path: Path, settings: Any) -> MochiServerSettings:
-    """The settings of the Django side of this test: own folder, an Ollama.
-
-    That is the product's stand-in where the test asks for ``stand_in``, else the fake one.
-    """
-    answers = "stand_in" in request.fixturenames
-    address = request.getfixturevalue("stand_in" if answers else "ollama")
+def mochi(ollama: FakeOllama, tmp_path: Path, settings: Any) -> MochiServerSettings:
+    """The settings of the Django side of this test: own folder, an Ollama."""
     found = load_settings(
-        ollama_host=address if answers else address.url,
+        ollama_host=ollama.url,
         data_dir=tmp_path / "data",
         models_dir=tmp_path / "models",
         summarization_enabled=False,

@@ -83,36 +83,6 @@ def insert_after(
         yield chunk
 
 
-def limit_length(
-    chunks: Iterable[ScriptedChunk], characters: int, tokens: int
-) -> Iterator[ScriptedChunk]:
-    """Cut the reply off after so many characters, counted as so many tokens.
-
-    A tool call that is not complete by then is left out.
-    """
-    left, call = characters, list[ScriptedChunk]()
-    rest = iter(chunks)
-    for chunk in rest:
-        size = size_of(chunk)
-        if isinstance(chunk, End):
-            yield chunk
-        elif size <= left:
-            left -= size
-            call.append(chunk)
-            if not isinstance(chunk, CallDelta) or chunk.last:
-                yield from call
-                call.clear()
-        else:
-            if isinstance(chunk, Delta) and left:
-                text = chunk.text[:left]
-                yield replace(chunk, text=text, words=len(words_of(text)))
-            break
-    for chunk in rest:
-        if isinstance(chunk, End):
-            reasons = tuple((choice, "length") for choice, _ in chunk.reasons)
-            yield replace(chunk, reasons=reasons, completion_tokens=tokens)
-
-
 def size_of(chunk: ScriptedChunk) -> int:
     """Return how many characters a model would write for the chunk."""
     if isinstance(chunk, Delta):

@@ -18,7 +18,6 @@ from .chunks import (
     Pause,
     ScriptedChunk,
     insert_after,
-    limit_length,
     size_of,
 )
 from .samples import MIN_WORDS, example_of, length_of, lorem, pieces, stable_hash
@@ -90,21 +89,12 @@ class ReplyRequest:
     """What a reply depends on, whatever the wire of its request."""
 
     messages: Sequence[Mapping[str, Any]]
-    """``role`` and ``content`` as OpenAI and Ollama have them.
-
-    Beside them Ollama's ``images``, or ``files``: how many there are.
-    """
+    """``role`` and ``content`` as OpenAI has them, and ``files``: how many there are."""
     tools: Sequence[Any] = ()
     schema: Mapping[str, Any] | None = None
     """JSON schema of the reply."""
     thinks: bool = True
     """Whether thinking is sent."""
-    must_think: bool = False
-    """Whether replies begin with thinking even where the message has no ``REASON``."""
-    window: int | None = None
-    """Tokens of the context window, at which the prompt is cut."""
-    limit: int | None = None
-    """Most tokens of the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +138,7 @@ def compose(request: ReplyRequest, cancel_after_words: int | None = None) -> lis
         text = orjson.dumps(example_of(request.schema)).decode()
         parts = [_ReplyItem(tuple(_deltas("content", 0, text, text)), (0, "stop"))]
     else:
-        parts, items = _items_of(request.messages, must_think=request.must_think)
+        parts, items = _items_of(request.messages)
         if not request.thinks:
             parts = [part.without_thinking() for part in parts]
     chunks: Iterable[ScriptedChunk] = [*(chunk for part in parts for chunk in part.chunks)]
@@ -159,20 +149,15 @@ def compose(request: ReplyRequest, cancel_after_words: int | None = None) -> lis
     for each in interruptions:
         if each is not None and each.after_words is not None:
             chunks = insert_after(chunks, each.after_words, _chunk_of(each))
-    chunks = _until_abort(chunks)
-    if request.limit is not None:
-        chunks = limit_length(chunks, request.limit * TOKEN, request.limit)
-    return list(chunks)
+    return list(_until_abort(chunks))
 
 
-def _items_of(
-    messages: Sequence[Mapping[str, Any]], *, must_think: bool
-) -> tuple[list[_ReplyItem], list[Item]]:
+def _items_of(messages: Sequence[Mapping[str, Any]]) -> tuple[list[_ReplyItem], list[Item]]:
     last = _last_user(messages, len(messages))
     script, at = _script(messages, last)
     message = _shown(messages[last]) if last is not None else ""
     if script is None or at is None:
-        return [_plain(message, must_think=must_think)], []
+        return [_plain(message)], []
     number = sum(entry.get("role") == "assistant" for entry in messages[at + 1 :])
     items = script.step(number)
     if items is not None:
@@ -185,7 +170,7 @@ def _items_of(
         ], items
     if at == last:
         return [_closing(script, messages[at + 1 :], message)], []
-    return [_plain(message, must_think=must_think)], []
+    return [_plain(message)], []
 
 
 def _last_user(messages: Sequence[Mapping[str, Any]], before: int) -> int | None:
@@ -225,18 +210,15 @@ def _shown(message: Mapping[str, Any]) -> str:
     content, files = message.get("content"), message.get(FILES, 0)
     if isinstance(content, list):
         files = sum(part.get("type") != "text" for part in content if isinstance(part, dict))
-    elif isinstance(images := message.get("images"), list):
-        files = len(images)
     return f"{text_of(message)}\n\n[files: {files}]" if files else text_of(message)
 
 
-def _plain(message: str, *, must_think: bool) -> _ReplyItem:
+def _plain(message: str) -> _ReplyItem:
     """Answer with lorem ipsum and the message itself, thinking first if asked for."""
     chunks: list[ScriptedChunk] = []
     _, mark, reason = message.partition(REASON)
-    if mark or must_think:
-        thought = reason.strip() if mark else lorem(MIN_WORDS, f"{message}\0thinking")
-        chunks += _deltas("reasoning", 0, f"{thought}\n\n{message}", message)
+    if mark:
+        chunks += _deltas("reasoning", 0, f"{reason.strip()}\n\n{message}", message)
     text = f"{lorem(length_of(message), message)}\n\n{message}"
     return _ReplyItem((*chunks, *_deltas("content", 0, text, message)), (0, "stop"))
 
@@ -291,9 +273,8 @@ def _end(request: ReplyRequest, parts: Sequence[_ReplyItem], items: Sequence[Ite
     if scripted is not None:
         reasons = [(choice, scripted) for choice, _ in reasons]
     usage = next((item.usage for item in items if item.usage is not None), None)
-    prompt = prompt_tokens(request.messages, request.tools)
     usage = usage or Usage(
-        prompt_tokens=prompt if request.window is None else min(prompt, request.window),
+        prompt_tokens=prompt_tokens(request.messages, request.tools),
         completion_tokens=_tokens(sum(size_of(chunk) for part in parts for chunk in part.chunks)),
     )
     return End(

@@ -11,7 +11,7 @@ from mochi_server.protocol.messages import UserMessage
 from tests.support.agents import write_agent, write_skill, write_tools_agent
 from tests.support.tools import noting
 
-pytestmark = pytest.mark.usefixtures("stand_in")
+pytestmark = pytest.mark.usefixtures("ollama_url")
 
 CODER = (
     "description: Writes code.",

@@ -31,7 +31,7 @@ from mochi_server.testmode.samples import vector_of
 from mochi_server.testmode.script import START
 from tests.support.fake_gemini import signature
 from tests.support.model_services import Anthropic, Gemini, Ollama, OpenAI, Service
-from tests.support.own_services import BuiltIn, StandInForOllama, TestMode
+from tests.support.own_services import BuiltIn, TestMode
 from tests.support.tools import write_tools
 from tests.support.turns import kinds, masked, read_all, text_of
 
@@ -41,13 +41,11 @@ SERVICES: dict[str, type[Service]] = {
     "anthropic": Anthropic,
     "gemini": Gemini,
     "test": TestMode,
-    "fake_ollama": StandInForOllama,
     "local": BuiltIn,
 }
 NOT_TOLD = "nobody tells a real model what to say, and this one neither thinks nor calls"
 NOT_BROKEN = "nobody tells a real model to fail; builtin/test_provider.py kills its process"
 NEVER_BUSY = "llama.cpp lets requests wait and refuses none"
-REFUSED_BY_OLLAMA = "Ollama answers a call that it cannot read with an error of its own"
 EVERY_NAME = "in test mode every name is a model"
 
 
@@ -218,7 +216,7 @@ async def test_what_a_vendor_wants_back_goes_back_from_the_file(talk: Talk, echo
         assert echo in json.dumps(talk.service.last_request(), ensure_ascii=False)
 
 
-@each_service(local=NOT_TOLD, fake_ollama=fails(REFUSED_BY_OLLAMA))
+@each_service(local=NOT_TOLD)
 @pytest.mark.parametrize("arguments", ['{"x": 1, "y"', "[1, 2]", "{'x': 1}"])
 async def test_arguments_that_are_no_json_object_are_a_failed_call(
     talk: Talk, arguments: str
@@ -260,7 +258,7 @@ async def test_a_busy_service_is_said_to_be_busy(talk: Talk) -> None:
     assert [message["role"] for message in talk.stored()] == ["system", "user"]
 
 
-@each_service(test=fails(EVERY_NAME), fake_ollama=fails(EVERY_NAME))
+@each_service(test=fails(EVERY_NAME))
 async def test_an_unknown_model_is_an_error_before_the_stream(talk: Talk) -> None:
     session = await talk.runtime.sessions.create("nobody")
     with pytest.raises(ModelNotFound):
@@ -317,7 +315,7 @@ async def test_a_reply_with_a_schema_validates(talk: Talk) -> None:
     assert animal.name
 
 
-@pytest.mark.parametrize("talk", ["ollama", "openai", "test", "fake_ollama"], indirect=True)
+@pytest.mark.parametrize("talk", ["ollama", "openai", "test"], indirect=True)
 async def test_each_text_has_a_vector(talk: Talk) -> None:
     texts = [f"text {number}" for number in range(TEXTS_AT_ONCE + 1)]
     vectors = [vector_of(text) for text in texts]

@@ -56,12 +56,7 @@ def test_every_helper_is_shown_and_the_calls_that_are_shown_work() -> None:
         item = eval(text, vars(testing))
         assert isinstance(testing.instructions(item), str)
     used = {node.func.id for text in shown for node in [ast.parse(text, mode="eval").body]}  # type: ignore[attr-defined]
-    functions = set(testing.__all__) - {
-        "TestServer",
-        "instructions",
-        "running_fake_ollama",
-        "running_server",
-    }
+    functions = set(testing.__all__) - {"TestServer", "instructions", "running_server"}
     assert used == functions
 
 

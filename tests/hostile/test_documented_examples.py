@@ -117,9 +117,9 @@ async def test_every_example_of_an_event_has_the_fields_of_a_real_one(tmp_path: 
 
 @pytest.mark.parametrize("place", ["context_window", "message", ""])
 async def test_the_example_of_a_reply_has_the_fields_of_a_real_one(
-    tmp_path: Path, stand_in: str, place: str
+    tmp_path: Path, ollama_url: str, place: str
 ) -> None:
-    async with running_server(data_dir=tmp_path, ollama=stand_in) as server:
+    async with running_server(data_dir=tmp_path, ollama=ollama_url) as server:
         one = await server.new_session()
         _, real = await server.post(f"/chat/{one}", {"message": "Hello"})
         _, document = await server.get("/openapi.json")

@@ -21,13 +21,13 @@ def _patient(monkeypatch):
     monkeypatch.setattr(status, "REACHABLE_SECONDS", 30)
 
 
-async def test_health_has_the_documented_fields(api, stand_in):
+async def test_health_has_the_documented_fields(api, ollama_url):
     response = await api.get("/health")
     assert response.status_code == 200
     assert response.json() == {
         "status": "ok",
         "ollama_connected": True,
-        "ollama_host": stand_in,
+        "ollama_host": ollama_url,
         "redis_connected": None,
         "version": __version__,
         "providers": {

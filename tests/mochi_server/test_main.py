@@ -135,21 +135,21 @@ def test_a_data_folder_that_cannot_be_written_is_one_line_and_code_1(capsys, tmp
 
 
 async def test_the_start_tells_where_what_and_how_and_sigterm_ends_it_in_order(
-    tmp_path, stand_in, server_of
+    tmp_path, ollama_url, server_of
 ):
-    async with server_of(ollama=stand_in) as server:
+    async with server_of(ollama=ollama_url) as server:
         await server.saw("/stream")
         log = server.log
         assert re.search(
             r"^mochi-server \S+ listens on http://127\.0\.0\.1:\d+$", log, re.MULTILINE
         )
         assert str(tmp_path / "chat_sessions") in log
-        assert f"ollama at {stand_in}: 3 models" in log
+        assert f"ollama at {ollama_url}: 2 models" in log
         assert re.search(r"^  local: no model \(run: \S*mochi-server pull\)$", log, re.MULTILINE)
         assert log.count("listens on") == 1
         assert "WARNING" not in log
         command = next(line for line in log.splitlines() if "curl" in line)
-        assert '"model": "lorem' in command
+        assert '"model": "qwen3:14b' in command
         out = await in_shell(command, tmp_path)
         assert await server.stop(signal.SIGTERM) == 0
     assert '"finished":true' in out
@@ -215,8 +215,8 @@ async def test_a_public_server_with_a_token_keeps_it_to_itself(server_of):
         assert "s3cret" not in server.log
 
 
-async def test_workers_share_the_port_and_announce_once(stand_in, server_of):
-    async with server_of(ollama=stand_in, workers=2) as server:
+async def test_workers_share_the_port_and_announce_once(ollama_url, server_of):
+    async with server_of(ollama=ollama_url, workers=2) as server:
         await server.saw("/stream")
         assert server.log.count("listens on") == 1
         session_id = await server.new_session()
@@ -259,12 +259,12 @@ async def streams(server, ollama):
     assert said[-1] == "done"
 
 
-async def test_create_app_serves_with_its_settings(tmp_path, stand_in):
+async def test_create_app_serves_with_its_settings(tmp_path, ollama_url):
     script = tmp_path / "serve.py"
     script.write_text(
         "import sys\n"
         "from mochi_server import create_app\n"
-        f"app = create_app(ollama_host={stand_in!r}, data_dir={str(tmp_path / 'mine')!r},\n"
+        f"app = create_app(ollama_host={ollama_url!r}, data_dir={str(tmp_path / 'mine')!r},\n"
         "    cors_origins=['http://localhost:3000'])\n"
         "assert create_app.__module__ == 'mochi_server.app'\n"
         "try:\n"

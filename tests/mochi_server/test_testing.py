@@ -63,14 +63,16 @@ SUITE = {
     ),
     "test_client.py": (
         "import ollama\nfrom mochi_server.testing import call, instructions, text\n\n"
-        "def test_it(mochi_fake_ollama):\n"
+        "ADD = {'type': 'function', 'function': {'name': 'add'}}\n\n"
+        "def test_it(mochi_test_server):\n"
         "    order = instructions(call('add', a=2, b=3), then=[[text(exactly='5')]])\n"
         "    said = [{'role': 'user', 'content': order}]\n"
-        "    with ollama.Client(mochi_fake_ollama.url, trust_env=False) as client:\n"
-        "        message = client.chat('any', said).message\n"
+        "    options = {'headers': {'Authorization': 'Bearer secret'}, 'trust_env': False}\n"
+        "    with ollama.Client(f'{mochi_test_server.url}/ollama', **options) as client:\n"
+        "        message = client.chat('any', said, tools=[ADD]).message\n"
         "        assert message.tool_calls[0].function.arguments == {'a': 2, 'b': 3}\n"
         "        said += [message, {'role': 'tool', 'content': '5'}]\n"
-        "        assert client.chat('any', said).message.content == '5'\n"
+        "        assert client.chat('any', said, tools=[ADD]).message.content == '5'\n"
     ),
 }
 """Of somebody who uses the fixtures, with settings of their own."""
@@ -153,13 +155,13 @@ def test_a_grandchild_that_holds_the_output_does_not_hold_the_end(monkeypatch):
     code = (
         "import subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, '-c', {waits!r}])\n"
-        "print(child.pid, 'listens on nothing', flush=True)\n"
+        "print(child.pid, 'listens on nothing\\n  test: warm', flush=True)\n"
         "child.wait()\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    server = TestServer(process, "listens on")
+    server = TestServer(process)
     server.wait()
     ended = threading.Thread(target=server.stop, daemon=True)
     ended.start()
@@ -182,12 +184,11 @@ def _listens(url):
         return False
 
 
-@pytest.mark.parametrize("kind", ["running_server", "running_fake_ollama"])
-def test_no_server_outlives_tests_that_are_killed(kind):
+def test_no_server_outlives_tests_that_are_killed():
     code = (
         "import sys\n"
-        f"from mochi_server.testing import {kind} as running\n"
-        "with running() as server:\n"
+        "from mochi_server.testing import running_server\n"
+        "with running_server() as server:\n"
         "    print(server._process.pid, server.url, flush=True)\n"
         "    sys.stdin.read()\n"
     )

@@ -16,7 +16,7 @@ from mochi_server.tools.base import ToolContext
 from mochi_server.tools.mcp.servers.server import PATIENCE_SECONDS
 from tests.support.mcp import SECONDS, Wire, tool, write_config
 
-pytestmark = pytest.mark.usefixtures("stand_in")
+pytestmark = pytest.mark.usefixtures("ollama_url")
 
 GUIDE = {
     "name": "guide",

@@ -211,9 +211,9 @@ async def test_unused_folders_are_deleted_after_a_time(api, mochi, settings):
     assert (await api.get(f"/sessions/{old}/files")).json()["files"] == []
 
 
-async def test_a_client_that_does_not_read_is_dropped(server_of, tmp_path, stand_in):
+async def test_a_client_that_does_not_read_is_dropped(server_of, tmp_path, ollama_url):
     limits = {"client_stall_seconds": 0.5, "workspace_enabled": True}
-    async with server_of(ollama=stand_in, **limits) as server:
+    async with server_of(ollama=ollama_url, **limits) as server:
         session_id = await server.new_session()
         folder = tmp_path / "workspaces" / session_id
         folder.mkdir(parents=True)

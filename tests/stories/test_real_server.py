@@ -37,8 +37,8 @@ async def refused_socket(server, path, **headers):
     return refusal.value.status
 
 
-async def test_the_gate_stands_in_front_of_everything(server_of, stand_in):
-    async with server_of(ollama=stand_in, cors_origins=ORIGIN, max_body_mb="0.001") as server:
+async def test_the_gate_stands_in_front_of_everything(server_of, ollama_url):
+    async with server_of(ollama=ollama_url, cors_origins=ORIGIN, max_body_mb="0.001") as server:
         # A page of another site
         for headers, code in (
             ({"Origin": "https://evil.example"}, "ORIGIN_NOT_ALLOWED"),
@@ -139,8 +139,8 @@ async def test_without_time_to_shut_down_a_partial_reply_is_kept_all_the_same(
     assert stored["messages"][1]["interrupted"] is True
 
 
-async def test_with_a_token_only_who_has_it_gets_in(server_of, stand_in):
-    async with server_of(ollama=stand_in, api_token="s3cret") as server:
+async def test_with_a_token_only_who_has_it_gets_in(server_of, ollama_url):
+    async with server_of(ollama=ollama_url, api_token="s3cret") as server:
         assert (await server.get("/health"))[0] == 200
         async with server.http.get(server.api + "/models") as response:
             assert response.status == 401

@@ -1,6 +1,6 @@
 """An Ollama for tests: what it must say and do is queued, and what it was asked can be seen.
 
-What Ollama refuses, and the words of its answers, are those of ``mochi_server.testmode.ollama``.
+What Ollama refuses, and the words of its answers, are those of ``tests.support.ollama``.
 In tests::
 
     async with FakeOllama() as ollama:
@@ -28,11 +28,14 @@ from typing import Any
 
 import anyio
 
-from mochi_server.testmode.ollama.answers import NDJSON, Body, FakeResponse, encoded
-from mochi_server.testmode.ollama.chat import called, last_line, line, metrics_of
-from mochi_server.testmode.ollama.models import FakeModel, FakeModels
-from mochi_server.testmode.ollama.rules import (
-    ROUTES,
+from mochi_server.testmode.reply import prompt_tokens
+from mochi_server.testmode.samples import example_of
+
+from .http_wire import Connection, Request
+from .ollama.answers import NDJSON, Body, FakeResponse, encoded
+from .ollama.chat import called, last_line, line, metrics_of
+from .ollama.models import FakeModel, FakeModels
+from .ollama.rules import (
     VERSION,
     chat_of,
     check_fits,
@@ -44,11 +47,7 @@ from mochi_server.testmode.ollama.rules import (
     unloads,
     window_of,
 )
-from mochi_server.testmode.ollama.vectors import embedded
-from mochi_server.testmode.reply import prompt_tokens
-from mochi_server.testmode.samples import example_of
-
-from .http_wire import Connection, Request
+from .ollama.vectors import embedded
 
 FIXTURES: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "data" / "ollama-fixtures.json").read_text("utf-8")
@@ -274,7 +273,7 @@ class FakeOllama:
         host = request.headers.get("host", "")
         check_origin(request.headers.get("origin"), host)
         check_host(host)
-        check_route(request.method, request.path, {**ROUTES, "/api/embed": ("POST",)})
+        check_route(request.method, request.path)
         scripts = self._scripts[request.path]
         if request.path == "/api/chat":
             await self._chat(request, connection)

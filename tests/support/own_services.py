@@ -1,32 +1,21 @@
-"""Our own services behind providers: test mode, the stand-in for Ollama, the built-in model."""
+"""Our own services behind providers: test mode, the built-in model."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import anyio
-from aiohttp.test_utils import TestServer
 
 from mochi_server.providers.base import ModelRequest
 from mochi_server.providers.builtin.provider import LocalProvider
-from mochi_server.providers.ollama.provider import OllamaProvider
 from mochi_server.testmode import script
-from mochi_server.testmode.ollama.server import FakeOllama
 from mochi_server.testmode.provider import ScriptedProvider
 
 from .local_model import MODEL, folder_with_model
 from .model_services import Calls, Service
-
-
-@asynccontextmanager
-async def standing_in() -> AsyncIterator[str]:
-    """The address of the product's stand-in for Ollama, without pace."""
-    application = FakeOllama(words_per_second=0).application()
-    async with TestServer(application) as server:
-        yield str(server.make_url("")).rstrip("/")
 
 
 class TestMode(Service):
@@ -63,14 +52,6 @@ class TestMode(Service):
 
     def is_busy(self) -> None:
         self._replies.append([script.error(429, retry_after=30, message="slow down")])
-
-
-class StandInForOllama(TestMode):
-    """``mochi-server fake-ollama`` on a socket, behind the provider for Ollama."""
-
-    async def open(self, stack: AsyncExitStack) -> None:
-        url = await stack.enter_async_context(standing_in())
-        self.provider = OllamaProvider("it", host=url)
 
 
 class BuiltIn(Service):

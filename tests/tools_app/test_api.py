@@ -10,7 +10,7 @@ from mochi_server.tools.base import ToolContext
 from tests.support.mcp import SECONDS, Wire, tool, write_config
 from tests.support.tools import PlainSource, function, noting, write_tools
 
-pytestmark = pytest.mark.usefixtures("stand_in")
+pytestmark = pytest.mark.usefixtures("ollama_url")
 
 MATH = '''
 from __future__ import annotations

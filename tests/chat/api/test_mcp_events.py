@@ -13,7 +13,7 @@ from mochi_project.runtime import get_runtime
 from tests.support.mcp import SECONDS, Wire, tool, write_config
 from tests.support.sse import ServerEvent, events
 
-pytestmark = pytest.mark.usefixtures("stand_in")
+pytestmark = pytest.mark.usefixtures("ollama_url")
 
 
 async def test_servers_that_come_change_and_go_are_told(

@@ -100,11 +100,11 @@ async def installed(folder: Path) -> str:
     return node
 
 
-async def test_it_passes_for_all_that_is_offered(server_of, tmp_path, stand_in):
+async def test_it_passes_for_all_that_is_offered(server_of, tmp_path, ollama_url):
     client, data = tmp_path / "client", tmp_path / "data"
     node = await installed(client)
     write_data(data)
-    async with server_of(data_dir=data, ollama=stand_in) as server:
+    async with server_of(data_dir=data, ollama=ollama_url) as server:
         for revision, least in (("2025-11-25", 13), ("2026-07-28", 16)):
             code, out = await run(
                 *(node, SUITE, "server", "--url", f"{server.url}/mcp", "--suite", "all"),

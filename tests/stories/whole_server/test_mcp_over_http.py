@@ -51,11 +51,11 @@ async def exists(path):
         await anyio.sleep(0.02)
 
 
-async def test_the_gate_stands_before_it(server_of, tmp_path, stand_in):
+async def test_the_gate_stands_before_it(server_of, tmp_path, ollama_url):
     write_mcp_tools(tmp_path)
     options = {"api_token": "secret", "max_body_mb": "0.01", "allowed_hosts": "mochi.example"}
     token = {"Authorization": "Bearer secret"}
-    async with server_of(ollama=stand_in, **options) as server:
+    async with server_of(ollama=ollama_url, **options) as server:
         for headers, expected in (
             ({}, (401, "UNAUTHORIZED")),
             ({"Authorization": "Bearer wrong"}, (401, "UNAUTHORIZED")),
@@ -95,9 +95,9 @@ async def test_the_gate_stands_before_it(server_of, tmp_path, stand_in):
         assert "Traceback" not in server.log
 
 
-async def test_a_page_of_an_allowed_origin_can_use_it(server_of, stand_in):
+async def test_a_page_of_an_allowed_origin_can_use_it(server_of, ollama_url):
     origin = "http://localhost:6274"
-    async with server_of(ollama=stand_in, cors_origins=origin) as server:
+    async with server_of(ollama=ollama_url, cors_origins=origin) as server:
         preflight = {
             "Origin": origin,
             "Access-Control-Request-Method": "POST",
@@ -116,10 +116,10 @@ async def test_a_page_of_an_allowed_origin_can_use_it(server_of, stand_in):
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_uses_it(server_of, tmp_path, stand_in, era):
+async def test_a_client_uses_it(server_of, tmp_path, ollama_url, era):
     write_mcp_tools(tmp_path)
     person = Person()
-    async with server_of(ollama=stand_in) as server:
+    async with server_of(ollama=ollama_url) as server:
         with anyio.fail_after(60):
             url = f"{server.url}/mcp"
             async with Client(url, mode=era, elicitation_callback=person) as client:
@@ -139,9 +139,9 @@ async def test_a_client_uses_it(server_of, tmp_path, stand_in, era):
     assert history == ["mcp", "mcp"]
 
 
-async def test_processes_share_the_questions_of_a_client(server_of, tmp_path, stand_in):
+async def test_processes_share_the_questions_of_a_client(server_of, tmp_path, ollama_url):
     write_mcp_tools(tmp_path)
-    async with server_of(ollama=stand_in, workers=2) as server:
+    async with server_of(ollama=ollama_url, workers=2) as server:
         person = Person()
         with anyio.fail_after(100):
             url = f"{server.url}/mcp"
@@ -158,9 +158,9 @@ async def test_processes_share_the_questions_of_a_client(server_of, tmp_path, st
     assert (tmp_path / "notes.txt").read_text().split() == [*map(str, range(6))]
 
 
-async def test_many_requests_at_once(server_of, tmp_path, stand_in):
+async def test_many_requests_at_once(server_of, tmp_path, ollama_url):
     write_mcp_tools(tmp_path)
-    async with server_of(ollama=stand_in) as server:
+    async with server_of(ollama=ollama_url) as server:
         results = await asyncio.gather(
             *(call(server, "echo", text=str(number)) for number in range(200))
         )
@@ -168,9 +168,9 @@ async def test_many_requests_at_once(server_of, tmp_path, stand_in):
         assert (await server.get("/health"))[0] == 200
 
 
-async def test_a_client_that_vanishes_stops_its_call(server_of, tmp_path, stand_in):
+async def test_a_client_that_vanishes_stops_its_call(server_of, tmp_path, ollama_url):
     write_mcp_tools(tmp_path)
-    async with server_of(ollama=stand_in) as server:
+    async with server_of(ollama=ollama_url) as server:
         calling = asyncio.ensure_future(call(server, "hang"))
         with anyio.fail_after(60):
             await exists(tmp_path / "hangs.txt")
@@ -187,9 +187,9 @@ async def test_a_client_that_vanishes_stops_its_call(server_of, tmp_path, stand_
         assert result["content"][0]["text"] == "still there"
 
 
-async def test_the_server_stops_while_clients_listen(server_of, tmp_path, stand_in):
+async def test_the_server_stops_while_clients_listen(server_of, tmp_path, ollama_url):
     write_mcp_tools(tmp_path)
-    async with server_of(ollama=stand_in, shutdown_seconds=30) as server:
+    async with server_of(ollama=ollama_url, shutdown_seconds=30) as server:
         url = f"{server.url}/mcp"
         async with server.http.post(url, json=INITIALIZE, headers=ACCEPTED) as response:
             session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPTED}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from ..script import TooLarge, first_value
+from mochi_server.testmode.script import TooLarge, first_value
 
 JSON: Final = "application/json; charset=utf-8"
 BARE_JSON: Final = "application/json"
@@ -43,7 +43,7 @@ def go_json(value: object) -> bytes:
     return data
 
 
-def as_go_reads(text: str, at_end: str = "unexpected EOF") -> Any:  # noqa: ANN401 - any JSON
+def as_go_reads(text: str, at_end: str = "unexpected EOF") -> Any:
     """The first value of a text, whatever follows it.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Final
 
@@ -22,15 +22,8 @@ ROUTES: Final = {
     "/api/ps": ("GET",),
     "/api/show": ("POST",),
     "/api/chat": ("POST",),
-}
-
-BEYOND_CHAT: Final = {
-    "/api/generate": ("POST",),
     "/api/embed": ("POST",),
-    "/api/embeddings": ("POST",),
-    "/api/pull": ("POST",),
 }
-"""What our own provider has no use for."""
 
 SMALLEST_WINDOW: Final = 4
 
@@ -80,15 +73,15 @@ def check_origin(origin: str | None, host: str) -> None:
         raise FakeResponse(403, b"")
 
 
-def check_route(method: str, path: str, routes: Mapping[str, tuple[str, ...]] = ROUTES) -> None:
+def check_route(method: str, path: str) -> None:
     """Refuse what has no handler.
 
     Raises:
         FakeResponse: 404 for the path, 405 for the method.
     """
-    if path not in routes:
+    if path not in ROUTES:
         raise FakeResponse(404, b"404 page not found", TEXT)
-    if method not in routes[path]:
+    if method not in ROUTES[path]:
         raise FakeResponse(405, b"405 method not allowed", TEXT)
 
 
@@ -169,11 +162,6 @@ def check_thinking(body: Body, model: FakeModel) -> None:
 def unloads(body: Body) -> bool:
     """Whether the model is to be gone at once."""
     return duration_of(body.get("keep_alive")) == 0
-
-
-def thinks(body: Body, model: FakeModel) -> bool:
-    """Whether thinking is sent: it is unless it was not wanted, also where nobody asked."""
-    return body.get("think") is not False and "thinking" in model.capabilities
 
 
 def window_of(body: Body, model: FakeModel) -> int:

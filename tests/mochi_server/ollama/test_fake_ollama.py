@@ -1,27 +1,18 @@
-"""The one description of Ollama, against what a real one was recorded to say."""
+"""The Ollama of the tests, against what a real one was recorded to say."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
-from mochi_server.testmode.ollama.answers import as_go_reads, encoded
-from mochi_server.testmode.ollama.chat import CREATED, called, last_line, line
-from mochi_server.testmode.ollama.models import FakeModel
-from mochi_server.testmode.ollama.rules import check_host, check_origin
-from tests.support.fake_ollama import FIXTURES, FakeOllama, default_models
-from tests.support.own_services import standing_in
-
-NAMES = {
-    "qwen3:14b": "lorem:latest",
-    "gemma3:4b": "lorem-plain:latest",
-    "nomic-embed-text": "lorem-embed",
-}
-"""Models of the recorded replies, and those of the stand-in that can the same."""
+from tests.support.fake_ollama import FIXTURES, default_models
+from tests.support.ollama.answers import as_go_reads, encoded
+from tests.support.ollama.chat import CREATED, called, last_line, line
+from tests.support.ollama.models import FakeModel
+from tests.support.ollama.rules import check_host, check_origin
 
 HI = [{"role": "user", "content": "Hi"}]
 LONG = [{"role": "user", "content": "four" * 7901}]
@@ -62,13 +53,6 @@ MISSING = {
 """The same, where not every name is a model."""
 
 
-@pytest.fixture
-async def urls() -> AsyncIterator[dict[str, str]]:
-    """Both servers that obey the rules."""
-    async with standing_in() as url, FakeOllama() as own:
-        yield {"stand-in": url, "fake": own.url}
-
-
 async def ask(url: str, method: str, path: str, body: Any) -> tuple[int, str | None, str]:
     """Status, content type, body."""
     headers = body if method == "GET" else {}
@@ -90,22 +74,16 @@ def undated(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(ASKED))
-@pytest.mark.parametrize("which", ["stand-in", "fake"])
-async def test_an_answer_is_the_recorded_one(urls, which, name):
+async def test_an_answer_is_the_recorded_one(ollama_url, name):
     method, path, body = ASKED[name]
     status, kind, text = recorded(name)
-    if which == "stand-in":
-        for real, ours in NAMES.items():
-            text = text.replace(real, ours)
-            if isinstance(body, dict) and body.get("model") == real:
-                body = {**body, "model": ours}
-    found = await ask(urls[which], method, path, body)
+    found = await ask(ollama_url, method, path, body)
     assert (*found[:2], undated(found[2])) == (status, kind, undated(text))
 
 
 @pytest.mark.parametrize("name", sorted(MISSING))
-async def test_a_model_that_is_not_there_is_refused_as_recorded(urls, name):
-    assert await ask(urls["fake"], *MISSING[name]) == recorded(name)
+async def test_a_model_that_is_not_there_is_refused_as_recorded(ollama_url, name):
+    assert await ask(ollama_url, *MISSING[name]) == recorded(name)
 
 
 def without(entry: dict[str, Any], *keys: str) -> list[tuple[str, Any]]:
@@ -188,9 +166,8 @@ def test_lines_are_written_as_recorded(name):
         {"options": []},
     ],
 )
-async def test_what_go_cannot_read_is_a_bad_request(urls, fields):
-    found = {await ask(url, *chat(**fields)) for url in urls.values()}
-    [(status, _, text)] = found
+async def test_what_go_cannot_read_is_a_bad_request(ollama_url, fields):
+    status, _, text = await ask(ollama_url, *chat(**fields))
     assert status == 400, text
 
 
@@ -203,9 +180,8 @@ async def test_what_go_cannot_read_is_a_bad_request(urls, fields):
         {"format": "yaml"},
     ],
 )
-async def test_wrong_options_and_formats_are_said_to_be_errors_of_the_server(urls, fields):
-    found = {await ask(url, *chat(**fields)) for url in urls.values()}
-    [(status, _, text)] = found
+async def test_wrong_options_and_formats_are_said_to_be_errors_of_the_server(ollama_url, fields):
+    status, _, text = await ask(ollama_url, *chat(**fields))
     assert (status, next(iter(json.loads(text)))) == (500, "error")
 
 
@@ -223,11 +199,10 @@ async def test_wrong_options_and_formats_are_said_to_be_errors_of_the_server(url
         {"anything": 1},
     ],
 )
-async def test_what_a_real_one_takes_is_taken(urls, fields):
+async def test_what_a_real_one_takes_is_taken(ollama_url, fields):
     fields = json.loads(json.dumps(fields, default=str))
-    for url in urls.values():
-        status, _, text = await ask(url, *chat(**fields, stream=False))
-        assert (status, json.loads(text)["done"]) == (200, True), text
+    status, _, text = await ask(ollama_url, *chat(**fields, stream=False))
+    assert (status, json.loads(text)["done"]) == (200, True), text
 
 
 @pytest.mark.parametrize(

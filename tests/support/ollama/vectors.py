@@ -1,11 +1,12 @@
-"""``/api/embed`` and ``/api/embeddings``: vectors that follow from texts, and mean nothing."""
+"""``/api/embed``: vectors that follow from texts, and mean nothing."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from ..reply import tokens_of
-from ..samples import vector_of
+from mochi_server.testmode.reply import tokens_of
+from mochi_server.testmode.samples import vector_of
+
 from .answers import Body, FakeResponse
 from .chat import NANOSECONDS
 from .fields import Fields, body_of, check_kinds, check_options
@@ -16,11 +17,6 @@ _EMBED: Final[Fields] = {
     "model": ("string", "string"),
     "truncate": ("bool", "bool"),
     "dimensions": ("number", "int"),
-    "options": ("object", "map[string]interface {}"),
-}
-_EMBEDDINGS: Final[Fields] = {
-    "model": ("string", "string"),
-    "prompt": ("string", "string"),
     "options": ("object", "map[string]interface {}"),
 }
 
@@ -49,7 +45,7 @@ def embedded(raw: bytes, models: FakeModels) -> Body:
     return answer | {key: value for key, value in told.items() if value}
 
 
-def _texts(given: Any) -> list[str]:  # noqa: ANN401 - any JSON
+def _texts(given: Any) -> list[str]:
     texts = [] if given in (None, "") else given if isinstance(given, list) else [given]
     if not all(isinstance(text, str) for text in texts):
         raise FakeResponse(400, "invalid input type")
@@ -61,18 +57,3 @@ def _window(body: Body, model: FakeModel, text: str) -> int:
     if body.get("truncate") is False and tokens_of(text) > window:
         raise FakeResponse(400, "the input length exceeds the context length")
     return window
-
-
-def embedding(raw: bytes, models: FakeModels) -> Body:
-    """The answer of the older ``/api/embeddings``.
-
-    Raises:
-        FakeResponse: the request cannot be answered so.
-    """
-    body = body_of(raw, "api.EmbeddingRequest")
-    check_kinds(body, _EMBEDDINGS, "EmbeddingRequest")
-    if not body.get("model"):
-        raise FakeResponse(400, "model is required")
-    named_model(body["model"], models)
-    check_options(body.get("options") or {})
-    return {"embedding": vector_of(body["prompt"]) if body.get("prompt") else []}
