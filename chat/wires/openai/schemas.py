@@ -118,8 +118,8 @@ class FunctionSchema(RequestPart):
     """A function of the client."""
 
     name: str = Field(min_length=1, max_length=128)
-    description: str = ""
-    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
 
 
 class ClientTool(RequestPart):
@@ -133,7 +133,12 @@ class ClientTool(RequestPart):
         return self.function.name
 
     def schema_for_model(self) -> JSONObject:
-        return {"type": "function", "function": self.function.model_dump(mode="json")}
+        function: JSONObject = {
+            "name": self.function.name,
+            "description": self.function.description or "",
+            "parameters": self.function.parameters or {"type": "object", "properties": {}},
+        }
+        return {"type": "function", "function": function}
 
 
 class NamedFunction(RequestPart):
