@@ -216,7 +216,7 @@ for _name in CHANGES:
     api.api_operation(["POST", "DELETE"], f"/{_name}")(change_models)
 
 
-@api.api_operation(["POST", "HEAD"], "/blobs/{digest}")
+@api.post("/blobs/{digest}")
 async def change_blobs(request: HttpRequest, digest: str) -> HttpResponseBase:
     """Refuse files of models as well."""
     return await change_models(request)
