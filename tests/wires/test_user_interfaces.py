@@ -1,10 +1,11 @@
-"""AG-UI and Vercel's UI message stream, by their own packages of npm against a real server."""
+"""Packages of npm against a real server: front ends of AG-UI and Vercel, OpenAI's clients."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from tests.support.images import png
 from tests.support.scripts import calls, fails, says, scripted, thinks
 from tests.support.server import Server
 
@@ -157,6 +159,30 @@ async def test_conversations_over_the_ui_message_stream(server: Server, packages
     _, session = await server.get(f"/sessions/{session_id}")
     roles = [message["role"] for message in session["messages"]]
     assert roles == ["user", "assistant", "tool", "tool", "assistant"]
+
+
+@node
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_SECONDS + 60)
+async def test_conversations_by_clients_of_openai(server: Server, packages: Path) -> None:
+    came = await said(
+        packages,
+        "openai.js",
+        server,
+        asked=ASKED,
+        called=CALLED,
+        added=SUM,
+        slow=scripted([says("One two three."), {"stall": {"seconds": 0.5}}, says("Four.")]),
+        pixel=f"data:image/png;base64,{b64encode(png()).decode()}",
+    )
+    for each in came.values():
+        assert (each["streamed"], each["called"]) == ("Hello there.", "Sunny.")
+        assert each["seen"].endswith("[files: 1]")
+        assert list(each["formed"]) == ["town"]
+    assert came["openai"]["decided"] == ["mcp_call", "message"]
+    assert came["openai"]["resumed"] == "One two three.\n\nFour."
+    assert came["ai"]["thought"] == "Hm."
+    assert came["ai"]["tokens"] > 0
 
 
 RUN = {"threadId": "thread", "runId": "run", "tools": [], "context": []}
