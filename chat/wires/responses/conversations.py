@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from ninja import Query
 
 from mochi_project.runtime import get_runtime
-from mochi_server.errors import InvalidRequest
+from mochi_server.errors import InvalidRequest, MochiError
 from mochi_server.protocol.messages import Message
 from mochi_server.services.history import objects
 from mochi_server.sessions import ChatSession
@@ -50,14 +50,21 @@ async def create_conversation(
     runtime = get_runtime()
     payload = payload or ConversationRequest()
     messages, files = await read_items(payload.items, runtime.attachment_reader)
-    models = (await runtime.providers.list_models()).models
     session = await runtime.sessions.create(
-        models[0].name if models else "",
-        labels={},
+        await _default_model(),
         prepare=lambda session: _prepare(session, messages, payload.metadata),
     )
     await runtime.attachments.keep(session.session_id, files)
     return JsonResponse(_conversation(session))
+
+
+async def _default_model() -> str:
+    """Return the first model; none where no provider answers, since a response names one anyway."""
+    try:
+        models = (await get_runtime().providers.list_models()).models
+    except MochiError:
+        return ""
+    return models[0].name if models else ""
 
 
 def _prepare(
