@@ -208,6 +208,7 @@ class ChatService:
                 client_tools=client_tools,
                 response_format=None if response_format is None else response_format.as_stored(),
                 continues=continues,
+                is_temporary=self.is_temporary,
             )
             run = queued or self.runs.new(head)
             if queued is not None:

@@ -73,6 +73,8 @@ class RunHead:
     """The form of its answer, as requests have it."""
     continues: bool = False
     """Whether it goes on without a reader."""
+    is_temporary: bool = False
+    """Whether its session lasts as long as its process."""
 
     @property
     def first_event(self) -> int:

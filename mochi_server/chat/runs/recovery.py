@@ -102,6 +102,8 @@ class RunRecovery:
 
         Servers that share a Redis need not have the same sessions.
         """
+        if head.is_temporary:
+            return False
         if self._journal.has_leases:
             return True
         try:

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from mochi_server.chat.confirmations.confirmation import timestamp
 from tests.support.agents import write_skill
 from tests.support.chance import moments
 from tests.support.fake_ollama import FakeOllama
+from tests.support.redis import needs_redis, running_redis
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
 from tests.support.tools import write_tools
@@ -98,8 +100,8 @@ class House:
             write_skill(place, f"description: The {name}.", *lines, body=by(name))
             write_tools(place / "tools", init=code)
 
-    def server(self) -> Any:
-        return running_server(data_dir=self.folder, ollama=self.ollama)
+    def server(self, **settings: Any) -> Any:
+        return running_server(data_dir=self.folder, ollama=self.ollama, **settings)
 
     async def begin(
         self, server: Server, *, agents: Sequence[str] = ("manager",), **settings: Any
@@ -307,9 +309,19 @@ async def test_a_conversation_goes_on_at_a_server_that_never_ran_it(
     check_roles(house, "user", "assistant", "tool", "tool", "assistant")
 
 
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=needs_redis)])
 async def test_a_question_of_a_conversation_that_is_not_kept_ends_with_its_process(
-    house: House,
+    house: House, shared: bool
 ) -> None:
+    async with AsyncExitStack() as stack:
+        settings = {}
+        if shared:
+            redis = await stack.enter_async_context(running_redis(house.folder))
+            settings["redis_url"] = redis.url
+        await ends_with_its_process(house, settings)
+
+
+async def ends_with_its_process(house: House, settings: dict[str, Any]) -> None:
     script(house.ollama, "main", calls=[call("keep", what="it")])
     body = {
         "model": "qwen3:14b",
@@ -321,13 +333,13 @@ async def test_a_question_of_a_conversation_that_is_not_kept_ends_with_its_proce
         with contextlib.suppress(aiohttp.ClientError):  # it is cut off
             await server.http.post(f"{server.url}/v1/chat/completions", json=body)
 
-    async with house.server() as server, anyio.create_task_group() as tasks:
+    async with house.server(**settings) as server, anyio.create_task_group() as tasks:
         tasks.start_soon(ask, server)
         with anyio.fail_after(SECONDS):
             while not await house.open(server):  # noqa: ASYNC110
                 await anyio.sleep(0.05)
         await server.stop(signal.SIGKILL)
-    async with house.server() as server:
+    async with house.server(**settings) as server:
         state = ""
         with anyio.fail_after(SECONDS):
             while state not in {"interrupted", "failed"}:
