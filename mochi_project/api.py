@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from django.http import HttpRequest
@@ -21,6 +21,7 @@ from chat.api.models import router as models_router
 from chat.api.runs import router as runs_router
 from chat.api.simple_routes import router as simple_router
 from mochi_server import __version__
+from mochi_server.errors import ShuttingDown, StorageError
 from mochi_server.providers.common.http import without_login
 from prompts_app.api import router as prompts_router
 from prompts_app.presets import router as presets_router
@@ -35,7 +36,7 @@ from tools_app.mcp import router as mcp_router
 
 from .http.errors import install
 from .http.json import ORJSONParser, ORJSONRenderer
-from .openapi import OfflineSwagger, complete
+from .openapi import OfflineSwagger, complete, documented
 from .runtime import get_runtime
 from .schemas import ResponseModel
 
@@ -73,6 +74,12 @@ class ProviderReachability(ResponseModel):
     """Whether a provider answers."""
 
     reachable: bool
+
+
+class HealthState(ResponseModel):
+    """What a probe asks for."""
+
+    status: Literal["ok"] = Field(examples=["ok"])
 
 
 class Health(ResponseModel):
@@ -125,6 +132,34 @@ async def read_health(request: HttpRequest) -> Health:
             alias: ProviderReachability(reachable=yes) for alias, yes in reachable.providers.items()
         },
     )
+
+
+@api.get(
+    "/health/live",
+    response=HealthState,
+    tags=["health"],
+    summary="Whether the process answers",
+    openapi_extra={"security": []},
+)
+async def check_live(request: HttpRequest) -> HealthState:
+    """For a supervisor that restarts a process which does not answer; needs no token."""
+    return HealthState(status="ok")
+
+
+@api.get(
+    "/health/ready",
+    response=HealthState,
+    tags=["health"],
+    summary="Whether turns can begin",
+    openapi_extra={"security": [], **documented(ShuttingDown, StorageError)},
+)
+async def check_ready(request: HttpRequest) -> HealthState:
+    """For a load balancer: an error while the process stops or its sessions cannot be reached.
+
+    Providers are not asked. It needs no token.
+    """
+    await get_runtime().check_ready()
+    return HealthState(status="ok")
 
 
 api.add_router("/models", models_router, tags=["models"])

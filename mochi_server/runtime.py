@@ -39,6 +39,7 @@ from .chat.runs.control import RunControl
 from .chat.runs.recovery import RunRecovery
 from .config import MochiServerSettings, SettingsError, load_settings
 from .core.aio import BackgroundTasks
+from .errors import ShuttingDown
 from .providers.base import Provider
 from .providers.registry import ProviderRegistry
 from .providers.status import ProviderChecks
@@ -417,6 +418,17 @@ class Runtime:
         self.confirmation_feed.close()
         self.mcp_feed.close()
         self.summaries.stop()
+
+    async def check_ready(self) -> None:
+        """Make sure that turns can begin.
+
+        Raises:
+            ShuttingDown: the server is stopping.
+            StorageError: the storage of the sessions does not answer.
+        """
+        if self.runs.is_closed:
+            raise ShuttingDown
+        await self._storages["default"].generation()
 
     async def aclose(self) -> None:
         """End turns, which keep what they have, finish background work and close all parts."""

@@ -40,7 +40,7 @@ PAGES = frozenset({"/", "/api/v1/docs", MCP_CALLBACK_PATH})
 authorized an MCP server; it does nothing without the random text that was given along."""
 
 OPEN_PATHS = {
-    "/api/v1/health",
+    *(f"/api/v1/health{probe}" for probe in ("", "/live", "/ready")),
     "/api/v1/openapi.json",
     *PAGES,
     *(f"/api/v1/docs/{name}" for name in ("", *ASSETS)),

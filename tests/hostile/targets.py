@@ -7,6 +7,8 @@ ONE = "0123456789"
 
 ROUTES = (
     "/health",
+    "/health/live",
+    "/health/ready",
     "/models",
     "/models/available",
     "/models/check",

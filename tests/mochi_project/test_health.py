@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from urllib.parse import urlsplit
 
 import anyio
 import pytest
 
 from mochi_project.runtime import get_runtime
-from mochi_server import __version__
+from mochi_server import Runtime, __version__
 from mochi_server.backends import default_providers
 from mochi_server.config import load_settings
+from mochi_server.errors import StorageError
 from mochi_server.providers import status
 from mochi_server.providers.common.http import without_login
 from mochi_server.providers.ollama.provider import OllamaProvider
@@ -36,6 +38,25 @@ async def test_health_has_the_documented_fields(api, ollama_url):
             "test": {"reachable": True},
         },
     }
+
+
+async def test_a_process_that_stops_lives_and_is_not_ready(api):
+    for probe in ("live", "ready"):
+        response = await api.get(f"/health/{probe}")
+        assert (response.status_code, response.json()) == (200, {"status": "ok"})
+    get_runtime().stop()
+    assert (await api.get("/health/live")).status_code == 200
+    response = await api.get("/health/ready")
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "SHUTTING_DOWN")
+
+
+async def test_a_server_whose_sessions_cannot_be_reached_is_not_ready(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"redis://127.0.0.1:{taken.getsockname()[1]}"
+    runtime = Runtime(load_settings(data_dir=tmp_path, session_storage="redis", redis_url=url))
+    with pytest.raises(StorageError):
+        await runtime.check_ready()
+    await runtime.aclose()
 
 
 async def test_without_ollama_the_server_is_still_healthy(api, ollama):
