@@ -135,3 +135,15 @@ class EventStreamResponse(StreamingHttpResponse):
         """Leave the log, also when the body never started."""
         self.end()
         super().close()
+
+
+def drop_connection(send: object) -> None:
+    """Cut the connection of a client that does not read.
+
+    ASGI cannot say it, and a return lets the server close politely: it would wait for the client
+    to read what is left, for ever (uvicorn does, also at its end). On other servers than uvicorn
+    nothing happens.
+    """
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if transport is not None:  # of asyncio or of uvloop
+        transport.abort()

@@ -42,7 +42,10 @@ if not hasattr(settings, "MOCHI"):
     )
 django.setup(set_prefix=False)
 
-from .http.gate import Gate, Receive, Scope, Send, inner_path, refuse  # noqa: E402 - after the set-up
+from chat.wires.socket.endpoint import PATH as SOCKET_PATH  # noqa: E402 - after the set-up
+from chat.wires.socket.endpoint import SocketEndpoint  # noqa: E402
+
+from .http.gate import Gate, Receive, Scope, Send, inner_path, refuse  # noqa: E402
 from .http.handler import MochiASGIHandler  # noqa: E402
 from .runtime import forget_runtime, get_runtime, shared_problems  # noqa: E402
 
@@ -62,9 +65,10 @@ def collect_garbage_seldom() -> None:
 class Lifespan:
     """The ASGI lifespan of one process; starts by itself where nobody speaks it."""
 
-    def __init__(self, mcp: McpEndpoint) -> None:
+    def __init__(self, mcp: McpEndpoint, sockets: SocketEndpoint) -> None:
         self.runtime: Runtime | None = None
         self._mcp = mcp
+        self._sockets = sockets
         self._closing: asyncio.Task[None] | None = None
         self._previous: dict[int, Handler] = {}
 
@@ -123,7 +127,9 @@ class Lifespan:
         if self.runtime is not None:
             runtime, self.runtime = self.runtime, None
             runtime.stop()
+            self._sockets.stop()
             await self._mcp.aclose()
+            await self._sockets.aclose()
             await runtime.aclose()
             forget_runtime()
 
@@ -135,6 +141,7 @@ class Lifespan:
         def handle(number: int, frame: FrameType | None) -> None:
             loop.call_soon_threadsafe(runtime.stop)
             loop.call_soon_threadsafe(self._mcp.stop)
+            loop.call_soon_threadsafe(self._sockets.stop)
             previous = self._previous.get(number)
             if callable(previous):
                 previous(number, frame)
@@ -152,7 +159,7 @@ class Lifespan:
 
 
 class Application(Gate):
-    """The protocols http and lifespan, behind the gate."""
+    """The protocols http, websocket and lifespan, behind the gate."""
 
     def __init__(self) -> None:
         super().__init__(self._hand_on, settings.MOCHI)
@@ -163,7 +170,8 @@ class Application(Gate):
             processes=lambda: server_processes(settings.MOCHI),
             version=__version__,
         )
-        self._lifespan = Lifespan(self._mcp)
+        self._sockets = SocketEndpoint()
+        self._lifespan = Lifespan(self._mcp, self._sockets)
 
     def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Return what serves the protocol; a coroutine of its own would cost time."""
@@ -175,6 +183,9 @@ class Application(Gate):
             return self._http(scope, receive, send)
         if kind == "lifespan":
             return self._lifespan(receive, send)
+        if kind == "websocket" and inner_path(scope) == SOCKET_PATH:
+            self._lifespan.start()
+            return self._sockets(scope, receive, send)
         return refuse(scope, send, NotFound(path=scope.get("path", "")), [])
 
     async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:

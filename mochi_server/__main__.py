@@ -175,11 +175,14 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
 
     from .server.http_protocol import http_protocol  # noqa: PLC0415
+    from .server.socket_protocol import LimitedSocketProtocol, socket_options  # noqa: PLC0415
 
     config = uvicorn.Config(
         APPLICATION,
         workers=settings.workers,
         http=http_protocol(settings),
+        ws=LimitedSocketProtocol,
+        **socket_options(settings),
         lifespan="on",
         log_config=command_logging_config(settings.log_level),
         access_log=settings.log_level == "DEBUG",

@@ -244,15 +244,29 @@ async def chat(
 ) -> JSONObject:
     """Without `message`, the last user message is answered again."""
     payload = payload or ChatRequest()
-    started = await _start(session_id, payload, wait=payload.confirmations == "wait")
+    started = await begin_run(session_id, payload, wait=payload.confirmations == "wait")
     response[RUN_ID] = started.run_id
     async with aclosing(events_of(started.reader)) as events:
         return await whole_reply(session_id, events)
 
 
-async def _start(
-    session_id: str, payload: ChatRequest, *, wait: bool, goes_on: bool = False
+async def begin_run(
+    session_id: str,
+    payload: ChatRequest,
+    *,
+    wait: bool,
+    goes_on: bool = False,
+    model: str | None = None,
 ) -> StartedRun:
+    """Begin the run of a request; the caller must let its reader ``leave``.
+
+    Args:
+        session_id: The session, which exists.
+        payload: The request.
+        wait: Whether calls that a person must confirm are waited for.
+        goes_on: Whether it goes on without a reader whatever the request says.
+        model: The model of this turn; the session's if None.
+    """
     runtime = get_runtime()
     attachments: list[NewAttachment] = []
     if payload.attachments:
@@ -268,6 +282,7 @@ async def _start(
         options=payload.options,
         response_format=payload.response_format,
         wait=wait,
+        model=model,
         continues=goes_on or continues(payload.on_disconnect),
     )
 
@@ -287,7 +302,7 @@ async def stream_chat(
     `/runs/{run_id}/events`; then `on_disconnect` says what happens. What was said is kept.
     """
     payload = payload or ChatRequest()
-    started = await _start(session_id, payload, wait=payload.confirmations != "deny")
+    started = await begin_run(session_id, payload, wait=payload.confirmations != "deny")
     return EventStreamResponse(started.reader, run_id=started.run_id)
 
 
@@ -348,7 +363,7 @@ async def start_run(
     """The run goes on to its end, unless somebody stops it; `/runs/{run_id}/events` reads it."""
     payload = payload or ChatRequest()
     wait = payload.confirmations != "deny"
-    started = await _start(session_id, payload, wait=wait, goes_on=True)
+    started = await begin_run(session_id, payload, wait=wait, goes_on=True)
     started.reader.leave()
     response[RUN_ID] = started.run_id
     answer: JSONObject = {

@@ -6,29 +6,22 @@ same turns as the routes of ``/chat/{session_id}``.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Annotated, Any
+from contextlib import aclosing
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_project.openapi import MODEL_ERRORS, NAME_ERRORS, documented
 from mochi_project.runtime import get_runtime
 from mochi_project.schemas import ResponseModel
 from mochi_server import errors
 from mochi_server.chat import StoredMessages
-from mochi_server.chat.runs.registry import log_failure
 from mochi_server.chat.service import events_of, whole_reply
-from mochi_server.core.aio import run_to_completion
-from mochi_server.core.ids import new_run_id, new_uuid
-from mochi_server.errors import MochiError, ProviderError, SessionNotFound
-from mochi_server.runtime import Runtime
-from mochi_server.sessions.storage.base import SESSION_ID
 from sessions_app.schemas import ModelName, Names
 
+from ..new_sessions import AnySessionId, session_of_message
 from ..streaming import RUN_ID, Encode, EventStreamResponse
 from ..wires.chunks import BATCH, BatchMetadata, Chunks, Iterations
 from .attachments import ATTACHMENT_ERRORS, Attachments, read_attachments
@@ -43,11 +36,6 @@ from .chat import (
 from .events import MODEL, SESSION, simple_stream
 
 router = Router()
-
-AnySessionId = Annotated[
-    str, WithJsonSchema({"type": "string", "pattern": f"^{SESSION_ID.pattern}$"})
-]
-"""Not checked here: an id that no session can have is not found, as on every route."""
 
 
 class SimpleChatRequest(BaseModel):
@@ -91,78 +79,6 @@ class SimpleChatReply(ResponseModel):
     ignored_options: IgnoredOptions = Field(default=[])
 
 
-@asynccontextmanager
-async def _session(runtime: Runtime, payload: SimpleChatRequest) -> AsyncIterator[str]:
-    """Yield the id of the session, which is created if it does not exist.
-
-    If the turn is then refused, a new session is deleted again. If it cannot be deleted, because
-    somebody uses it already, the error names it: the client has not seen its id yet.
-
-    Raises:
-        SessionNotFound: it must be created and there is no model, or no session can have this id.
-        ModelNotFound, ProviderNotConfigured, ProviderError: the model is not there.
-        SessionUnreadable, StorageError.
-    """
-    session_id = new_uuid() if payload.session_id is None else payload.session_id
-    is_new = await _create_if_absent(runtime, session_id, payload)
-    try:
-        yield session_id
-    except errors.SessionBusy:  # another first message uses it
-        raise
-    except MochiError as error:
-        if is_new and not await _delete_if_empty(runtime, session_id):
-            error.details.setdefault("session_id", session_id)
-        raise
-    except asyncio.CancelledError:  # the client has left
-        if is_new:
-            await run_to_completion(_delete_if_empty(runtime, session_id))
-        raise
-
-
-async def _delete_if_empty(runtime: Runtime, session_id: str) -> bool:
-    """Delete a session without messages, and return whether it was deleted."""
-    with suppress(MochiError):  # somebody else uses it already
-        return await runtime.sessions.delete(session_id, only_if=lambda one: not one.messages)
-    return False
-
-
-async def _create_if_absent(runtime: Runtime, session_id: str, payload: SimpleChatRequest) -> bool:
-    """Create the session if it does not exist, and return whether it was created."""
-    if SESSION_ID.fullmatch(session_id) is None:
-        raise SessionNotFound(
-            "No session can have this id: one is 1 to 64 letters, digits, '_' and '-'.",
-            details={"session_id": session_id},
-        )
-    with suppress(SessionNotFound):
-        await runtime.sessions.check_exists(session_id)
-        return False
-    if payload.model is None:
-        raise SessionNotFound(
-            "There is no such session, and a new one needs a model.",
-            details={"session_id": payload.session_id},
-        )
-    try:
-        await runtime.models.show_model(payload.model)
-    except ProviderError as error:
-        log_failure(session_id, new_run_id(), payload.model, error)
-        raise
-    created = []
-
-    async def create(model: str) -> None:
-        created.append(await runtime.sessions.create(model, session_id=session_id))
-
-    try:
-        await run_to_completion(create(payload.model))
-    except errors.SessionExists:  # two first messages at once: the other one creates it just now
-        async with runtime.sessions.edit(session_id):
-            return False
-    except asyncio.CancelledError:  # the client has left meanwhile
-        if created:
-            await run_to_completion(_delete_if_empty(runtime, session_id))
-        raise
-    return True
-
-
 @router.post(
     "",
     response=SimpleChatReply,
@@ -182,7 +98,7 @@ async def simple_chat(
 ) -> SimpleChatReply:
     """The whole reply in one piece. `selected_tools` changes nothing here: there are no tools."""
     runtime = get_runtime()
-    async with _session(runtime, payload) as session_id:
+    async with session_of_message(payload.session_id, payload.model) as session_id:
         started = await runtime.run_control.start(
             session_id,
             when_busy=payload.when_busy,
@@ -232,7 +148,7 @@ async def stream_simple_chat(
     runtime = get_runtime()
     tools = payload.selected_tools or []
     stored_messages = StoredMessages() if tools else None
-    async with _session(runtime, payload) as session_id:
+    async with session_of_message(payload.session_id, payload.model) as session_id:
         started = await runtime.run_control.start(
             session_id,
             when_busy=payload.when_busy,

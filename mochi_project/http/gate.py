@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote_to_bytes
 
 from mochi_server import errors
 from mochi_server.config import MCP_CALLBACK_PATH, MochiServerSettings
@@ -49,6 +49,9 @@ OPEN_PATHS = {
 
 REQUEST_ID = b"x-request-id"  # with it a client names its request; the answer repeats it
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # browsers must not guess another type
+
+TOKEN_PROTOCOL = "bearer."  # noqa: S105 - no token
+"""What a protocol that a client of a socket offers begins with, if the token follows it."""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
@@ -264,8 +267,14 @@ def _tokens(scope: Scope, headers: Watched) -> list[bytes]:
     if (key := headers.get(b"x-api-key")) is not None:  # as Anthropic's clients send it
         tokens.append(key)
     if scope["type"] == "websocket":
+        # A page cannot set a header: it names the token in the query, or offers it as a protocol.
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         tokens += [text.encode() for text in query.get("token", [])]
+        tokens += [
+            unquote_to_bytes(name[len(TOKEN_PROTOCOL) :].encode(errors="surrogateescape"))
+            for name in scope.get("subprotocols", ())
+            if name.startswith(TOKEN_PROTOCOL)
+        ]
     return tokens
 
 

@@ -24,7 +24,7 @@ from django.http.response import HttpResponseBase, HttpResponseNotAllowed
 from django.urls import set_script_prefix, set_urlconf
 from django.utils.decorators import async_only_middleware
 
-from chat.streaming import EventStreamResponse
+from chat.streaming import EventStreamResponse, drop_connection
 from mochi_server import errors
 from mochi_server.core.aio import in_thread
 from mochi_server.core.logs import request_id
@@ -292,18 +292,6 @@ class DisconnectWatch:
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
-
-
-def drop_connection(send: Send) -> None:
-    """Cut the connection of a client that does not read.
-
-    ASGI cannot say it, and a return lets the server close politely: it would wait for the client
-    to read what is left, for ever (uvicorn does, also at its end). On other servers than uvicorn
-    nothing happens.
-    """
-    transport = getattr(getattr(send, "__self__", None), "transport", None)
-    if transport is not None:  # of asyncio or of uvloop
-        transport.abort()
 
 
 def forget_cancellation() -> None:

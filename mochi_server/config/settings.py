@@ -295,6 +295,15 @@ class MochiServerSettings(BaseSettings):
     client_stall_seconds: float = Field(
         default=60, gt=0, description="Longest time that a client may not read its stream."
     )
+    socket_frame_mb: Megabytes = Field(
+        default=1, description="Largest frame that a client sends on a WebSocket (10**6 bytes)."
+    )
+    socket_frames_per_second: float = Field(
+        default=100,
+        ge=1,
+        allow_inf_nan=False,
+        description="Most frames a second that a client sends on a WebSocket.",
+    )
     ollama_at_root: bool = Field(
         default=False,
         description="Whether Ollama's API is at /api too, where its clients look for it.",
@@ -585,6 +594,10 @@ class MochiServerSettings(BaseSettings):
     @property
     def max_wire_body_bytes(self) -> int:
         return int(self.max_wire_body_mb * 1_000_000)
+
+    @property
+    def socket_frame_bytes(self) -> int:
+        return int(self.socket_frame_mb * 1_000_000)
 
     @property
     def max_attachment_bytes(self) -> int:

@@ -20,6 +20,12 @@ FOREIGN_CHARACTERS = 500
 
 _CLIENTS = ("httpx", "httpx2", "openai", "anthropic", "google_genai", "mcp.client", "client")
 
+_OF_SOCKETS = (
+    '"WebSocket %s"',
+    "Invalid UTF-8 sequence received",
+    "returned without completing handshake",
+)
+
 _SANE_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 _request_id: ContextVar[str] = ContextVar("mochi_request_id", default="")
@@ -64,15 +70,16 @@ class RequestIdFilter(logging.Filter):
         return True
 
 
-class NoRefusedSockets(logging.Filter):
-    """Drops a wrong message of uvicorn, with which a client could fill the log.
+class NoSockets(logging.Filter):
+    """Drops messages of uvicorn about WebSockets, with which a client could fill the log.
 
-    For each WebSocket that is refused with a complete HTTP response, uvicorn logs that the
-    handshake was not completed (https://github.com/Kludex/uvicorn/pull/3138).
+    It logs each address with its query, where the token may be; text that is not UTF-8, with a
+    trace; and of each socket that is refused with a complete HTTP response that the handshake was
+    not completed (https://github.com/Kludex/uvicorn/pull/3138).
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return "returned without completing handshake" not in str(record.msg)
+        return not any(part in str(record.msg) for part in _OF_SOCKETS)
 
 
 def logging_config(level: str) -> dict[str, Any]:
@@ -89,7 +96,7 @@ def logging_config(level: str) -> dict[str, Any]:
             "plain": {"format": "%(asctime)s %(levelname)-7s %(name)s%(request)s: %(message)s"},
         },
         "filters": {
-            "refused sockets": {"()": NoRefusedSockets},
+            "sockets": {"()": NoSockets},
             "request id": {"()": RequestIdFilter},
         },
         "handlers": {
@@ -106,7 +113,7 @@ def logging_config(level: str) -> dict[str, Any]:
             "django.server": {"level": quiet, "handlers": [], "propagate": True},
             "django.request": {"level": "ERROR", "propagate": True},
             "asyncio": {"level": "WARNING"},
-            "uvicorn.error": {"filters": ["refused sockets"]},
+            "uvicorn.error": {"filters": ["sockets"]},
             "ollama_instructor": {"level": quiet},
             # At lower levels these log addresses with their logins, and conversations.
             **{name: {"level": "WARNING"} for name in _CLIENTS},

@@ -1,8 +1,8 @@
 """Limits on the head of a request and on the connections of one address.
 
 uvicorn has neither: a client may send headers without end, or no headers, for as long as it likes.
-These limits hold where our own command serves; another ASGI server has its own. This is the one
-place that knows the inside of uvicorn (tests/stories/test_private_names.py has its version).
+These limits hold where our own command serves; another ASGI server has its own. This and
+``socket_protocol`` know the inside of uvicorn (``test_private_names`` has its version).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ..config import MochiServerSettings
 from ..errors import HeadersTooLarge, InvalidHTTP, MochiError, RequestTimeout, ServerBusy
+from .socket_protocol import LimitedSocketProtocol
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """Bytes since the last part of a body or the last complete head."""
         self._head_size = 0
         """Bytes of the first line, the headers and the trailers that are complete."""
+        self._is_upgraded = False
+        """Whether the connection is a WebSocket's now."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -89,9 +92,17 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        self._forget()
+        """Hand the connection on; it counts for its address as long as it is there."""
+        self._stop_waiting()
         super().handle_websocket_upgrade()
-        self._is_body_next = True  # no WebSocket is accepted: it is closed after the usual wait
+        self._is_upgraded = True
+        protocol: Any = self.transport.get_protocol()
+        if not protocol.handshake_initiated:  # a body was announced, and is not here
+            self.loop.call_later(self._head_seconds, self.transport.close)
+        if isinstance(protocol, LimitedSocketProtocol):
+            protocol.on_lost = self._forget
+        else:
+            self._forget()
 
     def _forget(self) -> None:
         self._stop_waiting()
@@ -104,7 +115,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
         super().data_received(data)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._is_upgraded:
             return
         if self._received > HEAD_BYTES:
             self._refuse(HeadersTooLarge(limit_kib=HEAD_KIB))

@@ -163,7 +163,7 @@ async def test_requests_in_a_row_are_answered_in_order(server):
     assert answer.heads == [200, 404, 200, 404]
 
 
-async def test_websockets_are_refused_politely(server):
+async def test_websockets_are_accepted_at_one_path_and_refused_politely_elsewhere(server):
     key = [b"Upgrade: websocket", b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
     asked = [*key, b"Sec-WebSocket-Version: 13"]
     for path in ("/health", f"/chat/{ONE}/stream", "/../../ws/chat", "/ws"):
@@ -171,6 +171,10 @@ async def test_websockets_are_refused_politely(server):
             data = request("GET", path, headers=headers)
             data = data.replace(b"Connection: close", b"Connection: Upgrade")
             assert await status_of(server, data) in {400, 403, 404, 426}, data
+    for headers, status in ((asked, 101), (key, 400), ([*asked, b"Origin: http://e.example"], 403)):
+        data = request("GET", "/CHAT", headers=headers).replace(b"/api/v1/CHAT", b"/ws/chat")
+        data = data.replace(b"Connection: close", b"Connection: Upgrade")
+        assert await status_of(server, data) == status, data
 
 
 async def status_of(server: Server, data: bytes) -> int:

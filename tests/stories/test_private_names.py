@@ -8,6 +8,7 @@ import pytest
 from django.core.handlers.base import BaseHandler
 from django.http import HttpRequest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 SEEN = {"django": "5.2", "uvicorn": "0.54"}
 
@@ -23,6 +24,8 @@ SEEN = {"django": "5.2", "uvicorn": "0.54"}
         ("uvicorn", HttpToolsProtocol, "on_headers_complete"),
         ("uvicorn", HttpToolsProtocol, "on_message_complete"),
         ("uvicorn", HttpToolsProtocol, "send_400_response"),
+        ("uvicorn", WebSocketsSansIOProtocol, "keepalive_timeout"),
+        ("uvicorn", WebSocketsSansIOProtocol, "shutdown"),
     ],
 )
 def test_the_name_is_there(package: str, owner: object, name: str) -> None:

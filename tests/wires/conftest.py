@@ -14,6 +14,11 @@ ADD = '''
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+def fail(a: int, b: int) -> int:
+    """Fail."""
+    raise RuntimeError("out of order")
 '''
 
 

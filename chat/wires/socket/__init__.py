@@ -1,0 +1,1 @@
+"""The WebSocket ``/ws/chat``: runs, decisions and answers as frames of JSON."""

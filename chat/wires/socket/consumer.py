@@ -1,0 +1,189 @@
+"""One WebSocket: its frames in order, its limits, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import anyio
+import orjson
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from pydantic import ValidationError
+
+from mochi_project.http.errors import invalid_request, translate
+from mochi_project.http.json import parse_json
+from mochi_server.core.aio import BackgroundTasks
+from mochi_server.core.limits import REQUEST_VALUES
+from mochi_server.errors import InvalidJSON, MochiError, ProviderNotConfigured, ServerBusy
+
+from .commands import PING, Commands
+from .frames import FrameId, error_frame, frame
+from .outlet import Outlet
+from .schemas import MAX_ID, ClientFrame
+from .watches import Watches
+
+if TYPE_CHECKING:
+    from .endpoint import SocketEndpoint
+
+logger = logging.getLogger(__name__)
+
+SUBPROTOCOL = "mochi"
+"""Is accepted if the client offers it, beside one with the token."""
+
+MOST_WAITING = 100
+"""Frames that wait until those before them are executed."""
+
+STOPPING, POLICY, FAILED = 1012, 1008, 1011
+"""Codes with which a socket is closed."""
+
+
+class FrameRate:
+    """Counts the frames of a client: so many a second, and as many at once."""
+
+    def __init__(self, per_second: float) -> None:
+        self.per_second = per_second
+        self._left = per_second
+        self._moment = anyio.current_time()
+
+    def allows(self) -> bool:
+        """Count a frame, and return whether it may come."""
+        now = anyio.current_time()
+        self._left = min(self.per_second, self._left + (now - self._moment) * self.per_second)
+        self._moment = now
+        self._left -= 1
+        return self._left >= 0
+
+
+class ChatConsumer(AsyncWebsocketConsumer):
+    """One socket, from its connection to its end."""
+
+    def __init__(self, *, endpoint: SocketEndpoint) -> None:
+        super().__init__()
+        self._endpoint = endpoint
+        self._tasks: BackgroundTasks = endpoint.tasks
+        self._waiting: deque[ClientFrame] = deque()
+        self._worker: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        """Accept the socket, and say what it talks to.
+
+        Where the key of the provider is missing, it is closed: nothing can be said then.
+        """
+        offered = self.scope["subprotocols"]
+        self._outlet = Outlet(
+            self, stall=settings.MOCHI.client_stall_seconds, on_stall=self._give_up
+        )
+        self._watches = Watches(self._outlet, self._tasks)
+        self._commands = Commands(self._outlet, self._watches)
+        self._rate = FrameRate(settings.MOCHI.socket_frames_per_second)
+        await self.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        self._endpoint.sockets.add(self)
+        query = parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        try:
+            await self._commands.begin({name: text for name, text in query if name != "token"})
+        except Exception as caught:  # noqa: BLE001 - the top of a consumer
+            error = translate(caught)
+            await self._outlet.send(error_frame(error))
+            if isinstance(error, ProviderNotConfigured):
+                await self._outlet.close(FAILED, error.code)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """Let a frame be executed after those before it.
+
+        What comes next is read meanwhile: with it come the answers to pings.
+        """
+        if not self._rate.allows():
+            most = f"{self._rate.per_second:g}"
+            await self._outlet.close(POLICY, f"More than {most} frames a second.")
+            return
+        content = (bytes_data or b"") if text_data is None else text_data.encode()
+        frame_id: FrameId = None
+        try:
+            parsed = _parse(content)
+            frame_id = _id_of(parsed)
+            client_frame = _read(parsed)
+            if client_frame.event == PING:
+                await self._outlet.send(frame("pong", {}, reply_to=client_frame.id))
+                return
+            if len(self._waiting) >= MOST_WAITING:
+                raise ServerBusy(f"{MOST_WAITING} frames of this socket wait already.")
+        except MochiError as error:
+            await self._outlet.send(error_frame(error, reply_to=frame_id))
+            return
+        self._waiting.append(client_frame)
+        if self._worker is None:
+            self._worker = self._tasks.spawn(self._work(), name="frames of a socket")
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting and not self._outlet.is_closed:
+                await self._execute(self._waiting.popleft())
+        finally:
+            self._worker = None
+
+    async def _execute(self, client_frame: ClientFrame) -> None:
+        try:
+            answer = await self._commands.execute(client_frame)
+        except Exception as error:  # noqa: BLE001 - the top of a consumer
+            await self._outlet.send(error_frame(translate(error), reply_to=client_frame.id))
+        else:
+            if client_frame.id is not None:
+                await self._outlet.send(frame("reply", answer, reply_to=client_frame.id))
+
+    async def disconnect(self, code: int) -> None:
+        """Leave the runs; what becomes of those that nobody reads, each of them knows."""
+        del code
+        self._endpoint.sockets.discard(self)
+        self._waiting.clear()
+        self._outlet.end()
+        self._watches.leave()
+
+    def _give_up(self) -> None:
+        """Close the socket of a client that does not read; its runs go on to their ends."""
+        seconds = settings.MOCHI.client_stall_seconds
+        text = f"has not read its socket for {seconds:g} s"
+        logger.warning("A client %s; closing it", text)
+        self._watches.leave(abandon=False)
+        self._tasks.spawn(self._outlet.close(POLICY, f"The client {text}."), name="a slow socket")
+
+    async def stop(self, seconds: float) -> None:
+        """Close the socket when its runs, which are being ended, have said so.
+
+        Args:
+            seconds: Longest wait for them.
+        """
+        ending: set[asyncio.Task[Any]] = self._watches.running
+        if self._worker is not None:
+            ending.add(self._worker)
+        if ending:
+            await asyncio.wait(ending, timeout=seconds)
+        await self._outlet.close(STOPPING, "The server is stopping.")
+
+
+def _parse(content: bytes) -> object:
+    try:
+        return parse_json(content, REQUEST_VALUES)
+    except orjson.JSONDecodeError as error:
+        raise InvalidJSON("The frame is not valid JSON.") from error
+
+
+def _id_of(parsed: object) -> FrameId:
+    """Return the id of a frame that may be wrong otherwise."""
+    frame_id = parsed.get("id") if isinstance(parsed, dict) else None
+    if isinstance(frame_id, str):
+        return frame_id[:MAX_ID]
+    return frame_id if isinstance(frame_id, int) and not isinstance(frame_id, bool) else None
+
+
+def _read(parsed: object) -> ClientFrame:
+    try:
+        return ClientFrame.model_validate(parsed)
+    except ValidationError as error:
+        problems: Any = error.errors(include_url=False)
+        raise invalid_request(
+            [{**problem, "loc": ("frame", *problem["loc"])} for problem in problems]
+        ) from error

@@ -1,0 +1,48 @@
+"""``/ws/chat``: all its sockets, and their end with the server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from django.conf import settings
+
+from mochi_project.http.gate import Receive, Scope, Send, refuse
+from mochi_server.core.aio import BackgroundTasks
+from mochi_server.errors import ShuttingDown
+
+from .consumer import ChatConsumer
+from .outlet import CLOSE_SECONDS
+
+PATH = "/ws/chat"
+
+
+class SocketEndpoint:
+    """The ASGI application of ``/ws/chat``."""
+
+    def __init__(self) -> None:
+        self.tasks = BackgroundTasks()
+        self.sockets: set[ChatConsumer] = set()
+        """The open ones."""
+        self._is_stopping = False
+        self._consumer: Any = ChatConsumer.as_asgi(endpoint=self)
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if self._is_stopping:
+            return refuse(scope, send, ShuttingDown(), [])
+        served: Awaitable[None] = self._consumer(scope, receive, send)
+        return served
+
+    def stop(self) -> None:
+        """Begin to close all sockets; their runs were ended before."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        seconds = settings.MOCHI.shutdown_seconds / 2
+        for socket in [*self.sockets]:
+            self.tasks.spawn(socket.stop(seconds), name="the end of a socket")
+
+    async def aclose(self) -> None:
+        """Close all sockets."""
+        self.stop()
+        await self.tasks.drain(settings.MOCHI.shutdown_seconds / 2 + CLOSE_SECONDS)

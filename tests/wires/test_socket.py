@@ -1,0 +1,264 @@
+"""Conversations over the WebSocket: events, decisions, several sockets at one run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.scripts import calls, fails, says, scripted, thinks
+from tests.support.server import Server
+from tests.support.sockets import events_of, ready_socket, socket, text_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HELLO = scripted([thinks("Hm.", "Hello there.")])
+SUM = scripted([calls("add", a=2, b=3)], [says("It is five.")])
+ASKED = {"tools": ["add", "fail"], "execution_policy": "always_confirm"}
+
+
+def several(*names: str) -> dict[str, Any]:
+    """Calls in one reply."""
+    one = [{"name": name, "args": {"a": 1, "b": 2}} for name in names]
+    return {"tool_call": [{**call, "id": f"call_{at}"} for at, call in enumerate(one)]}
+
+
+async def test_a_message_creates_the_session_and_streams_the_answer(server: Server) -> None:
+    async with socket(server, model="qwen3:14b") as client:
+        ready = {"provider": "test", "model": "qwen3:14b"}
+        assert await client.next() == {"event": "system:ready", "data": ready}
+        frames = await client.say(HELLO, think=True)
+        assert events_of(frames) == [
+            *("run_start", "thinking_delta", "content_delta"),
+            *("message_complete", "done"),
+        ]
+        assert [frame["id"] for frame in frames] == [1, 2, 3, 4, 5]
+        assert text_of(frames) == "Hello there."
+        session_id = frames[0]["data"]["session_id"]
+        _, session = await server.get(f"/sessions/{session_id}")
+        assert session["messages"][-1]["content"] == "Hello there."
+
+        frames = await client.say(scripted([says("Again.")]))
+        assert frames[0]["data"]["session_id"] == session_id
+
+
+async def test_without_a_model_a_new_session_has_the_first_one(server: Server) -> None:
+    async with socket(server) as client:
+        assert await client.next() == {"event": "system:ready", "data": {"provider": "test"}}
+        _, models = await server.get("/models")
+        frames = await client.say(HELLO)
+        assert frames[0]["data"]["model"] == models["models"][0]["name"]
+
+
+async def test_a_model_in_the_query_answers_instead_of_the_sessions(server: Server) -> None:
+    session_id = await server.new_session("lorem")
+    async with socket(server, session_id=session_id, model="qwen3:14b") as client:
+        data = {"provider": "test", "model": "qwen3:14b", "session_id": session_id}
+        assert (await client.next())["data"] == data
+        frames = await client.say(HELLO)
+        assert frames[0]["data"]["model"] == "qwen3:14b"
+    async with ready_socket(server, session_id=session_id) as client:
+        assert client.frames[0]["data"]["model"] == "lorem"
+
+
+async def test_calls_are_asked_about_one_after_the_other_and_run_when_all_are_decided(
+    server: Server,
+) -> None:
+    session_id = await server.new_session(tool_settings=ASKED)
+    message = scripted([several("add", "add", "fail")], [says("Done.")])
+    async with ready_socket(server, session_id=session_id) as client:
+        await client.send("message", {"message": message})
+        for position, approved in enumerate((True, False, True), start=1):
+            asked = (await client.until("tool:approval_required"))["data"]
+            call_id = f"call_{position - 1}"
+            assert (asked["name"], asked["callId"]) == ("fail" if position == 3 else "add", call_id)
+            assert (asked["queuePosition"], asked["totalInQueue"]) == (position, 3)
+            assert asked["args"] == {"a": 1, "b": 2}
+            assert "tool:output" not in events_of(client.frames)
+            await client.send("tool:approval", {"callId": call_id, "approved": approved})
+        await client.until("done")
+        results = {
+            frame["data"]["callId"]: (frame["event"], frame["data"])
+            for frame in client.frames
+            if frame["event"] in {"tool:output", "agent:error"}
+        }
+        assert {*results} == {"call_0", "call_1", "call_2"}
+        event, data = results["call_0"]
+        assert (event, data["name"], data["output"]) == ("tool:output", "add", "3")
+        event, data = results["call_1"]
+        assert (event, data["code"]) == ("agent:error", "TOOL_EXECUTION_DENIED")
+        event, data = results["call_2"]
+        assert event == "agent:error"
+        assert "out of order" in data["message"]
+        assert text_of(client.frames) == "Done."
+
+
+async def test_calls_may_follow_calls_and_arguments_be_changed(server: Server) -> None:
+    session_id = await server.new_session(tool_settings=ASKED)
+    message = scripted([calls("add", a=2, b=3)], [calls("add", a=5, b=5)], [says("Done.")])
+    async with ready_socket(server, session_id=session_id) as client:
+        await client.send("message", {"message": message})
+        for expected, changes in (("7", {"arguments": {"a": 3, "b": 4}}), ("10", {})):
+            asked = (await client.until("tool:approval_required"))["data"]
+            assert (asked["queuePosition"], asked["totalInQueue"]) == (1, 1)
+            decision = {"callId": asked["callId"], "approved": True, **changes}
+            await client.send("tool:approval", decision)
+            assert (await client.until("tool:output"))["data"]["output"] == expected
+        await client.until("done")
+
+
+async def test_a_decision_about_nothing_is_an_error_and_the_socket_stays(server: Server) -> None:
+    async with ready_socket(server, model="qwen3:14b") as client:
+        answer = await client.ask("tool:approval", {"callId": "call_none", "approved": True})
+        assert (answer["event"], answer["data"]["code"]) == ("error", "CONFIRMATION_NOT_FOUND")
+        assert text_of(await client.say(HELLO)) == "Hello there."
+
+
+async def test_any_socket_or_request_decides_once_and_all_are_told(server: Server) -> None:
+    session_id = await server.new_session(tool_settings=ASKED)
+    async with (
+        ready_socket(server, session_id=session_id) as first,
+        ready_socket(server) as second,
+        ready_socket(server) as third,
+    ):
+        reply = await first.ask("message", {"message": SUM})
+        run_id = reply["data"]["run_id"]
+        assert (await first.until("tool:approval_required"))["run_id"] == run_id
+        async with socket(server, session_id=session_id) as late:
+            ready = await late.next()
+            assert ready["data"]["run_id"] == run_id
+        for client in (second, third):
+            reply = await client.ask("resume", {"run_id": run_id})
+            assert reply["data"] == {"run_id": run_id, "session_id": session_id, "state": "waiting"}
+            await client.until("tool:approval_required")
+        reply = await second.ask("tool:approval", {"callId": "call_add", "approved": True})
+        assert reply["event"] == "reply"
+        reply = await third.ask("tool:approval", {"callId": "call_add", "approved": False})
+        assert reply["data"]["code"] == "CONFIRMATION_NOT_FOUND"
+        for client in (first, second, third):
+            while not client.is_done(run_id):
+                await client.next()
+        streams = [client.of_run(run_id) for client in (first, second, third)]
+        assert streams[0] == streams[1] == streams[2]
+        (decided,) = [f for f in streams[0] if f["event"] == "tool_call_confirmation_decided"]
+        assert decided["data"]["approved"] is True
+
+        sse = [event async for event in server.events(f"/runs/{run_id}/events")]
+        assert [int(event.id or 0) for event in sse] == [frame["id"] for frame in streams[0]]
+
+
+async def test_a_confirmation_can_be_decided_by_its_own_id_on_a_socket_that_does_not_read(
+    server: Server,
+) -> None:
+    session_id = await server.new_session(tool_settings=ASKED)
+    async with (
+        ready_socket(server, session_id=session_id) as reader,
+        ready_socket(server) as inbox,
+    ):
+        await reader.send("message", {"message": SUM})
+        asked = (await reader.until("tool:approval_required"))["data"]
+        decision = {"callId": asked["confirmation_id"], "approved": False, "reason": "Not now."}
+        assert (await inbox.ask("tool:approval", decision))["event"] == "reply"
+        error = (await reader.until("agent:error"))["data"]
+        assert error["code"] == "TOOL_EXECUTION_DENIED"
+        await reader.until("done")
+
+
+async def test_a_run_is_read_again_after_a_number(server: Server) -> None:
+    async with ready_socket(server, model="qwen3:14b") as client:
+        frames = await client.say(HELLO)
+        run_id = frames[0]["run_id"]
+    async with ready_socket(server) as client:
+        await client.send("resume", {"run_id": run_id, "after": 2})
+        await client.until("done")
+        assert client.of_run(run_id) == frames[2:]
+        reply = await client.ask("resume", {"run_id": run_id, "after": frames[-1]["id"]})
+        assert reply["data"]["state"] == "done"
+        reply = await client.ask("resume", {"run_id": "run_none"})
+        assert (reply["event"], reply["data"]["code"]) == ("error", "RUN_NOT_FOUND")
+
+
+async def test_a_run_is_stopped_and_keeps_what_it_has_said(server: Server) -> None:
+    session_id = await server.new_session(tool_settings=ASKED)
+    message = scripted([says("Let me see."), calls("add", a=2, b=3)], [says("Done.")])
+    async with ready_socket(server, session_id=session_id) as client:
+        await client.send("message", {"message": message})
+        await client.until("tool:approval_required")
+        reply = await client.ask("stop")
+        assert reply["data"]["state"] == "stopped"
+        assert reply["data"]["message"]["content"] == "Let me see."
+        frames = client.frames
+        while not client.is_done(reply["data"]["run_id"]):
+            await client.next()
+        assert frames[-1]["event"] in {"done", "reply"}
+    async with ready_socket(server, model="qwen3:14b") as client:
+        assert (await client.ask("stop"))["data"]["code"] == "RUN_NOT_FOUND"
+
+
+async def test_a_socket_that_switches_leaves_the_run_to_go_on(server: Server) -> None:
+    one = await server.new_session("qwen3:14b", tool_settings=ASKED)
+    other = await server.new_session("lorem")
+    async with ready_socket(server, session_id=one) as client:
+        reply = await client.ask("message", {"message": SUM})
+        run_id = reply["data"]["run_id"]
+        asked = await client.until("tool:approval_required")
+        reply = await client.ask("session:switch", {"session_id": other})
+        data = {"provider": "test", "model": "lorem", "session_id": other}
+        assert reply["data"] == data
+        assert client.frames[-2] == {"event": "session:switched", "data": data}
+        assert text_of(await client.say(scripted([says("Elsewhere.")]))) == "Elsewhere."
+        decision = {"callId": asked["data"]["confirmation_id"], "approved": True}
+        assert (await client.ask("tool:approval", decision))["event"] == "reply"
+        reply = await client.ask("session:switch", {"session_id": "none"})
+        assert (reply["event"], reply["data"]["code"]) == ("error", "SESSION_NOT_FOUND")
+        assert text_of(await client.say(scripted([says("Still.")]))) == "Still."
+        ended = [event.event async for event in server.events(f"/runs/{run_id}/events")]
+        assert ended[-2:] == ["message_complete", "done"]
+
+
+async def test_a_run_in_a_queue_is_read_when_it_begins(server: Server) -> None:
+    session_id = await server.new_session(tool_settings=ASKED)
+    async with ready_socket(server, session_id=session_id) as client:
+        await client.send("message", {"message": SUM})
+        await client.until("tool:approval_required")
+        busy = await client.ask("message", {"message": HELLO})
+        assert (busy["event"], busy["data"]["code"]) == ("error", "SESSION_BUSY")
+        queued = await client.ask("message", {"message": HELLO, "when_busy": "queue"})
+        assert queued["data"]["state"] == "queued"
+        await client.send("tool:approval", {"callId": "call_add", "approved": True})
+        while not client.is_done(queued["data"]["run_id"]):
+            await client.next()
+        frames = client.of_run(queued["data"]["run_id"])
+        assert text_of(frames) == "Hello there."
+
+
+async def test_a_refused_frame_is_named_and_changes_nothing(server: Server) -> None:
+    wrong = {
+        "{": ("INVALID_JSON", None),
+        "[]": ("VALIDATION_ERROR", None),
+        '{"event": "shout", "id": 1}': ("VALIDATION_ERROR", 1),
+        '{"event": "message", "data": [], "id": "a"}': ("VALIDATION_ERROR", "a"),
+        '{"event": "message", "data": {"message": " "}, "id": "b"}': ("VALIDATION_ERROR", "b"),
+        '{"event": "message", "data": {}, "id": "c"}': ("EMPTY_HISTORY", "c"),
+        '{"event": "message", "data": {"text": "Hi"}, "id": {}}': ("VALIDATION_ERROR", None),
+        '{"event": "resume", "data": {"run_id": "r", "after": -1}}': ("VALIDATION_ERROR", None),
+        "[" * 100_000: ("VALIDATION_ERROR", None),
+    }
+    async with ready_socket(server, model="qwen3:14b") as client:
+        for text, (code, frame_id) in wrong.items():
+            await client.connection.send(text)
+            frame = await client.next()
+            assert (frame["event"], frame["data"]["code"]) == ("error", code), (text[:80], frame)
+            assert frame.get("reply_to") == frame_id, text[:80]
+        await client.connection.send(json.dumps({"event": "ping", "id": 5}).encode())
+        assert await client.next() == {"event": "pong", "data": {}, "reply_to": 5}
+        assert text_of(await client.say(HELLO)) == "Hello there."
+
+
+async def test_a_failure_in_mid_reply_is_an_error_of_the_run(server: Server) -> None:
+    message = scripted([says("One two three."), fails(500, "Gone.", after_words=2)])
+    async with ready_socket(server, model="qwen3:14b") as client:
+        frames = await client.say(message)
+        assert events_of(frames)[-2:] == ["error", "done"]
+        assert frames[-2]["data"]["code"] == "PROVIDER_ERROR"
