@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from importlib import import_module
 from operator import attrgetter
@@ -44,6 +44,15 @@ _SILENCE: Final = {
 """The HTTP libraries' errors that say nothing but their name."""
 
 ClientT = TypeVar("ClientT")
+
+
+def unconverted(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a request whose messages the SDK sends as they are.
+
+    It would convert each, which holds the event loop for seconds where there are thousands.
+    """
+    body = {**payload.get("extra_body", {}), "messages": payload["messages"]}
+    return {**payload, "messages": (), "extra_body": body}
 
 
 class VendorProvider(Provider, Generic[ClientT]):

@@ -28,6 +28,7 @@ from ..vendor import (
     NO_ROUTE,
     VendorProvider,
     drop_environment_headers,
+    unconverted,
 )
 from .messages import (
     LEGAL_NAME,
@@ -166,7 +167,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
                 strict=self._sdk.transform_schema,
             )
             reply = AnthropicReply(request.model, names, forced=is_forced(payload))
-            response = await client.messages.create(**payload)
+            response = await client.messages.create(**unconverted(payload))
             async with self._reading(response, request.model) as body:
                 async for event in response:
                     body.has_events = True

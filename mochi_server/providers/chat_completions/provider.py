@@ -27,7 +27,13 @@ from ..common.history import ToolNames
 from ..common.http import CONNECT_SECONDS, IDLE_SECONDS, http_client_of, retry_after
 from ..common.options import extra_of, fields_of
 from ..common.values import error_text
-from ..vendor import EVERYTHING, NO_ROUTE, VendorProvider, drop_environment_headers
+from ..vendor import (
+    EVERYTHING,
+    NO_ROUTE,
+    VendorProvider,
+    drop_environment_headers,
+    unconverted,
+)
 from .dialects import IMAGES, Dialects, adapted
 from .messages import (
     EFFORT,
@@ -202,7 +208,7 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         create: Any = client.chat.completions.create
         while True:
             try:
-                response: AsyncStream[ChatCompletionChunk] = await create(**attempt)
+                response: AsyncStream[ChatCompletionChunk] = await create(**unconverted(attempt))
                 break
             except self._sdk.APIConnectionError as error:
                 if is_second or type(error.__cause__).__name__ not in _DROPPED:
