@@ -17,7 +17,9 @@ from tests.support.server import Server, running_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-RUN = re.compile(r'(?<="run_id":")run_[0-9a-f]{16}|(?<="started_at":")[0-9T:.Z-]+')
+RUN = re.compile(
+    r'(?<="run_id":")run_[0-9a-f]{16}|(?<=_at":")[0-9T:.Z-]+|(?<="timestamp":")[0-9T:.Z-]+'
+)
 TEST = ("-m", "mochi_server", "--test", "--port", "0")
 FREE = {"execution_policy": "never_confirm"}
 CALCULATES = {**FREE, "tools": ["calculate"]}
