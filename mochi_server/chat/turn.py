@@ -161,6 +161,7 @@ class Turn:
             prompt_eval_count=message.prompt_eval_count,
             context_window=conversation.requests.window_payload(message),
             finish_reason="tool_calls" if calls else reason,
+            stop_sequence=reply.finish.stop_sequence if reply and reply.finish else None,
             tool_rounds_exhausted=exhausted,
             ignored_options=tuple(conversation.requests.ignored_options),
             client_calls=[

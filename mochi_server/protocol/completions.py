@@ -47,6 +47,8 @@ class Finish:
     """Seconds in which the provider loaded the model for this request."""
     provider_data: JSONObject | None = None
     """Data that the provider wants back with the message."""
+    stop_sequence: str | None = None
+    """Which text of the option ``stop`` has ended the reply, if the provider says so."""
 
 
 Chunk: TypeAlias = ContentDelta | ThinkingDelta | ToolCall | Finish

@@ -364,6 +364,8 @@ class MessageComplete(FieldPayload):
     """``current_window``, ``usage_tokens``, ``reason``, ``dropped_messages``."""
     finish_reason: str | None
     """Why generation ended: ``stop``, ``length``, …"""
+    stop_sequence: str | None = None
+    """Which text of the option ``stop`` has ended it, if the provider says so."""
     tool_rounds_exhausted: bool = False
     """Whether the limit of tool rounds forced this answer."""
     ignored_options: Sequence[str] = ()

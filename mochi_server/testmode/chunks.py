@@ -60,6 +60,8 @@ class End:
     """Choice and finish reason of each stream."""
     prompt_tokens: int
     completion_tokens: int
+    stop_sequence: str | None = None
+    """Which of the texts that end a reply has ended it."""
     words: int = 0
 
 

@@ -203,12 +203,15 @@ class OpenAIStream:
             delta = {"role": "assistant", **delta}
         return self._choice(choice, delta, None)
 
-    def _choice(self, choice: int, delta: dict[str, Any], reason: str | None) -> bytes:
-        entry = {"index": choice, "delta": delta, "finish_reason": reason}
+    def _choice(
+        self, choice: int, delta: dict[str, Any], reason: str | None, **more: str | None
+    ) -> bytes:
+        entry = {"index": choice, "delta": delta, "finish_reason": reason, **more}
         return _event({**self._base, "choices": [entry]})
 
     def _end(self, end: End) -> bytes:
-        parts = [self._choice(choice, {}, reason) for choice, reason in end.reasons]
+        more = {} if end.stop_sequence is None else {"stop_reason": end.stop_sequence}
+        parts = [self._choice(choice, {}, reason, **more) for choice, reason in end.reasons]
         if self._counts:
             usage = {
                 "prompt_tokens": end.prompt_tokens,

@@ -281,6 +281,7 @@ def _end(request: ReplyRequest, parts: Sequence[_ReplyItem], items: Sequence[Ite
         reasons=tuple(reasons),
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
+        stop_sequence=next((item.stop_sequence for item in items if item.stop_sequence), None),
     )
 
 

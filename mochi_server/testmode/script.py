@@ -199,6 +199,7 @@ class Item(_Strict):
     cancel: Cancel | None = None
     usage: Usage | None = None
     finish_reason: str | None = None
+    stop_sequence: str | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> Item:

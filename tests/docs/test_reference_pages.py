@@ -267,6 +267,7 @@ SAMPLES: tuple[events.Event, ...] = (
         prompt_eval_count=1,
         context_window={},
         finish_reason="stop",
+        stop_sequence="###",
         tool_rounds_exhausted=True,
         ignored_options=("min_p",),
         client_calls=({"id": "call_1", "name": "weather", "arguments": {}},),

@@ -198,8 +198,11 @@ def call(index: int, call_id: str, name: str, *fragments: str) -> list[bytes]:
     return block(index, {"type": "tool_use", "id": call_id, "name": name, "input": {}}, *deltas)
 
 
-def end(reason: str = "end_turn", generated: int = 5) -> list[bytes]:
+def end(
+    reason: str = "end_turn", generated: int = 5, stop_sequence: str | None = None
+) -> list[bytes]:
     """The end of a reply."""
-    delta = {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None},
-             "usage": {"output_tokens": generated}}  # fmt: skip
+    said = {"stop_reason": reason, "stop_sequence": stop_sequence}
+    usage = {"output_tokens": generated}
+    delta = {"type": "message_delta", "delta": said, "usage": usage}
     return [event(delta, "message_delta"), event({"type": "message_stop"}, "message_stop")]

@@ -112,6 +112,7 @@ EVENTS: list[Event] = [
         prompt_eval_count=None,
         context_window={"reason": None},
         finish_reason="stop",
+        stop_sequence="###",
         tool_rounds_exhausted=True,
         ignored_options=["min_p"],
         client_calls=[{"id": "call_1", "name": "weather", "arguments": {"city": "Rome"}}],

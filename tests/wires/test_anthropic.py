@@ -255,6 +255,12 @@ async def test_a_history_that_is_too_long_is_shortened_and_the_client_told(clien
 
 
 @BOTH
+async def test_a_reply_that_a_stop_sequence_has_ended_says_so(client, send):
+    message = await send(client, user([says("One, two"), {"stop_sequence": ", three"}]))
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", ", three")
+
+
+@BOTH
 async def test_failures_before_the_first_word_have_their_status(client, send):
     question = user([fails(429, "Too many.", retry_after=7)])
     with pytest.raises(anthropic.APIStatusError, match="Too many") as caught:

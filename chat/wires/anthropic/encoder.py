@@ -48,6 +48,7 @@ def message_of(
         **_head(started, model),
         "content": [*content, *_last_blocks(complete)],
         "stop_reason": _stop_reason(complete),
+        "stop_sequence": complete.stop_sequence,
         "usage": _usage(complete),
         "mochi": extras_of(started, session_id, complete),
     }
@@ -83,6 +84,8 @@ def _last_blocks(complete: MessageComplete) -> list[dict[str, Any]]:
 
 
 def _stop_reason(complete: MessageComplete) -> str:
+    if complete.finish_reason == "stop" and complete.stop_sequence is not None:
+        return "stop_sequence"
     return STOP_REASONS.get(complete.finish_reason or "", "end_turn")
 
 
@@ -163,7 +166,10 @@ class MessageEncoder(StreamEncoder):
         blocks = [self._block(block) for block in _last_blocks(complete)]
         end = _event(
             "message_delta",
-            delta={"stop_reason": _stop_reason(complete), "stop_sequence": None},
+            delta={
+                "stop_reason": _stop_reason(complete),
+                "stop_sequence": complete.stop_sequence,
+            },
             usage=_usage(complete),
             mochi=extras_of(self._started, self._session_id, complete),
         )

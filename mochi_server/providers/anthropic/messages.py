@@ -294,6 +294,7 @@ class AnthropicReply:
     _reason: str | None = None
     _prompt_tokens: int | None = None
     _reply_tokens: int | None = None
+    _stop_sequence: str | None = None
 
     def add(self, event: RawMessageStreamEvent) -> Iterator[Chunk]:
         if event.type == "message_start":
@@ -305,6 +306,7 @@ class AnthropicReply:
         elif event.type == "message_delta":
             if reason := event.delta.stop_reason:
                 self._reason = plain_text(reason)
+                self._stop_sequence = event.delta.stop_sequence
             self._count(event.usage)
 
     def _count(self, usage: Any) -> None:  # noqa: ANN401 - two classes with the same fields
@@ -374,4 +376,5 @@ class AnthropicReply:
             eval_count=self._reply_tokens,
             prompt_eval_count=self._prompt_tokens,
             provider_data=self._parts.provider_data(FORM, self.model),
+            stop_sequence=self._stop_sequence,
         )

@@ -35,7 +35,7 @@ from ..common.values import error_text, plain_text, read_json, token_count
 if TYPE_CHECKING:
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletionChunk
-    from openai.types.chat.chat_completion_chunk import ChoiceDelta
+    from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
 
 FORM: Final = "openai"
 THOUGHT_FIELDS: Final = ("reasoning_content", "reasoning")
@@ -201,6 +201,12 @@ def tools_of(tools: Sequence[Mapping[str, Any]], names: ToolNames) -> list[JSONO
     ]
 
 
+def _stop_sequence_of(choice: Choice) -> str | None:
+    """Return the text that has ended a choice; vLLM and SGLang say it, each in its own field."""
+    texts = (getattr(choice, name, None) for name in ("stop_reason", "matched_stop"))
+    return next((text for text in texts if isinstance(text, str)), None)
+
+
 class ChatCompletionsReply:
     """One reply, put together from the pieces of its stream.
 
@@ -215,6 +221,7 @@ class ChatCompletionsReply:
         self._speaker: dict[type[ContentDelta | ThinkingDelta], int] = {}
         """The choice that each kind of text came from last."""
         self._reason: str | None = None
+        self._stop_sequence: str | None = None
         self._refused = False
         self._usage: CompletionUsage | None = None
         self._thought_field: str | None = None
@@ -230,6 +237,7 @@ class ChatCompletionsReply:
             if text := error_text(getattr(choice, "error", None)):  # OpenRouter's
                 raise ProviderError(f"The model's reply broke off: {text}")
             self._reason = choice.finish_reason or self._reason
+            self._stop_sequence = _stop_sequence_of(choice) or self._stop_sequence
             if choice.delta is not None:
                 yield from self._add_delta(choice.delta, choice.index or 0)
 
@@ -298,6 +306,7 @@ class ChatCompletionsReply:
             reason=reason,
             eval_count=token_count(getattr(usage, "completion_tokens", None)),
             prompt_eval_count=token_count(getattr(usage, "prompt_tokens", None)),
+            stop_sequence=self._stop_sequence,
             provider_data=self._provider_data(calls),
         )
 

@@ -273,6 +273,13 @@ async def test_other_ends_are_told(provider, fake, reason):
     assert finish.reason == ("length" if "window" in reason else reason)
 
 
+async def test_the_text_that_ended_a_reply_is_told(provider, fake):
+    fake.scripts = [said(text(0, "a"), end("stop_sequence", stop_sequence="###"))]
+    finish = (await reply(provider))[-1]
+    assert isinstance(finish, Finish)
+    assert (finish.reason, finish.stop_sequence) == ("stop", "###")
+
+
 ODD_HISTORIES: list[list[dict[str, Any]]] = [
     [{"role": "assistant", "content": "Hi."}, *HELLO],
     [*HELLO, {"role": "assistant", "content": " "}, *HELLO],
