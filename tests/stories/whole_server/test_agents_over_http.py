@@ -580,6 +580,7 @@ def check_first_turn(
         "dropped_messages": 0,
     }
     assert complete.pop("message_id")
+    assert complete.pop("timestamp")
     assert [*outer[:3], *results, *outer[5:7], (outer[7][0], complete), *outer[8:]] == [
         ("content_delta", {"content": "I ask both.", "role": "assistant"}),
         tool_call(TO_CODER, 0),
