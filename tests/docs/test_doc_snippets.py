@@ -99,7 +99,9 @@ async def server_with_model(
     folder: Path, ollama: FakeOllama | None = None
 ) -> AsyncIterator[Server]:
     models = await anyio.to_thread.run_sync(folder_with_model, folder / "cache")
-    async with running_server(data_dir=folder, ollama=ollama, models_dir=models) as server:
+    async with running_server(
+        data_dir=folder, ollama=ollama, models_dir=models, heartbeat_seconds=300
+    ) as server:  # the pages show no comments of a stream that waits for a model
         yield server
 
 

@@ -1,19 +1,20 @@
-"""Calls every tool of an MCP server through a runtime; the conformance suite drives it.
+"""Calls every tool of MCP servers through runtimes; the conformance suite drives it.
 
-    python client.py URL
+    python client.py SOCKET
 
-The scenario is in ``MCP_CONFORMANCE_SCENARIO``, what it wants to be sent in
-``MCP_CONFORMANCE_CONTEXT``. Its person opens each page of an authorization, and accepts what is
-asked as it is.
+Who connects to the socket sends the address of a server and the scenario's context as JSON
+(``scenario.py`` does), and gets what was said. A person opens each page of an authorization, and
+accepts what is asked as it is. One process serves all scenarios: a start takes longer than most.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import tempfile
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -26,6 +27,8 @@ from mochi_server.config import load_settings
 from mochi_server.mcp_server.direct_call import start_call
 from mochi_server.protocol.events import ConfirmationRequired, ToolInputRequired, ToolResultReady
 from mochi_server.tools.base import Tool
+
+Say = Callable[[str], None]
 
 SCHEMA_TOOL, SCHEMA_ECHO = "s__json_schema_2020_12_tool", "s__json_schema_echo"
 """The schema of one is to be sent back by a call of the other."""
@@ -54,9 +57,10 @@ def _value(schema: dict[str, Any]) -> Any:
     return VALUES[kind[0] if isinstance(kind, list) else kind]
 
 
-def planned_calls(tools: dict[str, Tool]) -> list[tuple[Tool, dict[str, Any]]]:
+def planned_calls(
+    tools: dict[str, Tool], context: dict[str, Any]
+) -> list[tuple[Tool, dict[str, Any]]]:
     """What is called: what the scenario names, else every tool once."""
-    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     named = context.get("toolCalls")
     if SCHEMA_TOOL in tools:
         return [(tools[SCHEMA_ECHO], {"schema": tools[SCHEMA_TOOL].parameters})]
@@ -64,10 +68,6 @@ def planned_calls(tools: dict[str, Tool]) -> list[tuple[Tool, dict[str, Any]]]:
         return [(tool, arguments_of(tool.parameters)) for tool in tools.values()]
     calls = [(tools.get(f"s__{each['name']}"), each.get("arguments", {})) for each in named]
     return [(tool, arguments) for tool, arguments in calls if tool is not None]
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
 
 
 async def authorize(runtime: Runtime) -> None:
@@ -86,7 +86,7 @@ async def authorize(runtime: Runtime) -> None:
             await anyio.sleep(0.02)
 
 
-async def call(runtime: Runtime, tool: Tool, arguments: dict[str, Any]) -> bool:
+async def call(runtime: Runtime, tool: Tool, arguments: dict[str, Any], say: Say) -> bool:
     """Call a tool, and accept whatever is asked; return whether it succeeded."""
     _, reader = start_call(runtime, tool, arguments, model="", can_ask=True)
     is_success = False
@@ -105,7 +105,7 @@ async def call(runtime: Runtime, tool: Tool, arguments: dict[str, Any]) -> bool:
     return is_success
 
 
-async def main(url: str) -> None:
+async def play(url: str, context: dict[str, Any], say: Say) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = {"mcpServers": {"s": {"url": url, "mochi": {"start": "eager"}}}}
         Path(folder, "mcp.json").write_text(json.dumps(config))
@@ -121,8 +121,8 @@ async def main(url: str) -> None:
                         say(f"failed: {status.last_error}")
                         if "authoriz" in str(status.last_error) and status.connections == 0:
                             break
-            for tool, arguments in planned_calls(tools):
-                if not await call(runtime, tool, arguments):
+            for tool, arguments in planned_calls(tools, context):
+                if not await call(runtime, tool, arguments, say):
                     with anyio.move_on_after(5):
                         await anyio.sleep(0.1)
                         while runtime.mcp.is_authorizing("s"):  # noqa: ASYNC110 - nothing tells it
@@ -130,6 +130,27 @@ async def main(url: str) -> None:
             person.cancel()
             for problem in runtime.tools.problems:
                 say(str(problem))
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    asked = json.loads(await reader.read())
+    lines: list[str] = []
+    failed = False
+    try:
+        await play(asked["url"], asked["context"], lines.append)
+    except Exception:  # noqa: BLE001 - the suite is told
+        failed = True
+        lines.append(traceback.format_exc())
+    writer.write(json.dumps({"failed": failed, "lines": lines}).encode())
+    await writer.drain()
+    writer.close()
+
+
+async def main(path: str) -> None:
+    server = await asyncio.start_unix_server(answer, path)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    await server.serve_forever()
 
 
 asyncio.run(main(sys.argv[-1]))

@@ -7,10 +7,14 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
+import pytest_asyncio
 
 from tests.support.server import ROOT, environment
 from tests.support.tools import function, write_tools
@@ -24,6 +28,7 @@ CONFIRMED = ("tampered_state", "request_state", "elicitation")
 """Names of tools that ask by the confirmation of their call."""
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.slow,
     pytest.mark.timeout(2 * LIMIT_SECONDS),
     pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed"),
@@ -88,8 +93,17 @@ AUTH_SCENARIOS = (
 address, tokens without a person, proofs of possession (DPoP)."""
 
 
-async def installed(folder: Path) -> str:
-    """Install the suite; the path of a Node that can run it."""
+class Suite(NamedTuple):
+    """The suite, installed."""
+
+    folder: Path
+    node: str
+    """The path of a Node that can run it."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    folder = tmp_path_factory.mktemp("suite") / "client"
     shutil.copytree(CLIENT, folder)
     code, out = await run(*("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"), cwd=folder)
     assert code == 0, out
@@ -97,39 +111,54 @@ async def installed(folder: Path) -> str:
     _, version = await run(node, "--version", cwd=folder)
     if int(version.strip().removeprefix("v").partition(".")[0]) < 22:
         pytest.skip("the suite needs Node 22")
-    return node
+    return Suite(folder, node)
 
 
-async def test_it_passes_for_all_that_is_offered(server_of, tmp_path, ollama_url):
-    client, data = tmp_path / "client", tmp_path / "data"
-    node = await installed(client)
-    write_data(data)
-    async with server_of(data_dir=data, ollama=ollama_url) as server:
+async def test_it_passes_for_all_that_is_offered(server_of, tmp_path, ollama_url, suite):
+    write_data(tmp_path / "data")
+    async with server_of(data_dir=tmp_path / "data", ollama=ollama_url) as server:
         for revision, least in (("2025-11-25", 13), ("2026-07-28", 16)):
             code, out = await run(
-                *(node, SUITE, "server", "--url", f"{server.url}/mcp", "--suite", "all"),
+                *(suite.node, SUITE, "server", "--url", f"{server.url}/mcp", "--suite", "all"),
                 *("--spec-version", revision, "--expected-failures", "not-offered.yml"),
-                cwd=client,
+                cwd=suite.folder,
             )
             assert code == 0, out[out.find("=== SUMMARY") :]
             assert len(re.findall(r"^\u2713 ", out, re.MULTILINE)) >= least, out
 
 
-async def test_our_client_passes(tmp_path):
-    client = tmp_path / "client"
-    node = await installed(client)
-    program = f"{sys.executable} {client / 'client.py'}"
+@asynccontextmanager
+async def running_client(folder: Path) -> AsyncIterator[str]:
+    """Run our client; the command with which the suite reaches it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "client.py", "socket"),
+        cwd=folder,
+        env=environment(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        with anyio.fail_after(LIMIT_SECONDS):
+            assert await process.stdout.readline() == b"ready\n"
+        yield f"{sys.executable} -I -S scenario.py socket"
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_our_client_passes(suite):
     at_once = anyio.CapacityLimiter(AT_ONCE)
 
     async def passes(scenario: str) -> None:
         async with at_once:
             code, out = await run(
-                *(node, SUITE, "client", "--command", program, "--scenario", scenario),
+                *(suite.node, SUITE, "client", "--command", command, "--scenario", scenario),
                 *("--timeout", "60000"),
-                cwd=client,
+                cwd=suite.folder,
                 env=environment(),
             )
         assert code == 0, out
 
     scenarios = [*CLIENT_SCENARIOS, *(f"auth/{name}" for name in AUTH_SCENARIOS)]
-    await asyncio.gather(*map(passes, scenarios))
+    async with running_client(suite.folder) as command:
+        await asyncio.gather(*map(passes, scenarios))
