@@ -7,6 +7,7 @@ import base64
 import contextlib
 import json
 import os
+import random
 import socket as sockets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.support.scripts import says, scripted
 from tests.support.server import Server, running_server
-from tests.support.sockets import address_of, ready_socket
+from tests.support.sockets import SocketClient, address_of, ready_socket, socket, text_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 own_loop = pytest.mark.asyncio(loop_scope="function")
@@ -29,7 +30,7 @@ own_loop = pytest.mark.asyncio(loop_scope="function")
 TOKEN = "secret/=token"
 HELLO = scripted([says("Hello there.")])
 PAGE = "https://app.example"
-STALL = 3
+STALL = 6
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -42,7 +43,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         "cors_origins": PAGE,
         "client_stall_seconds": STALL,
         "heartbeat_seconds": 1,
-        "socket_frame_mb": 0.01,
+        "socket_frame_mb": 1,
     }
     folder = tmp_path_factory.mktemp("sockets")
     async with running_server(data_dir=folder, **settings) as running:
@@ -110,7 +111,7 @@ async def test_other_paths_are_not_found(server: Server) -> None:
 
 async def test_a_frame_that_is_too_large_closes_the_socket(server: Server) -> None:
     async with ready_socket(server, token=TOKEN, model="m") as client:
-        await client.send("message", {"message": "a" * 10_001})
+        await client.send("message", {"message": "a" * 1_000_001})
         assert (await client.closed())[0] == 1009
 
 
@@ -180,6 +181,24 @@ class RawSocket:
         self._sock.close()
 
 
+@pytest.mark.slow
+async def test_a_client_that_does_not_read_is_closed_with_a_reason(server: Server) -> None:
+    """It learns why if it reads in time."""
+    message = {"message": scripted([says("word " * 20_000)]), "model": "m"}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    for _ in range(30):  # 3 MB: more than all buffers, and each less than a context window
+        assert (await server.post("/chat", message, headers=headers))[0] == 200
+    _, listed = await server.get("/runs", headers=headers)
+    runs = [run["run_id"] for run in listed["runs"]][:30]
+    client = await RawSocket.open(server, window=4096)
+    for run_id in runs:
+        await client.frame(1, json.dumps({"event": "resume", "data": {"run_id": run_id}}).encode())
+    await server.saw("has not read its socket")
+    assert b"\x03\xf0The client has not read its socket for 6 s." in await client.rest()
+    client.close()
+
+
+@pytest.mark.slow
 async def test_a_client_that_does_not_answer_pings_is_closed(server: Server) -> None:
     client = await RawSocket.open(server)
     assert b"\x03\xf3keepalive ping timeout" in await client.rest()
@@ -197,6 +216,52 @@ async def test_pings_without_end_do_not_fill_the_memory(server: Server) -> None:
             sent += len(flood)
     client.close()
     assert sent < 30e6
+
+
+@own_loop
+@pytest.mark.slow
+async def test_random_frames_are_errors_and_leave_nothing(tmp_path: Path) -> None:
+    settings = {
+        "environment": "test",
+        "test_words_per_second": 0,
+        "socket_frames_per_second": 1e9,
+    }
+    chance = random.Random(7)
+    whole = json.dumps({"event": "tool:approval", "data": {"callId": "a", "approved": True}})
+    events = ["message", "stop", "resume", "session:switch", "tool:approval", "ping", "shout"]
+    values = [None, 0, -1, 1e300, "", "\u0000", "a" * 1000, [], {}, [[[]]], {"a": {"b": 1}}, True]
+    names = ["message", "run_id", "after", "session_id", "model", "callId", "approved", "x", ""]
+
+    def one() -> str | bytes:
+        match chance.randrange(4):
+            case 0:
+                return chance.randbytes(chance.randrange(60))
+            case 1:
+                at = chance.randrange(len(whole))
+                return whole[:at] + chr(chance.randrange(1, 0xD7FF)) + whole[at + 1 :]
+            case 2:
+                data = {chance.choice(names): chance.choice(values) for _ in range(2)}
+                return json.dumps({"event": chance.choice(events), "data": data})
+            case _:
+                return json.dumps({chance.choice(["event", "data", "id"]): chance.choice(values)})
+
+    async with running_server(data_dir=tmp_path, **settings) as server:
+        async with socket(server, model="m") as client:
+            for sent in range(1, 10_001):
+                await client.connection.send(one())
+                if sent % 50 == 0:
+                    await until_pong(client, sent)
+            assert {"error"} <= {frame["event"] for frame in client.frames}
+            await client.ask("session:switch", {"model": "m"})
+            assert text_of(await client.say(HELLO)) == "Hello there."
+        assert "Traceback" not in server.log, server.log
+        assert "ERROR" not in server.log
+
+
+async def until_pong(client: SocketClient, number: int) -> None:
+    """Let the frames be executed, of which only so many may wait."""
+    reply = await client.ask("stop", {"run_id": f"none {number}"})
+    assert reply["event"] == "error"
 
 
 @own_loop
