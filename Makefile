@@ -101,7 +101,7 @@ lock: # the largest first; the others then agree with it
 	$(COMPILE) -c requirements/constraints.in pyproject.toml \
 		--all-extras --group build --group dev -o requirements/dev.txt
 	$(COMPILE) -c requirements/dev.txt pyproject.toml \
-		--extra local --extra mcp --group build -o requirements/run.txt
+		--extra local --extra mcp --extra cli --group build -o requirements/run.txt
 	$(COMPILE) -c requirements/dev.txt pyproject.toml \
 		--extra local --extra mcp --group build --group bench -o requirements/bench.txt
 	$(subst 3.10,3.12,$(COMPILE)) --no-deps requirements/django6.in -o requirements/django6.txt

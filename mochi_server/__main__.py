@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .app import APPLICATION, operator_commands, run_operator_command
+from .app import APPLICATION, operator_commands, operator_parsers, run_operator_command
 from .config import (
     MochiServerSettings,
     SettingsError,
@@ -27,7 +27,7 @@ from .config import (
     unknown_variables,
     variable_of,
 )
-from .config.installation import install_command
+from .config.installation import NAME, install_command
 from .core.files import raise_file_limit
 from .core.logs import command_logging_config, logging_config
 from .server.announcement import Announcement
@@ -48,6 +48,9 @@ OPTIONS = ("host", "port", "ollama_host", "data_dir", "log_level", "workers")
 COMMANDS = ("serve", "pull", "init", "mcp")
 """Commands of this module; the operator's are those of the application."""
 
+TERMINAL_COMMANDS = ("chat", "ask", "completion")
+"""Commands with options of their own that talk to a server."""
+
 STARTUP_FAILURE = 3
 """Exit code of a uvicorn server whose application refused to start."""
 
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(_parser().parse_args(arguments if split is None else split[0]))
     command, name = options.pop("command"), options.pop("name")
     if command not in COMMANDS:
-        known = ", ".join([*COMMANDS, *operator_commands()])
+        known = ", ".join([*COMMANDS, *TERMINAL_COMMANDS, *operator_commands()])
         return _fail(f"unknown command: {command} (there are: {known})", code=2)
     values = {field: value for field, value in options.items() if value is not None}
     if command in {"serve", "mcp"} and name is not None:
@@ -72,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"did you mean {similar}?" if similar else "see --help"
         _complain(f"warning: {variable} is not a setting ({hint})")
     if split is not None:
+        if split[1][0] in TERMINAL_COMMANDS:
+            return _terminal_command(split[1], settings, values)
         return _operator_command(split[1], settings, values)
     run: dict[str, Callable[[], int]] = {
         "serve": lambda: _serve(settings, values),
@@ -85,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def split_at_command(
     arguments: Sequence[str], options: Iterable[str]
 ) -> tuple[list[str], list[str]] | None:
-    """Split a command line at an operator's command; None when its first word is no such command.
+    """Split a command line at a command with options of its own; None when it has no such command.
 
     ``options`` are those that take a value, such as ``--data-dir``; they may be abbreviated.
     """
@@ -95,7 +100,7 @@ def split_at_command(
         at += 2 if takes_value else 1
     if arguments[at : at + 1] == ["mcp"] and not _is_action(arguments[at + 1 : at + 2]):
         return None
-    if at < len(arguments) and arguments[at] in operator_commands():
+    if at < len(arguments) and arguments[at] in {*TERMINAL_COMMANDS, *operator_commands()}:
         return [*arguments[:at]], [*arguments[at:]]
     return None
 
@@ -103,6 +108,29 @@ def split_at_command(
 def _is_action(words: Sequence[str]) -> bool:
     """Return whether a word, if there is one, is what ``mcp`` is to do with other servers."""
     return any(not word.startswith("-") or word in {"-h", "--help"} for word in words)
+
+
+def _terminal_command(
+    words: Sequence[str], settings: MochiServerSettings, values: Mapping[str, object]
+) -> int:
+    from .terminal.arguments import run_command  # noqa: PLC0415 - only here
+
+    return run_command(words, settings, values, _complete_parser)
+
+
+def _complete_parser() -> argparse.ArgumentParser:
+    """Return a parser of the whole command line, with all commands and their options."""
+    from .terminal.arguments import parsers  # noqa: PLC0415 - only here
+
+    parser = argparse.ArgumentParser(prog=NAME)
+    _add_options(parser)
+    commands = parser.add_subparsers()
+    known = {**parsers(), **operator_parsers(NAME)}
+    for command in sorted({*COMMANDS, *known}):
+        parents = [known[command]] if command in known else []
+        text = parents[0].description if parents else None  # without one it is not completed
+        commands.add_parser(command, parents=parents, add_help=not parents, help=text or command)
+    return parser
 
 
 def _operator_command(
@@ -251,13 +279,19 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         metavar="COMMAND",
         default="serve",
-        help="serve (default), pull: fetch a model that needs no Ollama, "
+        help="serve (default), chat: chat in this terminal, ask: print the answer to a question, "
+        "completion: print a script for the shell, pull: fetch a model that needs no Ollama, "
         "init: write a data folder with examples, overwriting nothing, "
         "or mcp: serve one MCP client on standard input and output",
     )
     parser.add_argument(
         "name", nargs="?", help="with pull: the model, or a GGUF file; with init: the folder"
     )
+    _add_options(parser)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--test",
         dest="environment",
@@ -272,7 +306,6 @@ def _parser() -> argparse.ArgumentParser:
             metavar=field.rpartition("_")[2].upper(),
             help=f"{MochiServerSettings.model_fields[field].description} ({variable_of(field)})",
         )
-    return parser
 
 
 def _option(field: str) -> str:
@@ -283,7 +316,7 @@ def _tables() -> str:
     """Return the parts of the help that list the commands of an operator, and the settings."""
     names = ", ".join(operator_commands())
     lines = [
-        "Commands of an operator, after the options; each has a --help:",
+        "Commands of an operator, after the options; like chat and ask, each has a --help:",
         "",
         textwrap.fill(names, initial_indent="  ", subsequent_indent="  "),
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
@@ -58,6 +59,13 @@ def operator_commands() -> list[str]:
     from mochi_project import management  # noqa: PLC0415 - the face is loaded when used
 
     return management.operator_commands()
+
+
+def operator_parsers(program: str) -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each of these commands."""
+    from mochi_project import management  # noqa: PLC0415
+
+    return management.operator_parsers(program)
 
 
 def run_operator_command(program: str, arguments: Sequence[str]) -> None:

@@ -31,6 +31,7 @@ from .config import (
     text_of_value,
     variable_of,
 )
+from .server.attached import ATTACHED_SERVER
 from .testmode.script import (
     call,
     calls,
@@ -66,18 +67,6 @@ STOP_SECONDS: Final = 20.0
 LISTENS: Final = " listens on "
 WARM: Final = "  test: "
 """In the line of a server that says that everything is imported."""
-
-_PROGRAM: Final = """
-import os, runpy, signal, threading
-
-def end_with_the_tests():
-    os.read(0, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-threading.Thread(target=end_with_the_tests, daemon=True).start()
-runpy.run_module("mochi_server", run_name="__main__", alter_sys=True)
-"""
-"""The command, which ends when its input is closed: then the tests were killed."""
 
 
 class TestServer:
@@ -161,7 +150,7 @@ def running_server(**settings: Any) -> Iterator[TestServer]:  # noqa: ANN401 - o
         values |= {name: value for name, value in settings.items() if value is not None}
         values["data_dir"] = Path(values["data_dir"]).absolute()
         process = subprocess.Popen(  # noqa: S603 - one of our own commands
-            [sys.executable, "-c", _PROGRAM, "--test"],
+            [sys.executable, "-c", ATTACHED_SERVER, "--test"],
             cwd=folder,
             env=_environment(values),
             stdin=subprocess.PIPE,

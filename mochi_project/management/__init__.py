@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,20 @@ def operator_commands() -> list[str]:
         for path in (home / package / "management" / "commands").glob("*.py")
     }
     return sorted(names - {"__init__", "runserver"} | {"check"})
+
+
+def operator_parsers(program: str) -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each of these commands."""
+    import django  # noqa: PLC0415 - not to list the names
+    from django.core.management import get_commands, load_command_class  # noqa: PLC0415
+
+    use_own_settings()
+    django.setup()
+    apps = get_commands()
+    return {
+        name: load_command_class(apps[name], name).create_parser(program, name)
+        for name in operator_commands()
+    }
 
 
 def run_operator_command(program: str, arguments: Sequence[str]) -> None:

@@ -198,6 +198,10 @@ class MochiServerSettings(BaseSettings):
         default=None, description="Folder of files that are served at / instead of the page."
     )
     log_level: LogLevel = Field(default="INFO", description="How much is logged.")
+    server_url: HTTPAddress | None = Field(
+        default=None,
+        description="Address of the server for chat and ask; unset: made of host and port.",
+    )
     environment: Environment = Field(
         default="production", description="Mode of the server; test answers without any model."
     )
@@ -544,9 +548,14 @@ class MochiServerSettings(BaseSettings):
         """Address that browsers come back to when a person has authorized an MCP server."""
         if self.mcp_redirect_url is not None:
             return self.mcp_redirect_url
-        host = "127.0.0.1" if self.host in _EVERY_ADDRESS else self.host
+        return f"{self.local_url}{MCP_CALLBACK_PATH}"
+
+    @property
+    def local_url(self) -> str:
+        """Address of a server with these settings, for programs of this machine."""
+        host = "127.0.0.1" if self.host in _EVERY_ADDRESS else self.host.strip("[]")
         host = f"[{host}]" if ":" in host else host
-        return f"http://{host}:{self.port}{MCP_CALLBACK_PATH}"
+        return f"http://{host}:{self.port}"
 
     @property
     def approved_tools_path(self) -> Path:

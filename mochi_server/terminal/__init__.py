@@ -1,0 +1,1 @@
+"""The commands ``chat``, ``ask`` and ``completion``: clients of the HTTP API."""

@@ -1,0 +1,119 @@
+"""Input from the terminal: prompts, Ctrl-C while an answer arrives, no echo between prompts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output.plain_text import PlainTextOutput
+from prompt_toolkit.utils import is_dumb_terminal
+
+_LOCAL_FLAGS = 3
+"""Position of the local flags among the attributes of a terminal."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C at a prompt. `KeyboardInterrupt` would end the event loop if a task raised it."""
+
+
+class Left(Exception):
+    """The person leaves the program: Ctrl-C twice, or Ctrl-D."""
+
+
+class Keyboard:
+    """The prompts.
+
+    Args:
+        completer: Completes what is written at the first prompt.
+
+    A terminal that cannot move its cursor cannot show a text to change: every line begins empty.
+    """
+
+    def __init__(self, completer: Completer) -> None:
+        # A terminal that knows no control sequences gets none.
+        self._output = PlainTextOutput(sys.stdout) if is_dumb_terminal() else None
+        self._messages: PromptSession[str] = PromptSession(
+            output=self._output,
+            history=InMemoryHistory(),
+            completer=completer,
+            complete_while_typing=False,
+            key_bindings=_bindings(),
+            interrupt_exception=Interrupted,
+        )
+
+    async def message(self, default: str = "") -> str:
+        """Ask for the next message or command.
+
+        Raises:
+            Left: Ctrl-D, or Ctrl-C where nothing is written.
+        """
+        try:
+            return await self._messages.prompt_async("> ", default=_shown(default))
+        except Interrupted as error:
+            if self._messages.default_buffer.text:
+                return ""
+            raise Left from error
+        except EOFError as error:
+            raise Left from error
+
+    async def line(self, question: str, default: str = "") -> str:
+        """Ask for a line about what the program shows.
+
+        What was typed before is not taken for an answer.
+
+        Raises:
+            Interrupted: Ctrl-C.
+            EOFError: Ctrl-D.
+        """
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        prompt: PromptSession[str] = PromptSession(
+            output=self._output, interrupt_exception=Interrupted
+        )
+        return await prompt.prompt_async(question, default=_shown(default), handle_sigint=False)
+
+
+def _shown(default: str) -> str:
+    return "" if is_dumb_terminal() else default
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("escape", "enter")
+    @bindings.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return bindings
+
+
+@contextmanager
+def without_echo() -> Iterator[None]:
+    """Keep typed letters out of the output; they are kept for the next prompt."""
+    before = termios.tcgetattr(sys.stdin)
+    quiet = termios.tcgetattr(sys.stdin)
+    quiet[_LOCAL_FLAGS] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def on_interrupt(action: Callable[[], object]) -> Iterator[None]:
+    """Call a function at each Ctrl-C until the block ends."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, action)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

@@ -1,0 +1,214 @@
+"""A client of the HTTP API: requests, and the events of runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+import aiohttp
+import anyio
+
+from ..errors import JSONObject
+
+CONNECT_SECONDS: Final = 10.0
+SILENCE_SECONDS: Final = 75.0
+"""Longest silence of a stream: the server sends a comment each 15 seconds, unless set otherwise."""
+
+RECONNECT_SECONDS: Final = 60.0
+"""How long a lost server is tried again."""
+
+RECONNECT_PAUSE_SECONDS: Final = 0.5
+
+_UNAUTHORIZED: Final = 401
+_NO_CONTENT: Final = 204
+_BAD_REQUEST: Final = 400
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Controls, line separators, marks that turn the direction of writing, halves of characters."""
+
+
+class RequestRefused(Exception):
+    """The server refused a request; the text is its code and its message."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}" if code else message)
+        self.status = status
+        self.code = code
+
+
+class ServerUnreachable(Exception):
+    """Nothing answers at the address, or the connection broke."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEvent:
+    """One server-sent event: its number in the run, its name, its data."""
+
+    number: int
+    name: str
+    data: JSONObject
+
+
+def safe_text(text: str) -> str:
+    """Return text of others without what could move the cursor or turn the writing around."""
+    return _UNSAFE.sub(" ", text.replace("\r\n", "\n"))
+
+
+class Client:
+    """A connection to one server.
+
+    Args:
+        url: Address of the server, without ``/api/v1``.
+        token: Value of ``MOCHI_API_TOKEN``, if the server wants one.
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url = url.rstrip("/")
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = aiohttp.ClientSession(
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            # A server closes what idles for 5 s, perhaps just when it is used again.
+            connector=aiohttp.TCPConnector(keepalive_timeout=2),
+        )
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._http.close()
+
+    async def answers(self) -> bool:
+        """Return whether a mochi-server answers at the address."""
+        try:
+            health = await self.request("GET", "/health")
+        except (RequestRefused, ServerUnreachable):
+            return False
+        return isinstance(health, dict) and "providers" in health
+
+    async def request(
+        self, method: str, path: str, body: JSONObject | None = None, **query: str | int
+    ) -> Any:  # noqa: ANN401 - any JSON
+        """Send a request below ``/api/v1`` and return the JSON of its answer, or None.
+
+        Raises:
+            RequestRefused: The status is an error.
+            ServerUnreachable: The server does not answer, or not with JSON.
+        """
+        content = await self.download(method, path, body, **query)
+        try:
+            return json.loads(content) if content else None
+        except ValueError as error:
+            raise ServerUnreachable(f"{self.url} is not a mochi-server.") from error
+
+    async def download(
+        self, method: str, path: str, body: JSONObject | None = None, **query: str | int
+    ) -> bytes:
+        """Send a request below ``/api/v1`` and return its answer as it is.
+
+        Raises:
+            RequestRefused: The status is an error.
+            ServerUnreachable: The server does not answer.
+        """
+        try:
+            async with self._http.request(
+                method, self._address(path), json=body, params=query
+            ) as response:
+                content = await response.read()
+                _check(response.status, content)
+                return content
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    async def run_events(self, run_id: str) -> AsyncGenerator[StreamEvent, None]:
+        """Yield the events of a run from its first to ``done``; connect again when that breaks off.
+
+        Raises:
+            RequestRefused: The run is not known, or not any more.
+            ServerUnreachable: The server did not come back for RECONNECT_SECONDS.
+        """
+        after, lost_at = 0, None
+        while True:
+            try:
+                async with aclosing(self._events(f"/runs/{run_id}/events", after)) as events:
+                    async for event in events:
+                        after, lost_at = event.number, None
+                        yield event
+            except ServerUnreachable:  # noqa: PERF203 - each time is another connection
+                lost_at = lost_at or time.monotonic()
+                if time.monotonic() - lost_at > RECONNECT_SECONDS:
+                    raise
+                await anyio.sleep(RECONNECT_PAUSE_SECONDS)
+            else:
+                return
+
+    async def _events(self, path: str, after: int) -> AsyncGenerator[StreamEvent, None]:
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+        )
+        try:
+            async with self._http.get(
+                self._address(path), params={"after": after}, timeout=timeout
+            ) as response:
+                if response.status == _NO_CONTENT:
+                    return
+                if response.status >= _BAD_REQUEST:
+                    _check(response.status, await response.read())
+                async for event in _events_of(response.content.iter_any()):
+                    yield event
+                    if event.name == "done":
+                        return
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(error) from error
+        raise ServerUnreachable("The stream broke off.")
+
+    def _address(self, path: str) -> str:
+        return f"{self.url}/api/v1{path}"
+
+    def _unreachable(self, error: Exception) -> ServerUnreachable:
+        return ServerUnreachable(f"{self.url} does not answer: {error or type(error).__name__}")
+
+
+def path_of(*parts: str) -> str:
+    """Return the parts as a path, such as ``/sessions/ID/messages``."""
+    return "".join(f"/{quote(part, safe=':')}" for part in parts)
+
+
+def _check(status: int, content: bytes) -> None:
+    if status < _BAD_REQUEST:
+        return
+    try:
+        error = json.loads(content)["error"]
+        code, message = str(error["code"]), str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        code, message = "", f"The server answers with status {status}."
+    if status == _UNAUTHORIZED:
+        message = f"{message} MOCHI_API_TOKEN has the token that this program sends."
+    raise RequestRefused(status, code, message)
+
+
+async def _events_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[StreamEvent]:
+    """Yield the events of a stream, without its comments."""
+    buffer = b""
+    async for chunk in chunks:
+        *frames, buffer = (buffer + chunk).split(b"\n\n")
+        for frame in frames:
+            fields = dict(line.split(b": ", 1) for line in frame.split(b"\n") if b": " in line)
+            if b"event" in fields:
+                yield StreamEvent(
+                    number=int(fields.get(b"id", b"0")),
+                    name=fields[b"event"].decode(),
+                    data=cast("JSONObject", json.loads(fields[b"data"])),
+                )

@@ -1,0 +1,240 @@
+"""The real program in a pseudo-terminal, against a real server in test mode."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from mochi_server.server.initialise import initialise
+from mochi_server.testing import call, instructions, running_server, stall, text
+from tests.support.terminal import api, running
+
+MARKDOWN = (
+    "# A title\n\nSome **bold** words and [a link](https://example.org/x).\n\n- one\n- two\n\n"
+    "```python\nprint('code')\n```\n\n| left | right |\n|---|---|\n| 1 | 2 |\n\n"
+    "Hidden: \x1b[31mred \u202egnirts\n\nThe end."
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    initialise(folder)
+    with running_server(data_dir=folder) as server:
+        yield server
+
+
+def chat(server, tmp_path, *arguments, **options):
+    return running("chat", "--server", server.url, *arguments, cwd=tmp_path, **options)
+
+
+def session_with_tool(server, **fields):
+    body = {"model": "lorem", "tool_settings": {"tools": ["calculate"]}, **fields}
+    return api(server.url, "POST", "/sessions", body)["session_id"]
+
+
+def calculating(expression, answer):
+    return instructions(
+        text(exactly="Let me see."),
+        call("calculate", expression=expression),
+        then=[[text(exactly=answer)]],
+    )
+
+
+def test_an_answer_is_shown_as_markdown_and_its_blocks_once(server, tmp_path):
+    with chat(server, tmp_path, "--model", "lorem") as terminal:
+        terminal.see("/help lists the commands")
+        terminal.enter(instructions(text(exactly=MARKDOWN)))
+        terminal.see(" tokens")
+        terminal.enter("/quit")
+        assert terminal.ended() == 0
+    lines = terminal.text.split("\n")
+    assert "A title" in lines
+    assert "Some bold words and a link (https://example.org/x)." in lines
+    assert " • two" in lines
+    assert "print('code')" in lines
+    assert " left  right" in lines
+    assert "Hidden:  [31mred  gnirts" in lines
+    assert "The end." in lines
+    for line in ("A title", "print('code')", "The end."):
+        assert lines.count(line) == 1
+
+
+def test_calls_are_allowed_edited_denied_and_remembered(server, tmp_path):
+    session = session_with_tool(server)
+    with chat(server, tmp_path, session) as terminal:
+        terminal.prompt()
+        terminal.enter(calculating("2 + 3", "First."))
+        assert '"expression": "2 + 3"' in terminal.see("Run it?")
+        terminal.enter("?")
+        terminal.see("y: yes, n: no, e: edit")
+        terminal.see("Run it?", 2)
+        terminal.enter("y")
+        terminal.see("First.\n")
+        assert "\n  5\n" in terminal.text
+
+        terminal.enter(calculating("2 + 3", "Second."))
+        terminal.see("Run it?", 3)
+        terminal.enter("e")
+        terminal.see("Arguments: {")
+        terminal.ctrl("u")
+        terminal.enter('{"expression": ')
+        terminal.see("This is not JSON")
+        terminal.see("Arguments: {", 2)
+        terminal.ctrl("u")
+        terminal.enter('{"expression": "20 + 30"}')
+        terminal.see("allowed with other arguments")
+        terminal.see("Second.\n")
+        assert "\n  50\n" in terminal.text
+
+        terminal.enter(calculating("2 + 3", "Third."))
+        terminal.see("Run it?", 4)
+        terminal.enter("n")
+        terminal.see("Reason")
+        terminal.enter("not today")
+        terminal.see("denied: not today")
+        terminal.see("Third.\n")
+
+        terminal.enter(calculating("3 + 4", "Fourth."))
+        terminal.see("Run it?", 5)
+        terminal.enter("s")
+        terminal.see("Fourth.\n")
+        terminal.enter(calculating("4 + 5", "Fifth."))
+        terminal.see("Fifth.\n")
+        assert terminal.text.count("Run it?") == 5
+        assert "\n  9\n" in terminal.text
+    messages = api(server.url, "GET", f"/sessions/{session}/messages")["messages"]
+    results = [message["content"] for message in messages if message["role"] == "tool"]
+    assert "not today" in results[2]
+
+
+def test_ctrl_c_stops_and_a_second_one_leaves(server, tmp_path):
+    with chat(server, tmp_path, "--model", "lorem") as terminal:
+        terminal.see("/help")
+        waits = instructions(text(exactly="Begun. "), stall(120), text(exactly="Never."))
+        terminal.enter(waits)
+        terminal.see("\nBegun.")
+        terminal.ctrl("c")
+        terminal.see("(Stopped. What was said is kept.)")
+        terminal.prompt()
+        terminal.enter(waits)
+        terminal.see("\nBegun.", 2)
+        os.kill(server._process.pid, signal.SIGSTOP)
+        try:
+            terminal.ctrl("c")
+            terminal.see("Stopping ... (Ctrl-C again leaves)")
+            terminal.ctrl("c")
+            assert terminal.ended() == 0
+        finally:
+            os.kill(server._process.pid, signal.SIGCONT)
+    assert terminal.text.count("Never.") == 2  # in the questions
+    (last,) = api(server.url, "GET", "/sessions?limit=1")["sessions"]
+    messages = api(server.url, "GET", f"/sessions/{last['session_id']}/messages")["messages"]
+    assert [message.get("interrupted") for message in messages[:2]] == [None, True]
+
+
+def test_what_runs_is_joined_and_decided_from_anywhere(server, tmp_path):
+    session = session_with_tool(server)
+    path = f"/chat/{session}/runs"
+    api(server.url, "POST", path, {"message": calculating("6 * 7", "It is done.")})
+    with chat(server, tmp_path, "--last") as terminal:
+        assert terminal.see("Run it?").count("Let me see.\n") == 1
+        terminal.ctrl("c")
+        terminal.see("(Stopped.")
+        api(server.url, "POST", path, {"message": calculating("6 * 7", "It is done.")})
+        terminal.enter(f"/open {session}")
+        terminal.see("Run it?", 2)
+        with chat(server, tmp_path) as other:
+            other.see("/help")
+            other.enter("/inbox")
+            other.see("Run it?")
+            other.enter("y")
+            terminal.see("calculate allowed")
+            terminal.see("It is done.\n")
+        terminal.enter("Hello again")
+        terminal.see("\nHello again\n")
+
+
+def test_commands_change_the_session_and_copy_it(server, tmp_path):
+    with chat(server, tmp_path, "--model", "lorem") as terminal:
+        terminal.see("/help")
+        terminal.enter("/system Be brief.")
+        terminal.see("\nBe brief.")
+        terminal.enter("/options temperature=0.5 seed=7")
+        terminal.see("\ntemperature=0.5, seed=7")
+        terminal.enter("/tools calculate")
+        terminal.see("*  calculate")
+        terminal.enter("/tools policy never_confirm")
+        terminal.see("policy: never_confirm")
+        terminal.enter("/agents coder")
+        terminal.see("*  coder")
+        terminal.enter("/model lorem-small")
+        terminal.see("The model is lorem-small.")
+        terminal.enter("/nonsense")
+        terminal.see("There is no command /nonsense")
+        terminal.enter(calculating("1 + 2", "Done."))
+        terminal.see("\nDone.\n")
+        assert "Run it?" not in terminal.text
+        terminal.enter(instructions(text(exactly="Another.")))
+        terminal.see("\nAnother.\n")
+        terminal.enter("/export jsonl out.jsonl")
+        terminal.see("Written to out.jsonl")
+        terminal.enter("/export jsonl out.jsonl")
+        terminal.see("File exists")
+        (session,) = api(server.url, "GET", "/sessions?limit=1")["sessions"]
+        terminal.enter("/branch 1")
+        terminal.see("a copy of")
+        terminal.see("Another.", 3)  # the question is there to be changed
+        terminal.ctrl("c")
+        terminal.enter("/retry")
+        terminal.see("\nDone.\n", 3)
+        terminal.enter("/quit")
+        assert terminal.ended() == 0
+    (line,) = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["messages"][0] == {"role": "system", "content": "Be brief."}
+    kept = api(server.url, "GET", f"/sessions/{session['session_id']}")
+    assert kept["model"] == "lorem-small"
+    assert kept["options"] == {"temperature": 0.5, "seed": 7}
+    assert kept["agent_settings"]["enabled_agents"] == ["coder"]
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_forty_columns_and_terminals_without_a_cursor(server, tmp_path, term):
+    session = session_with_tool(server)
+    with chat(server, tmp_path, session, columns=40, term=term) as terminal:
+        terminal.prompt()
+        terminal.enter(calculating("5 * 5", "That makes **25**, if I am not mistaken."))
+        terminal.see("Run it?")
+        terminal.enter("e")
+        terminal.see("Arguments:")
+        terminal.ctrl("u")
+        terminal.enter('{"expression": "6 * 6"}')
+        terminal.see("\n  36\n")
+        terminal.see("That makes")
+        terminal.see("tokens")
+        terminal.ctrl("d")
+        assert terminal.ended() == 0
+    if term == "dumb":
+        assert "\x1b" not in terminal.raw
+
+
+def test_a_server_is_started_where_none_answers_and_ends_with_the_chat(tmp_path):
+    with running("--test", "--port", "1", "chat", cwd=tmp_path) as terminal:
+        terminal.see("starting one for this command")
+        terminal.see("/help lists")
+        terminal.enter(instructions(text(exactly="I am here.")))
+        terminal.see("\nI am here.\n")
+        terminal.enter("/quit")
+        assert terminal.ended() == 0
+
+
+def test_errors_end_it_with_a_line(server, tmp_path):
+    with chat(server, tmp_path, "nobody") as terminal:
+        terminal.see("SESSION_NOT_FOUND")
+        assert terminal.ended() == 1
+    with running("chat", "--server", "http://127.0.0.1:1", cwd=tmp_path) as terminal:
+        terminal.see("No mochi-server answers at http://127.0.0.1:1.")
+        assert terminal.ended() == 3
