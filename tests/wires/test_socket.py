@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.scripts import calls, fails, says, scripted, thinks
-from tests.support.server import Server
+from tests.support.server import Server, running_server
 from tests.support.sockets import events_of, ready_socket, socket, text_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -262,3 +263,28 @@ async def test_a_failure_in_mid_reply_is_an_error_of_the_run(server: Server) -> 
         frames = await client.say(message)
         assert events_of(frames)[-2:] == ["error", "done"]
         assert frames[-2]["data"]["code"] == "PROVIDER_ERROR"
+
+
+async def test_a_deleted_session_and_a_message_that_is_too_long_are_errors(server: Server) -> None:
+    session_id = await server.new_session("qwen3:14b")
+    async with ready_socket(server, session_id=session_id) as client:
+        answer = await client.ask("message", {"message": "word " * 100_000})
+        assert (answer["event"], answer["data"]["code"]) == ("error", "CONTEXT_OVERFLOW")
+        await server.request("DELETE", f"/sessions/{session_id}")
+        answer = await client.ask("message", {"message": HELLO})
+        assert (answer["event"], answer["data"]["code"]) == ("error", "SESSION_NOT_FOUND")
+        await client.ask("session:switch", {"model": "qwen3:14b"})
+        assert text_of(await client.say(HELLO)) == "Hello there."
+
+
+async def test_without_the_key_of_its_provider_a_socket_is_closed(tmp_path: Path) -> None:
+    async with running_server(data_dir=tmp_path) as server:
+        async with socket(server, model="anthropic/claude") as client:
+            error = await client.next()
+            assert (error["event"], error["data"]["code"]) == ("error", "PROVIDER_NOT_CONFIGURED")
+            assert await client.closed() == (1011, "PROVIDER_NOT_CONFIGURED")
+        async with ready_socket(server) as client:
+            answer = await client.ask("session:switch", {"model": "anthropic/claude"})
+            assert answer["data"]["code"] == "PROVIDER_NOT_CONFIGURED"
+            await client.send("ping")
+            await client.until("pong")
