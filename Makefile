@@ -13,6 +13,8 @@ BYTECODE ?= --compile-bytecode
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
+# On a terminal, installing shows its progress.
+QUIET := $(shell test -t 2 || echo --quiet)
 # Asked to run, not only looked for: a shim on PATH may lead nowhere.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv)
 
@@ -31,7 +33,7 @@ run: $(VENV)/run.stamp
 	@$(BIN)/mochi-server pull \
 		|| echo "make: the built-in model could not be fetched; going on without it." >&2
 	@test -e data/tools || $(BIN)/mochi-server init data
-	@exec $(BIN)/mochi-server --data-dir data $(ARGS)
+	@exec $(BIN)/mochi-server --open --data-dir data $(ARGS)
 
 test: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
@@ -73,17 +75,17 @@ bench: $(VENV)/bench.stamp
 
 ifneq ($(UV),)
 make_venv = test -x $(BIN)/python || "$(UV)" venv --quiet --python "$$(command -v "$$PYTHON")" "$$VENV"
-install = "$(UV)" pip install --quiet $(BYTECODE) --python $(BIN)/python
+install = "$(UV)" pip install $(QUIET) $(BYTECODE) --python $(BIN)/python
 else
 # Run over an environment that is there, venv keeps its packages and adds pip where uv left it out.
 make_venv = $(BIN)/python -m pip --version >/dev/null 2>&1 || "$$PYTHON" -m venv "$$VENV"
-install = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+install = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
 endif
 
 $(VENV)/%.stamp: requirements/%.txt pyproject.toml
 	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "make: Python 3.10 or newer is needed (make PYTHON=/path/to/python3)." >&2; exit 1; }
-	@echo "make: installing $< into $(VENV) ..."
+	@echo "make: installing $< into $(VENV), which takes about a minute ..."
 	@$(make_venv)
 	@$(install) --require-hashes -r $<
 	@$(install) --no-deps --no-build-isolation -e .

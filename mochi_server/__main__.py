@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     split = split_at_command(arguments, map(_option, OPTIONS))
     options = vars(_parser().parse_args(arguments if split is None else split[0]))
     command, name = options.pop("command"), options.pop("name")
+    open_page = options.pop("open")
     if command not in COMMANDS:
         known = ", ".join([*COMMANDS, *TERMINAL_COMMANDS, *operator_commands()])
         return _fail(f"unknown command: {command} (there are: {known})", code=2)
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _terminal_command(split[1], settings, values)
         return _operator_command(split[1], settings, values)
     run: dict[str, Callable[[], int]] = {
-        "serve": lambda: _serve(settings, values),
+        "serve": lambda: _serve(settings, values, open_page=open_page),
         "pull": lambda: _pull(name, settings),
         "init": lambda: _init(name, settings),
         "mcp": lambda: _mcp(settings),
@@ -145,14 +146,14 @@ def _operator_command(
     return 0
 
 
-def _serve(settings: MochiServerSettings, values: Mapping[str, object]) -> int:
+def _serve(settings: MochiServerSettings, values: Mapping[str, object], *, open_page: bool) -> int:
     try:
         with contextlib.ExitStack() as stack:
             folder = _data_folder(settings, stack)
             if folder is not None:
                 values = {**values, "data_dir": folder}
                 settings = load_settings(**values)
-            return serve(settings, values)
+            return serve(settings, values, open_page=open_page)
     except SettingsError as error:
         return _fail(str(error), code=2)
     except CannotStart as error:
@@ -176,7 +177,9 @@ def _data_folder(settings: MochiServerSettings, stack: contextlib.ExitStack) -> 
     return Path.cwd()
 
 
-def serve(settings: MochiServerSettings, values: Mapping[str, object]) -> int:
+def serve(
+    settings: MochiServerSettings, values: Mapping[str, object], *, open_page: bool = False
+) -> int:
     """Serve until a signal ends it; ``values`` are the settings of the command line.
 
     Raises:
@@ -190,7 +193,9 @@ def serve(settings: MochiServerSettings, values: Mapping[str, object]) -> int:
     if settings.workers > 1:
         start_resource_tracker()
     export(values)
-    announcement = Announcement(f"mochi-server {__version__}", settings, sock, _print)
+    announcement = Announcement(
+        f"mochi-server {__version__}", settings, sock, _print, open_page=open_page
+    )
     threading.Thread(target=announcement.run, name="announcement", daemon=True).start()
     # A server that was stopped in order is no failure, whoever sent the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -298,6 +303,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const="test",
         help="test mode: answers without any model, and keeps nothing (MOCHI_ENVIRONMENT=test)",
+    )
+    parser.add_argument(
+        "--open",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="open the page in a browser, where there is a desktop",
     )
     for field in OPTIONS:
         parser.add_argument(

@@ -222,3 +222,12 @@ def unknown_variables() -> dict[str, str | None]:
         for name in unknown
         if name.startswith(PREFIX)
     }
+
+
+def has_desktop() -> bool:
+    """Return whether a browser that is opened here is one that the user sees."""
+    if any(os.environ.get(name) for name in ("CI", "SSH_CONNECTION")):
+        return False
+    if sys.platform != "linux":
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -9,12 +9,14 @@ import re
 import shlex
 import socket
 import time
+import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from typing import Any
 
 from ..config import MochiServerSettings
+from ..config.environment import has_desktop
 from ..config.installation import own_command
 from ..core.progress import counted
 from ..errors import ProviderNotConfigured
@@ -39,6 +41,8 @@ class Announcement:
         settings: MochiServerSettings,
         sock: socket.socket,
         write: Callable[[str], object],
+        *,
+        open_page: bool = False,
     ) -> None:
         self.program = program
         self.settings = settings
@@ -46,6 +50,7 @@ class Announcement:
         self.url = url_of(self.host, self.port)
         self.everywhere = ip_address(sock.getsockname()[0]).is_unspecified
         self._write = write
+        self._open_page = open_page
 
     def run(self) -> None:
         """Wait until the server answers, and print what it has."""
@@ -56,6 +61,9 @@ class Announcement:
         if self.everywhere:
             host = self.settings.host
             self._say(f"  and on every other address of this machine, as MOCHI_HOST is {host}")
+        has_page = self.settings.playground
+        if has_page:
+            self._say(f"  page: {self.url}/")
         self._say(f"  documentation: {self.url}/api/v1/docs")
         if self.settings.session_storage == "json":
             self._say(f"  sessions: {self.settings.sessions_path}")
@@ -70,6 +78,8 @@ class Announcement:
             self._say(f"  {line}")
         for line in self._invitation(models):
             self._say(line)
+        if self._open_page and has_page and has_desktop():
+            webbrowser.open(f"{self.url}/")
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # nobody reads what we print
@@ -117,6 +127,8 @@ class Announcement:
         name = next((model["name"] for model in models if _PLAIN.fullmatch(model["name"])), "MODEL")
         token = ' -H "Authorization: Bearer $MOCHI_API_TOKEN"' if self.settings.api_token else ""
         body = shlex.quote(json.dumps({"model": name, "message": "Hello!"}))
+        if name.startswith("local/"):
+            yield "The built-in model is very small: it shows how things work, and is often wrong."
         yield "Try:"
         yield f"  curl -N{token} {self.url}/api/v1/chat/stream -d {body}"
 

@@ -156,6 +156,29 @@ async def test_the_start_tells_where_what_and_how_and_sigterm_ends_it_in_order(
     assert "Traceback" not in server.log
 
 
+@pytest.mark.parametrize(("options", "opens"), [(["--open"], 1), (["--open", "--no-open"], 0)])
+async def test_the_page_is_opened_where_a_desktop_is(tmp_path, monkeypatch, options, opens):
+    opened, browser = tmp_path / "opened", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >> {opened}\n')
+    browser.chmod(0o700)
+    for name, value in {"BROWSER": str(browser), "DISPLAY": ":0"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("CI", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    command = ("-m", "mochi_server", "--test", "--port", "0", *options)
+    async with running_server(data_dir=tmp_path, command=command) as server:
+        await server.saw("page: ")
+        await server.saw("/stream")
+        if opens:
+            with anyio.fail_after(30):
+                while not opened.exists():  # noqa: ASYNC110 - of another process
+                    await anyio.sleep(0.02)
+        assert await server.stop(signal.SIGTERM) == 0
+    assert opened.exists() == bool(opens)
+    if opens:
+        assert opened.read_text() == f"{server.url}/\n"
+
+
 async def in_shell(command, folder):
     """What a command prints that somebody has copied."""
     with anyio.fail_after(60):
