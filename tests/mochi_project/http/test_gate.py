@@ -7,6 +7,7 @@ from urllib.parse import urljoin
 
 import pytest
 
+import mochi_project.urls  # noqa: F401 - wires name their paths
 from mochi_project.http.gate import Gate, origin_key, split_host
 from mochi_server.config import load_settings
 

@@ -73,7 +73,7 @@ const renderer = {
     return `<p dir="auto">${this.parser.parseInline(tokens)}</p>\n`;
   },
   heading({ tokens, depth }) {
-    const level = Math.min(depth + 2, 6); // below the headings of the page
+    const level = Math.min(depth + 1, 6); // below the headings of the page
     return `<h${level} dir="auto" class="level-${depth}">${this.parser.parseInline(tokens)}</h${level}>\n`;
   },
 };

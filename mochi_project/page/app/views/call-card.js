@@ -126,11 +126,11 @@ export const CallCard = memo(({ node, sessionId }) => {
     ${isOpen && html`<div class="card-body">
       ${state === "asking"
         ? html`<p>${t.mayItRun}</p><${Decision} confirmation=${node.confirmation} />`
-        : html`<h4>${t.arguments}</h4>
+        : html`<p class="label">${t.arguments}</p>
             <pre class="code" tabindex="0" dir="ltr">${shownArguments(node.arguments)}</pre>`}
       ${node.elicitation && html`<${Elicitation} request=${node.elicitation} />`}
       ${node.decision?.reason && html`<p class="hint" dir="auto">${t.reasonWas} ${node.decision.reason}</p>`}
-      ${(state === "done" || state === "failed") && html`<h4>${t.result}</h4>
+      ${(state === "done" || state === "failed") && html`<p class="label">${t.result}</p>
         <${Result} node=${node} sessionId=${sessionId} />`}
     </div>`}
   </section>`;

@@ -3,7 +3,7 @@
 import { html, useEffect, useState, useValue } from "../library.js";
 import { address, go } from "../router.js";
 import { modelNamed, models } from "../state/catalogue.js";
-import { chat, createSession, live, open, send, sending, stop, turnWindow } from "../state/chat.js";
+import { chat, createSession, live, open, reload, send, sending, stop, turnWindow } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { change } from "../state/sessions.js";
 import { drafts, preference } from "../storage.js";
@@ -81,7 +81,10 @@ export function SessionPage({ id, openSidebar }) {
   const { session, status } = current;
   const title = session.title || session.messages?.find(({ role }) => role === "user")?.content || t.newChat;
   const model = modelNamed(session.model);
-  const save = (changes) => attempt(() => change(id, changes));
+  const save = (changes) => attempt(async () => {
+    await change(id, changes);
+    await reload();
+  });
   return html`<main class="main" tabindex="-1">
     <h1 class="hidden">${title}</h1>
     <${PageHead} model=${session.model} onModel=${(name) => save({ model: name })}
@@ -94,7 +97,7 @@ export function SessionPage({ id, openSidebar }) {
         <${Composer} session=${id} model=${model} onStop=${now || sent ? () => attempt(stop) : null}
           onSend=${(text, files) => attempt(() => send(id, text, files))} />
       </div>
-      ${settings.isOpen && html`<${SettingsPanel} settings=${session} status=${status}
+      ${settings.isOpen && html`<${SettingsPanel} settings=${session}
         close=${() => settings.setOpen(false)} save=${save} sessionId=${id} />`}
     </div>
   </main>`;
@@ -161,7 +164,7 @@ export function NewChatPage({ openSidebar }) {
         <${Composer} session=${NEW} model=${model} onSend=${start} onStop=${null}
           disabled=${!name || isStarting} />
       </div>
-      ${settings.isOpen && html`<${SettingsPanel} settings=${draft} status=${null} sessionId=${null}
+      ${settings.isOpen && html`<${SettingsPanel} settings=${draft} sessionId=${null}
         close=${() => settings.setOpen(false)}
         save=${async (changes) => setDraft((before) => ({ ...before, ...changes }))} />`}
     </div>

@@ -1,0 +1,141 @@
+"""Calls of tools and agents on the page: in a real browser, with a server in test mode."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.server import ROOT
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+CALL = [{"tool_call": [{"name": "add_numbers", "args": {"a": 2, "b": 3}}]}]
+TOOLS = '''
+def add_numbers(a: float, b: float) -> str:
+    """Add two numbers.
+
+    Args:
+        a: The first.
+        b: The second.
+    """
+    return str(a + b)
+
+
+__all__ = ["add_numbers"]
+'''
+ASKING = {"tools": ["add_numbers"], "execution_policy": "always_confirm"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "tools").mkdir()
+    (folder / "tools" / "__init__.py").write_text(TOOLS)
+    agents = ROOT / "examples" / "data" / "agents"
+    async with browser_with_server(folder, agents_dir=agents) as shared:
+        yield shared
+
+
+async def test_a_call_is_approved_with_other_arguments(shared):
+    session = await shared.server.new_session("lorem", tool_settings=ASKING)
+    async with shared.page(f"/#/chat/{session}") as page:
+        await send(page, scripted(CALL, "All done."))
+        card = page.get_by_role("region", name="Call of add_numbers")
+        await expect(card.locator("pre")).to_contain_text('"a": 2')
+        await card.get_by_role("button", name="Edit arguments").click()
+        await card.get_by_role("textbox", name="Arguments").fill("not JSON")
+        await card.get_by_role("button", name="Approve with changes").click()
+        await expect(card.get_by_role("alert")).to_contain_text("This is not JSON")
+        await card.get_by_role("textbox", name="Arguments").fill('{"a": 40, "b": 2}')
+        await card.get_by_role("button", name="Approve with changes").click()
+        await answered(page)
+        await expect(card).to_contain_text("Changed")
+        await card.get_by_role("button").click()
+        await expect(card.locator(".result")).to_contain_text("42")
+        await page.reload()
+        await card.get_by_role("button").click()
+        await expect(card.locator(".result")).to_contain_text("42")
+
+
+async def test_a_call_is_denied_in_the_inbox_with_a_reason(shared):
+    session = await shared.server.new_session("lorem", tool_settings=ASKING)
+    async with shared.page("/#/inbox") as page:
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+        message = scripted(CALL, "As you like.")
+        await shared.server.post(f"/chat/{session}/runs", {"message": message})
+        await expect(page.locator(".badge")).to_have_text("1")
+        await expect(page).to_have_title("(1) mochi")
+        await page.get_by_role("button", name="Deny").click()
+        await page.get_by_role("textbox", name="Reason").fill("Not today.")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+        await page.goto(f"{shared.server.url}/#/chat/{session}")
+        await answered(page)
+        await page.get_by_role("region", name="Call of add_numbers").get_by_role("button").click()
+        await expect(page.locator(".result")).to_contain_text("Not today.")
+
+
+async def test_an_agents_work_is_a_tree(shared):
+    settings = {"enabled_agents": ["researcher"]}
+    policy = {"tools": [], "execution_policy": "never_confirm"}
+    session = await shared.server.new_session(
+        "lorem", agent_settings=settings, tool_settings=policy
+    )
+    inner = scripted(
+        "I look first.",
+        [{"tool_call": [{"name": "list_documents", "args": {}}]}],
+        "There is a welcome.",
+        question="",
+        lasting=True,
+    )
+    call = [
+        {"tool_call": [{"name": "agent", "args": {"agent": "researcher", "instruction": inner}}]}
+    ]
+    async with shared.page(f"/#/chat/{session}") as page:
+        stall = {"stall": {"seconds": 3600, "after_words": 3}}
+        await send(page, scripted(call, [{"text_message": {"text": "one two three four"}}, stall]))
+        await expect(page.locator(".answer")).to_contain_text("one two")
+        agent = page.get_by_role("region", name="Agent researcher")
+        await agent.get_by_role("button").first.click()
+        await expect(agent.get_by_role("region", name="Call of list_documents")).to_be_visible()
+        await expect(agent).to_contain_text("There is a welcome.")
+        await page.get_by_role("button", name="Stop").click()
+        await answered(page)
+
+
+async def test_tools_are_chosen_in_the_settings_and_shown_on_their_page(shared):
+    async with shared.page() as page:
+        await page.get_by_role("button", name="Settings of this chat").click()
+        await page.get_by_role("checkbox", name="add_numbers").check()
+        await page.get_by_role("combobox", name="Calls of tools").select_option("Never ask")
+        await page.get_by_role("textbox", name="System prompt").fill("Be brief.")
+        await send(page, scripted(CALL, "Five."))
+        await answered(page)
+        session = page.url.rpartition("/")[2]
+        _, stored = await shared.server.get(f"/sessions/{session}")
+        assert stored["tool_settings"]["tools"] == ["add_numbers"]
+        assert stored["messages"][0]["content"] == "Be brief."
+        await page.get_by_role("link", name="Tools").click()
+        await page.get_by_text("Add two numbers.").click()
+        await expect(page.locator(".entry pre").first).to_contain_text('"properties"')
+
+
+async def test_answers_are_kept_beside_each_other_and_branches_begun(shared):
+    async with shared.page() as page:
+        await send(page, scripted("An answer.", question="A question"))
+        await answered(page)
+        await page.get_by_role("button", name="Answer again").click()
+        await expect(page.locator(".variants")).to_contain_text("2 / 2")
+        await page.get_by_role("button", name="Previous answer").click()
+        await expect(page.locator(".variants")).to_contain_text("1 / 2")
+        first = page.url
+        await page.locator(".question").hover()
+        await page.get_by_role("button", name="Edit", exact=True).click()
+        await page.get_by_role("textbox", name="Edit").fill(scripted("Another one."))
+        await page.get_by_role("button", name="Ask in a branch").click()
+        await expect(page.locator(".answer[aria-busy=false]")).to_contain_text("Another one.")
+        assert page.url != first

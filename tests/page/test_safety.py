@@ -1,0 +1,128 @@
+"""Hostile texts, accessibility and the token: in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+TOKEN = "t0ken"
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+HOSTILE = "\n\n".join(
+    [
+        "<script>window.hacked = 1</script>",
+        "<img src=x onerror='window.hacked = 1'>",
+        '<svg onload="window.hacked = 1"><a xlink:href="javascript:alert(1)">x</a></svg>',
+        "[a link](javascript:window.hacked=1) [another](data:text/html,x) [good](https://a.example/)",
+        "![image](https://evil.example/pixel.png)",
+        '<iframe srcdoc="<script>parent.hacked=1</script>"></iframe><form action=/x><input></form>',
+        '<style>body { display: none }</style><div style="position:fixed;inset:0">over all</div>',
+        "<details><summary>open</summary>never closed",
+        "| " + " | ".join("column" for _ in range(80)) + " |",
+        "|" + "---|" * 80 + "\n|" + "x|" * 80,
+        "\u202eright to left override, not ended",
+        "a" * 3000,
+        "$\\href{javascript:alert(1)}{x} \\def\\a{\\a\\a}\\a$",
+        "```\nnever closed <b>",
+    ]
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    async with browser_with_server(folder, api_token=TOKEN) as shared:
+        shared.server.http.headers["Authorization"] = f"Bearer {TOKEN}"
+        yield shared
+
+
+async def enter_token(page, token=TOKEN):
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Open").click()
+
+
+async def findings(page):
+    await page.evaluate(AXE)
+    result = await page.evaluate("axe.run(document)")
+    return [(each["id"], [node["html"] for node in each["nodes"]]) for each in result["violations"]]
+
+
+async def test_the_page_asks_for_the_token_and_keeps_it_in_the_tab(shared):
+    async with shared.page() as page:
+        await enter_token(page, "wrong")
+        await expect(page.get_by_text("refused this token")).to_be_visible()
+        await enter_token(page)
+        await send(page, scripted("Welcome."))
+        await answered(page)
+        await page.reload()
+        await expect(page.locator(".answer")).to_contain_text("Welcome.")
+
+
+async def test_nothing_of_a_hostile_text_runs_or_breaks_the_layout(shared):
+    status, session = await shared.server.post(
+        "/sessions", {"model": "lorem", "title": "\u202e<b>evil</b>" + "w" * 150, "tags": ["<i>"]}
+    )
+    assert status == 201
+    async with shared.page(viewport={"width": 900, "height": 700}) as page:
+        outside = []
+        page.on("request", lambda request: outside.append(request.url))
+        await enter_token(page)
+        await page.goto(f"{shared.server.url}/#/chat/{session['session_id']}")
+        await send(page, scripted(HOSTILE, reasoning={"text": HOSTILE}))
+        await answered(page)
+        await page.get_by_role("button", name="Thinking").click()
+        assert await page.evaluate("window.hacked") is None
+        links = page.locator(".answer .markdown a")
+        addresses = await links.evaluate_all("all => all.map(link => link.getAttribute('href'))")
+        assert {address.split(":")[0] for address in addresses} == {"https"}
+        for selector in ("script", "iframe", "form", "img", "style", "[onerror]", "[style]"):
+            hostile = page.locator(f".answer .markdown {selector}:not(.katex *)")
+            assert await hostile.count() == 0, selector
+        width = await page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 900
+        assert all(url.startswith((shared.server.url, "blob:", "data:")) for url in outside)
+        await links.filter(has_text="good").last.click()
+        await expect(page.get_by_role("dialog")).to_contain_text("a.example")
+
+
+async def test_axe_finds_nothing(shared):
+    async with shared.page() as page:
+        assert await findings(page) == []
+        await enter_token(page)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        await expect(page.locator(".model-choice option").first).to_have_text("lorem")
+        await page.get_by_role("button", name="Settings of this chat").click()
+        for theme in ("light", "dark"):
+            await page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+            assert await findings(page) == []
+        await send(
+            page, scripted("# Head\n\n`code`\n\n```python\na = 1\n```\n\n| a |\n|---|\n| b |")
+        )
+        await answered(page)
+        await expect(page.locator(".hljs-number")).to_have_count(1)
+        for theme in ("light", "dark"):
+            await page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+            assert await findings(page) == []
+        for name in (
+            "inbox",
+            "models",
+            "tools",
+            "agents",
+            "prompts",
+            "presets",
+            "servers",
+            "health",
+        ):
+            await page.goto(f"{shared.server.url}/#/{name}")
+            await expect(page.locator(f'.pages a[href="#/{name}"]')).to_have_attribute(
+                "aria-current", "page"
+            )
+            assert await findings(page) == [], name
