@@ -70,6 +70,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/confirmations.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/streaming.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/wires.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/sockets.py $(BENCH_ARGS)
 
 # ---- the virtual environment ---------------------------------------------------------------
 
