@@ -60,7 +60,7 @@ export function App() {
   if (page === "chat") main = html`<${SessionPage} id=${name} openSidebar=${openSidebar} />`;
   else if (Page) main = html`<${Page} name=${name} openSidebar=${openSidebar} key=${page} />`;
   return html`<div class="app">
-    <a class="skip" href="#message" onClick=${(event) => {
+    <a class="skip" href="#main" onClick=${(event) => {
       event.preventDefault();
       (document.getElementById("message") ?? document.querySelector("main")).focus();
     }}>${t.skipToMessage}</a>

@@ -59,7 +59,7 @@ export function ModelsPage({ openSidebar }) {
     actions=${html`<${Reload} resource=${models} />`}>
     ${error && html`<p class="error-text">${error.message}</p>`}
     ${loaded && value.models.length === 0 && html`<p class="hint">${t.howToGetModel}</p>`}
-    ${value.models.length > 0 && html`<div class="markdown"><div class="table" tabindex="0" role="region" aria-label=${t.page.models}><table>
+    ${value.models.length > 0 && html`<div class="markdown"><div class="table" tabindex="0" role="region" aria-label=${t.table}><table>
       <thead><tr>${t.modelColumns.map((name) => html`<th key=${name}>${name}</th>`)}</tr></thead>
       <tbody>${value.models.map((model) => html`<tr key=${model.name}>
         <td><bdi>${visible(model.name)}</bdi></td><td>${model.provider}</td>

@@ -76,7 +76,7 @@ export function SessionPage({ id, openSidebar }) {
   useEffect(() => {
     open(id);
   }, [id]);
-  if (!current || current.id !== id) return html`<main class="main" tabindex="-1"><h1 class="hidden">mochi</h1>
+  if (!current || current.id !== id) return html`<main class="main" id="main" tabindex="-1"><h1 class="hidden">mochi</h1>
     <p class="hint center">${t.loading}</p></main>`;
   const { session, status } = current;
   const title = session.title || session.messages?.find(({ role }) => role === "user")?.content || t.newChat;
@@ -85,7 +85,7 @@ export function SessionPage({ id, openSidebar }) {
     await change(id, changes);
     await reload();
   });
-  return html`<main class="main" tabindex="-1">
+  return html`<main class="main" id="main" tabindex="-1">
     <h1 class="hidden">${title}</h1>
     <${PageHead} model=${session.model} onModel=${(name) => save({ model: name })}
       openSidebar=${openSidebar} settings=${settings}>
@@ -156,7 +156,7 @@ export function NewChatPage({ openSidebar }) {
     setStarting(false);
     return isStarted;
   };
-  return html`<main class="main" tabindex="-1">
+  return html`<main class="main" id="main" tabindex="-1">
     <${PageHead} model=${name} onModel=${setChosen} openSidebar=${openSidebar} settings=${settings} />
     <div class="columns">
       <div class="column">

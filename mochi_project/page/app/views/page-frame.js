@@ -5,7 +5,7 @@ import { t } from "../texts.js";
 import { IconButton } from "./icons.js";
 
 export function PageFrame({ title, openSidebar, actions, children }) {
-  return html`<main class="main" tabindex="-1">
+  return html`<main class="main" id="main" tabindex="-1">
     <header class="page-head">
       <div class="narrow-only"><${IconButton} icon="menu" label=${t.showSidebar} onClick=${openSidebar}
         aria-controls="sidebar" /></div>
