@@ -9,6 +9,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.support.chromium import needs_chromium
+from tests.support.images import png
 from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -179,3 +180,14 @@ async def test_what_others_do_appears_by_itself(shared, page):
     await expect(page.locator(".session .running")).to_have_count(1)
     await shared.server.post(f"/chat/{session}/stop")
     await answered(page, 3)
+
+
+async def test_an_image_is_attached_and_shown_with_the_message(page):
+    image = {"name": "dot.png", "mimeType": "image/png", "buffer": png(4, 4)}
+    await page.locator("input[type=file]").set_input_files(image)
+    await expect(page.get_by_role("img", name="dot.png")).to_be_visible()
+    await send(page, "What is on it?")
+    await answered(page)
+    await expect(page.locator(".answer")).to_contain_text("[files: 1]")
+    shown = page.locator(".question").get_by_role("img", name="dot.png")
+    await expect(shown).to_have_attribute("src", re.compile("^blob:"))
