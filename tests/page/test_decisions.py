@@ -107,23 +107,6 @@ async def test_an_agents_work_is_a_tree(shared):
         await answered(page)
 
 
-async def test_tools_are_chosen_in_the_settings_and_shown_on_their_page(shared):
-    async with shared.page() as page:
-        await page.get_by_role("button", name="Settings of this chat").click()
-        await page.get_by_role("checkbox", name="add_numbers").check()
-        await page.get_by_role("combobox", name="Calls of tools").select_option("Never ask")
-        await page.get_by_role("textbox", name="System prompt").fill("Be brief.")
-        await send(page, scripted(CALL, "Five."))
-        await answered(page)
-        session = page.url.rpartition("/")[2]
-        _, stored = await shared.server.get(f"/sessions/{session}")
-        assert stored["tool_settings"]["tools"] == ["add_numbers"]
-        assert stored["messages"][0]["content"] == "Be brief."
-        await page.get_by_role("link", name="Tools").click()
-        await page.get_by_text("Add two numbers.").click()
-        await expect(page.locator(".entry pre").first).to_contain_text('"properties"')
-
-
 async def test_answers_are_kept_beside_each_other_and_branches_begun(shared):
     async with shared.page() as page:
         await send(page, scripted("An answer.", question="A question"))

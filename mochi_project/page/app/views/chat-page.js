@@ -97,7 +97,7 @@ export function SessionPage({ id, openSidebar }) {
         <${Composer} session=${id} model=${model} onStop=${now || sent ? () => attempt(stop) : null}
           onSend=${(text, files) => attempt(() => send(id, text, files))} />
       </div>
-      ${settings.isOpen && html`<${SettingsPanel} settings=${session}
+      ${settings.isOpen && html`<${SettingsPanel} settings=${session} status=${status}
         close=${() => settings.setOpen(false)} save=${save} sessionId=${id} />`}
     </div>
   </main>`;
@@ -164,7 +164,7 @@ export function NewChatPage({ openSidebar }) {
         <${Composer} session=${NEW} model=${model} onSend=${start} onStop=${null}
           disabled=${!name || isStarting} />
       </div>
-      ${settings.isOpen && html`<${SettingsPanel} settings=${draft} sessionId=${null}
+      ${settings.isOpen && html`<${SettingsPanel} settings=${draft} status=${null} sessionId=${null}
         close=${() => settings.setOpen(false)}
         save=${async (changes) => setDraft((before) => ({ ...before, ...changes }))} />`}
     </div>

@@ -1,16 +1,23 @@
-// The pages beside the chats, by the first part of their address.
+// The pages beside the chats.
 
-import { AgentsPage, HealthPage, ModelsPage, PresetsPage, ToolsPage } from "./catalogue-pages.js";
-import { PromptsPage, ServersPage } from "./changing-pages.js";
+import { AgentsPage } from "./agents-page.js";
+import { HealthPage } from "./health-page.js";
 import { InboxPage } from "./inbox-page.js";
+import { ModelsPage } from "./models-page.js";
+import { NewPresetPage, PresetsPage } from "./presets-page.js";
+import { NewPromptPage, PromptsPage } from "./prompts-page.js";
+import { ServersPage } from "./servers-page.js";
+import { ToolsPage } from "./tools-page.js";
 
 export const PAGES = {
-  agents: AgentsPage,
-  health: HealthPage,
   inbox: InboxPage,
   models: ModelsPage,
-  presets: PresetsPage,
-  prompts: PromptsPage,
-  servers: ServersPage,
   tools: ToolsPage,
+  agents: AgentsPage,
+  prompts: PromptsPage,
+  "new-prompt": NewPromptPage,
+  presets: PresetsPage,
+  "new-preset": NewPresetPage,
+  servers: ServersPage,
+  health: HealthPage,
 };

@@ -1,126 +1,97 @@
-// The settings of a chat: system prompt, options, tools, agents. Each is saved when it is changed.
+// The settings of a chat; each is saved as soon as it is changed.
 
 import { get, part, put, remove } from "../api.js";
-import { html, useEffect, useState, useValue } from "../library.js";
-import { agents, prompts, tools } from "../state/catalogue.js";
+import { html, useState } from "../library.js";
+import { prompts } from "../state/catalogue.js";
 import { reload } from "../state/chat.js";
 import { attempt } from "../state/notices.js";
 import { t } from "../texts.js";
 import { visible } from "../visible.js";
 import { IconButton } from "./icons.js";
+import { useFresh } from "./parts.js";
+import { AgentChoices, OptionFields, PolicyField, ToolChoices } from "./setting-fields.js";
 
-const OPTIONS = [
-  ["temperature", { min: 0, step: 0.1 }],
-  ["top_p", { min: 0, max: 1, step: 0.05 }],
-  ["top_k", { min: 0, step: 1 }],
-  ["max_tokens", { min: 1, step: 1 }],
-  ["seed", { step: 1 }],
-  ["repeat_penalty", { step: 0.05 }],
-];
+function promptOf(settings) {
+  const first = settings.messages?.[0];
+  return (first?.role === "system" ? first.content : settings.system_prompt) ?? "";
+}
 
-const POLICIES = ["always_confirm", "confirm_destructive", "never_confirm"];
-
-function SystemPrompt({ sessionId, stored, save }) {
-  const [text, setText] = useState(stored);
-  const { value } = useValue(prompts.state);
-  useEffect(() => {
-    prompts.need();
-  }, []);
-  useEffect(() => setText(stored), [stored, sessionId]);
-  const keep = (content) => attempt(async () => {
-    if (!sessionId) {
-      await save({ system_prompt: content.trim() ? content : undefined });
-      return;
-    }
-    const path = `sessions/${part(sessionId)}/system-prompt`;
-    if (content.trim()) await put(path, { content });
-    else await remove(path);
-    await reload();
-  });
-  const load = (name) => attempt(async () => {
-    const { content } = await get(`system-prompts/${part(name)}`);
+/** The system prompt: a text, or that of a file, which can be changed then. */
+function SystemPrompt({ value, onChange }) {
+  const { value: files } = useFresh(prompts);
+  const [text, setText] = useState(value);
+  const take = async (filename) => {
+    if (!filename) return;
+    const { content } = await get(`system-prompts/${part(filename)}`);
     setText(content);
-    await keep(content);
-  });
-  return html`<section class="field">
-    <label class="field"><span>${t.systemPrompt}</span>
-      <textarea rows="5" dir="auto" value=${text} onInput=${(event) => setText(event.target.value)}
-        onChange=${(event) => keep(event.target.value)}></textarea></label>
-    ${value.prompts.length > 0 && html`<select aria-label=${t.loadPrompt} value=""
-      onChange=${(event) => { load(event.target.value); event.target.value = ""; }}>
-      <option value="">${t.loadPrompt}</option>
-      ${value.prompts.map(({ filename }) => html`<option key=${filename} value=${filename}>${filename}</option>`)}
-    </select>`}
-  </section>`;
-}
-
-function Options({ options, save }) {
-  const set = (name, written) => {
-    const next = { ...options };
-    if (written === "") delete next[name];
-    else next[name] = Number(written);
-    save({ options: next });
+    await onChange(content);
   };
-  return html`<details>
-    <summary>${t.options}</summary>
-    <div class="options">
-      ${OPTIONS.map(([name, limits]) => html`<label class="field" key=${name}>
-        <span>${t.option[name]}</span>
-        <input type="number" ...${limits} placeholder=${t.usual} value=${options[name] ?? ""}
-          onChange=${(event) => set(name, event.target.value)} />
-      </label>`)}
-    </div>
-  </details>`;
+  return html`<div class="field">
+    <label class="field"><span>${t.systemPrompt}</span>
+      <textarea rows="6" dir="auto" maxlength="9999" value=${text}
+        onInput=${(event) => setText(event.target.value)}
+        onChange=${(event) => onChange(event.target.value)}></textarea></label>
+    ${files.prompts.length > 0 && html`<select aria-label=${t.takePrompt} value=""
+      onChange=${(event) => attempt(() => take(event.target.value))}>
+      <option value="">${t.takePrompt}</option>
+      ${files.prompts.map(({ filename }) => html`<option key=${filename} value=${filename}>${visible(filename)}</option>`)}
+    </select>`}
+  </div>`;
 }
 
-function Choice({ title, all, chosen, onChange, empty }) {
-  const toggle = (name, isOn) =>
-    onChange(isOn ? [...chosen, name] : chosen.filter((each) => each !== name));
-  const names = [...new Set([...Object.keys(all), ...chosen])].sort();
-  return html`<fieldset>
-    <legend>${title}</legend>
-    ${names.length === 0 && html`<p class="hint">${empty}</p>`}
-    ${names.map((name) => html`<label class="check" key=${name} title=${visible(all[name]?.description ?? "")}>
-      <input type="checkbox" checked=${chosen.includes(name)}
-        onChange=${(event) => toggle(name, event.target.checked)} />
-      <bdi>${visible(name)}</bdi>
-    </label>`)}
-  </fieldset>`;
+/** The size of the context window: chosen by the server, or fixed. */
+function WindowField({ status, save }) {
+  const { manual_override: isFixed, current_window: size } = status.context_window;
+  const onChange = ({ target }) => {
+    if (!target.reportValidity()) return;
+    const window = target.value === ""
+      ? { manual_override: false }
+      : { manual_override: true, current_window: Number(target.value) };
+    save({ context_window: window });
+  };
+  return html`<label class="field"><span>${t.fixedWindow}</span>
+    <input type="number" min="512" step="1" placeholder=${t.usual} value=${isFixed ? size : ""}
+      onChange=${onChange} /></label>`;
 }
 
-/** The tools that settings name, by name or by group. */
-function toolsOf(settings, groups) {
-  return [...new Set([...(settings?.tools ?? []), ...(groups[settings?.tool_group] ?? [])])];
-}
-
-export function SettingsPanel({ settings, sessionId, save, close }) {
-  const toolList = useValue(tools.state).value;
-  const agentList = useValue(agents.state).value;
-  useEffect(() => {
-    tools.need();
-    agents.need();
-  }, []);
-  const ofTools = settings.tool_settings ?? { tools: [], execution_policy: POLICIES[0] };
-  const system = sessionId
-    ? (settings.messages.find(({ role }) => role === "system")?.content ?? "")
-    : (settings.system_prompt ?? "");
-  const saveTools = (changes) =>
-    save({ tool_settings: { execution_policy: POLICIES[0], ...ofTools, ...changes } });
-  return html`<aside class="settings" aria-label=${t.chatSettings}>
+/** `settings` is a session, or what a new one will have; `save(changes)` keeps some of them. */
+export function SettingsPanel({ settings, status, sessionId, close, save }) {
+  const [values, setValues] = useState({
+    options: settings.options ?? {},
+    tool_settings: settings.tool_settings ?? {},
+    agent_settings: settings.agent_settings ?? {},
+  });
+  const set = async (changes) => {
+    setValues((before) => ({ ...before, ...changes }));
+    await save(changes);
+    if (sessionId) await attempt(reload);
+  };
+  const setPrompt = (text) => attempt(async () => {
+    if (!sessionId) await save({ system_prompt: text.trim() ? text : undefined });
+    else {
+      const path = `sessions/${part(sessionId)}/system-prompt`;
+      await (text.trim() ? put(path, { content: text }) : remove(path));
+      await reload();
+    }
+  });
+  const { tool_settings: ofTools, agent_settings: ofAgents } = values;
+  const policy = ofTools.execution_policy ?? status?.execution_policy ?? "always_confirm";
+  const onKey = (event) => {
+    if (event.key !== "Escape") return;
+    document.activeElement.blur(); // what is being written is saved when its field is left
+    close();
+  };
+  return html`<aside class="settings" aria-label=${t.chatSettings} onKeyDown=${onKey}>
     <div class="row"><h2 class="grow">${t.chatSettings}</h2>
       <${IconButton} icon="close" label=${t.close} onClick=${close} /></div>
-    <${SystemPrompt} sessionId=${sessionId} stored=${system} save=${save} />
-    <${Options} options=${settings.options ?? {}} save=${save} />
-    <label class="field"><span>${t.policy}</span>
-      <select value=${ofTools.execution_policy ?? POLICIES[0]}
-        onChange=${(event) => saveTools({ execution_policy: event.target.value })}>
-        ${POLICIES.map((name) => html`<option key=${name} value=${name}>${t.policies[name]}</option>`)}
-      </select></label>
-    <${Choice} title=${t.page.tools} all=${toolList.tools} empty=${t.noTools}
-      chosen=${toolsOf(ofTools, toolList.groups)}
-      onChange=${(names) => saveTools({ tools: names, tool_group: null })} />
-    <${Choice} title=${t.page.agents} all=${agentList.agents} empty=${t.noAgents}
-      chosen=${settings.agent_settings?.enabled_agents ?? []}
-      onChange=${(names) => save({ agent_settings: { ...settings.agent_settings, enabled_agents: names } })} />
+    <${SystemPrompt} value=${promptOf(settings)} onChange=${setPrompt} />
+    <${ToolChoices} chosen=${ofTools.tools ?? []}
+      onChange=${(tools) => set({ tool_settings: { execution_policy: policy, ...ofTools, tools } })} />
+    <${PolicyField} value=${policy}
+      onChange=${(execution_policy) => set({ tool_settings: { tools: [], ...ofTools, execution_policy } })} />
+    <${AgentChoices} chosen=${ofAgents.enabled_agents ?? []}
+      onChange=${(names) => set({ agent_settings: { ...ofAgents, enabled_agents: names } })} />
+    <${OptionFields} value=${values.options} onChange=${(options) => set({ options })} />
+    ${status && html`<${WindowField} status=${status} save=${set} />`}
   </aside>`;
 }

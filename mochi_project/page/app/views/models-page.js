@@ -1,0 +1,71 @@
+// The models of all providers.
+
+import { html, useEffect, useState } from "../library.js";
+import { get } from "../api.js";
+import { go } from "../router.js";
+import { models } from "../state/catalogue.js";
+import { preference } from "../storage.js";
+import { t } from "../texts.js";
+import { visible } from "../visible.js";
+import { PageFrame } from "./page-frame.js";
+import { ActionButton, Entry, Facts, Loaded, useFresh } from "./parts.js";
+
+/** Return the names of the models that are in memory; of vendors, that is not known. */
+function useInMemory(answer) {
+  const [names, setNames] = useState([]);
+  useEffect(() => {
+    get("../../ollama/api/ps").then(
+      ({ models: all }) => setNames(all.map(({ name }) => name)),
+      () => setNames([]),
+    );
+  }, [answer]);
+  return names;
+}
+
+function use(name) {
+  preference.write("model", name);
+  go("");
+}
+
+function Model({ model, isInMemory }) {
+  const { name, description, capabilities } = model;
+  const facts = [
+    [t.description, description],
+    [t.standsFor, model.parent_model],
+    [t.capabilities, capabilities.join(", ")],
+    [t.contextWindow, model.context_length && t.tokens(model.context_length)],
+    [t.parameters, model.parameter_size],
+    [t.size, model.size_mb && t.megabytes(model.size_mb)],
+    [t.format, [model.format, model.quantization_level].filter(Boolean).join(" · ")],
+    [t.family, model.family],
+    [t.sentTo, model.remote_host],
+  ];
+  return html`<${Entry} icon=${model.kind === "agent" ? "agent" : "model"} name=${name}
+    summary=${description || [model.parameter_size, ...capabilities].filter(Boolean).join(" · ")}
+    state=${isInMemory ? t.isInMemory : null} tone=${isInMemory ? "done" : ""}
+    body=${() => html`<${Facts} facts=${facts} />
+      <div class="row"><button type="button" class="primary" onClick=${() => use(name)}>${t.newChat}</button></div>`} />`;
+}
+
+export function ModelsPage({ openSidebar }) {
+  const state = useFresh(models);
+  const inMemory = useInMemory(state.value);
+  const groups = new Map();
+  for (const model of state.value.models) {
+    const group = model.kind === "model" ? model.provider : t.kind[model.kind];
+    groups.set(group, [...(groups.get(group) ?? []), model]);
+  }
+  return html`<${PageFrame} title=${t.page.models} openSidebar=${openSidebar}
+    actions=${html`<${ActionButton} label=${t.reload} run=${models.reload} />`}>
+    <p class="hint">${t.howToPull}</p>
+    <${Loaded} state=${state}>
+      ${state.value.problems.map(({ provider, message }) => html`<p class="warning" dir="auto" key=${provider}>
+        <strong>${provider}</strong>: ${visible(message)}</p>`)}
+      ${[...groups].map(([group, members]) => html`<section key=${group} class="group">
+        <h2>${group}</h2>
+        <ul class="plain">${members.map((model) => html`<${Model} key=${model.name} model=${model}
+          isInMemory=${inMemory.includes(model.name)} />`)}</ul>
+      </section>`)}
+    </${Loaded}>
+  </${PageFrame}>`;
+}

@@ -1,0 +1,79 @@
+// What several pages are made of: entries that unfold, facts, problems with file and line.
+
+import { html, useEffect, useState, useValue } from "../library.js";
+import { attempt } from "../state/notices.js";
+import { t } from "../texts.js";
+import { visible } from "../visible.js";
+import { Icon } from "./icons.js";
+
+/** Return the state of a resource, and load it again when the page is opened. */
+export function useFresh(resource) {
+  useEffect(() => {
+    resource.reload();
+  }, [resource]);
+  return useValue(resource.state);
+}
+
+/** What is loaded: a line while it comes or when it has failed, else its children. */
+export function Loaded({ state, children }) {
+  if (state.error) return html`<p class="error-text" role="alert">${state.error.message}</p>`;
+  if (!state.loaded) return html`<p class="hint" role="status">${t.loading}</p>`;
+  return children;
+}
+
+/** An entry of a list; `load` is called when it is opened, and `body` gets what it resolves to. */
+export function Entry({ icon, name, summary, state, tone = "", load, body }) {
+  const [isOpen, setOpen] = useState(false);
+  const [content, setContent] = useState(null);
+  const toggle = () => {
+    setOpen(!isOpen);
+    if (!isOpen) attempt(async () => setContent({ value: await load?.() }));
+  };
+  return html`<li class="card ${tone}">
+    <button type="button" class="card-head" aria-expanded=${`${isOpen}`} onClick=${toggle}>
+      <${Icon} name=${icon} />
+      <span class="name" dir="auto">${visible(name)}</span>
+      <span class="summary" dir="auto">${visible(summary ?? "")}</span>
+      ${state && html`<span class="state">${state}</span>`}
+    </button>
+    ${isOpen && html`<div class="card-body">
+      ${content ? body(content.value) : html`<p class="hint">${t.loading}</p>`}
+    </div>`}
+  </li>`;
+}
+
+/** Pairs of a label and a value; those whose value is empty are left out. */
+export function Facts({ facts }) {
+  const shown = facts.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return html`<dl class="facts">${shown.map(([label, value]) => html`<div key=${label}>
+    <dt>${label}</dt><dd dir="auto">${typeof value === "string" ? visible(value) : value}</dd></div>`)}
+  </dl>`;
+}
+
+export function Code({ label, text }) {
+  return html`<pre class="code" tabindex="0" dir="ltr" role="group" aria-label=${label}>${visible(text)}</pre>`;
+}
+
+/** Problems as the server lists them: `{file, line, reason, severity}` each. */
+export function Problems({ problems }) {
+  if (problems.length === 0) return null;
+  return html`<section class="problems" aria-label=${t.problems}>
+    <h2>${t.problems}</h2>
+    <ul class="plain">${problems.map(({ file, line, reason, severity }) => html`<li key=${`${file}:${line} ${reason}`}>
+      <p class=${severity === "hint" ? "hint" : "warning"} dir="auto">${visible(reason)}</p>
+      ${file && html`<code class="place" dir="ltr">${visible(file)}${line ? `:${line}` : ""}</code>`}
+    </li>`)}</ul>
+  </section>`;
+}
+
+/** A button that does something on the server and is disabled meanwhile. */
+export function ActionButton({ run, label, kind = "", small = false }) {
+  const [isBusy, setBusy] = useState(false);
+  const onClick = async () => {
+    setBusy(true);
+    await attempt(run);
+    setBusy(false);
+  };
+  return html`<button type="button" class="${kind} ${small ? "small" : ""}" disabled=${isBusy}
+    onClick=${onClick}>${label}</button>`;
+}

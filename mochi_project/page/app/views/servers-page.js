@@ -1,0 +1,114 @@
+// The MCP servers: how they are, what they offer, what they have written; they can be changed here.
+
+import { follow, get, part, patch, post, remove } from "../api.js";
+import { html, useEffect, useState } from "../library.js";
+import { servers } from "../state/catalogue.js";
+import { attempt, fail } from "../state/notices.js";
+import { t } from "../texts.js";
+import { visible } from "../visible.js";
+import { confirm, confirmLink, openDialog } from "./dialog.js";
+import { PageFrame } from "./page-frame.js";
+import { ActionButton, Code, Entry, Facts, Loaded, Problems, useFresh } from "./parts.js";
+
+const TONES = { ready: "done", starting: "running", failed: "failed", needs_authorization: "asking" };
+const EXAMPLE = '{\n  "command": "uvx",\n  "args": ["mcp-server-time"]\n}';
+
+const then = (action) => async () => {
+  await action();
+  await servers.reload();
+};
+
+async function askToRemove(name) {
+  if (!(await confirm(t.removeServer, visible(name), t.delete))) return;
+  await attempt(then(() => remove(`mcp/${part(name)}`)));
+}
+
+function AddServer({ close }) {
+  const [problem, setProblem] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = new FormData(event.target);
+    try {
+      const config = JSON.parse(form.get("config"));
+      await post("mcp/add", { name: form.get("name").trim(), config });
+      await servers.reload();
+      close();
+    } catch (error) {
+      setProblem(error instanceof SyntaxError ? t.notJson(error.message) : error.message);
+    }
+  };
+  return html`<form class="form" onSubmit=${submit}>
+    <label class="field"><span>${t.name}</span><input name="name" required autocomplete="off" /></label>
+    <label class="field"><span>${t.configuration}</span>
+      <textarea name="config" class="code" rows="7" dir="ltr" spellcheck="false" required>${EXAMPLE}</textarea></label>
+    <p class="warning">${t.serverIsProgram}</p>
+    ${problem && html`<p class="error-text" role="alert" dir="auto">${problem}</p>`}
+    <div class="row end">
+      <button type="button" onClick=${() => close()}>${t.cancel}</button>
+      <button class="primary">${t.add}</button>
+    </div>
+  </form>`;
+}
+
+function Log({ name }) {
+  const [lines, setLines] = useState(null);
+  const load = async () => setLines((await get(`mcp/${part(name)}/log`)).lines);
+  return html`<${ActionButton} small label=${lines === null ? t.showLog : t.reload} run=${load} />
+    ${lines !== null && (lines.length === 0
+      ? html`<p class="hint">${t.logIsEmpty}</p>`
+      : html`<${Code} label=${t.log} text=${lines.join("\n")} />`)}`;
+}
+
+function Server({ server }) {
+  const { name, config, state } = server;
+  const unusable = Object.entries(server.unusable).map(([tool, reason]) => `${tool}: ${reason}`);
+  const facts = [
+    [t.transport, server.transport],
+    [t.page.tools, server.tools.join(", ")],
+    [t.cannotBeUsed, unusable.join("; ")],
+  ];
+  const disable = (disabled) => patch(`mcp/${part(name)}`, { config: { disabled } });
+  return html`${server.last_error && html`<p class="error-text" dir="auto">${visible(server.last_error)}</p>`}
+    ${server.authorization_url && html`<p><button type="button" class="primary"
+      onClick=${() => confirmLink(server.authorization_url)}>${t.authorize}</button></p>`}
+    <${Facts} facts=${facts} />
+    <h2 class="label">${t.configuration}</h2>
+    <${Code} label=${t.configuration} text=${JSON.stringify(config, null, 2)} />
+    <div class="row wrap">
+      ${state !== "disabled" && html`<${ActionButton} small label=${t.restart}
+        run=${then(() => post(`mcp/${part(name)}/restart`))} />`}
+      <${ActionButton} small label=${state === "disabled" ? t.enable : t.disable}
+        run=${then(() => disable(state !== "disabled"))} />
+      <button type="button" class="danger small" onClick=${() => askToRemove(name)}>${t.remove}</button>
+    </div>
+    <${Log} name=${name} />`;
+}
+
+/** Load the list again whenever a server changes. */
+function useEvents() {
+  useEffect(() => {
+    const abort = new AbortController();
+    (async () => {
+      for await (const _ of follow("mcp/events", { signal: abort.signal })) servers.reload();
+    })().catch(fail);
+    return () => abort.abort();
+  }, []);
+}
+
+export function ServersPage({ openSidebar }) {
+  const state = useFresh(servers);
+  useEvents();
+  const all = Object.values(state.value.servers);
+  return html`<${PageFrame} title=${t.page.servers} openSidebar=${openSidebar}
+    actions=${html`<button type="button" onClick=${() => openDialog(t.addServer, AddServer)}>${t.add}</button>`}>
+    <p class="hint">${t.aboutServers}</p>
+    <${Loaded} state=${state}>
+      <${Problems} problems=${state.value.problems} />
+      ${all.length === 0 && html`<p class="hint">${t.noServers}</p>`}
+      <ul class="plain">${all.map((server) => html`<${Entry} key=${server.name} icon="server"
+        name=${server.name} summary=${server.last_error ?? t.toolCount(server.tools.length)}
+        tone=${TONES[server.state] ?? ""} state=${t.serverState[server.state]}
+        body=${() => html`<${Server} server=${server} />`} />`)}</ul>
+    </${Loaded}>
+  </${PageFrame}>`;
+}

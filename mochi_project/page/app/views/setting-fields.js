@@ -1,0 +1,95 @@
+// Fields that settings of chats and presets have in common.
+
+import { html, useState } from "../library.js";
+import { agents, models, tools } from "../state/catalogue.js";
+import { t } from "../texts.js";
+import { visible } from "../visible.js";
+import { useFresh } from "./parts.js";
+
+export const POLICIES = ["always_confirm", "confirm_destructive", "never_confirm"];
+
+/** Names of number options, with the step and the limits of their fields. */
+const OPTIONS = {
+  temperature: { step: 0.1, min: 0 },
+  top_p: { step: 0.05, min: 0, max: 1 },
+  min_p: { step: 0.05, min: 0, max: 1 },
+  top_k: { step: 1, min: 0 },
+  max_tokens: { step: 1, min: 1 },
+  seed: { step: 1 },
+  repeat_penalty: { step: 0.1 },
+  presence_penalty: { step: 0.1 },
+  frequency_penalty: { step: 0.1 },
+};
+
+function changed(values, name, value) {
+  const { [name]: _, ...others } = values;
+  return value === "" ? others : { ...others, [name]: value };
+}
+
+/** Options of a model: numbers by name, and texts that end a reply; other options stay. */
+export function OptionFields({ value, onChange }) {
+  const stop = [value.stop ?? []].flat().join("\n");
+  const lines = (text) => text.split("\n").filter(Boolean);
+  return html`<fieldset class="options"><legend>${t.options}</legend>
+    ${Object.entries(OPTIONS).map(([name, limits]) => html`<label class="field" key=${name}>
+      <span>${t.option[name]}</span>
+      <input type="number" placeholder=${t.usual} ...${limits} step=${Number.isInteger(limits.step) ? 1 : "any"}
+        value=${value[name] ?? ""} onChange=${({ target }) => target.reportValidity()
+          && onChange(changed(value, name, target.value === "" ? "" : Number(target.value)))} />
+    </label>`)}
+    <label class="field whole"><span>${t.stopAt}</span>
+      <textarea rows="2" value=${stop} onChange=${({ target }) => {
+        const texts = lines(target.value);
+        onChange(changed(value, "stop", texts.length === 0 ? "" : texts));
+      }}></textarea></label>
+  </fieldset>`;
+}
+
+/** Choose some of the names; those that are chosen and do not exist are shown as well. */
+function NameChoices({ legend, entries, chosen, onChange }) {
+  const [words, setWords] = useState("");
+  const missing = chosen.filter((name) => !entries.some((entry) => entry.name === name));
+  const all = [...missing.map((name) => ({ name, description: t.doesNotExist })), ...entries];
+  const shown = all.filter(({ name }) => name.toLowerCase().includes(words.toLowerCase()));
+  const set = (name, isOn) => onChange(isOn ? [...chosen, name] : chosen.filter((each) => each !== name));
+  return html`<fieldset><legend>${legend} ${chosen.length > 0 ? `(${chosen.length})` : ""}</legend>
+    ${all.length > 8 && html`<input type="search" aria-label=${t.searchIn(legend)} placeholder=${t.search}
+      value=${words} onInput=${(event) => setWords(event.target.value)} />`}
+    ${all.length === 0 && html`<p class="hint">${t.nothingFound}</p>`}
+    <div class="choices" tabindex="0" role="group" aria-label=${legend}>${shown.map(({ name, description }) => html`<label class="check" key=${name}
+      title=${visible(description ?? "")}>
+      <input type="checkbox" checked=${chosen.includes(name)} onChange=${(event) => set(name, event.target.checked)} />
+      <span dir="auto">${visible(name)}</span></label>`)}</div>
+  </fieldset>`;
+}
+
+export function ToolChoices({ chosen, onChange }) {
+  const { value } = useFresh(tools);
+  return html`<${NameChoices} legend=${t.page.tools} entries=${Object.values(value.tools)}
+    chosen=${chosen} onChange=${onChange} />`;
+}
+
+export function AgentChoices({ chosen, onChange }) {
+  const { value } = useFresh(agents);
+  return html`<${NameChoices} legend=${t.page.agents} chosen=${chosen} onChange=${onChange}
+    entries=${Object.values(value.agents).filter(({ valid }) => valid)} />`;
+}
+
+export function PolicyField({ value, onChange }) {
+  return html`<label class="field"><span>${t.isAsked}</span>
+    <select value=${value} onChange=${(event) => onChange(event.target.value)}>
+      ${POLICIES.map((policy) => html`<option key=${policy} value=${policy}>${t.policies[policy]}</option>`)}
+    </select></label>`;
+}
+
+/** A model of a provider. */
+export function ModelField({ value, onChange }) {
+  const { value: answer } = useFresh(models);
+  const names = answer.models.filter(({ kind }) => kind === "model").map(({ name }) => name);
+  const all = value && !names.includes(value) ? [value, ...names] : names;
+  return html`<label class="field"><span>${t.model}</span>
+    <select required value=${value} onChange=${(event) => onChange(event.target.value)}>
+      ${!value && html`<option value=""></option>`}
+      ${all.map((name) => html`<option key=${name} value=${name}>${visible(name)}</option>`)}
+    </select></label>`;
+}

@@ -1,0 +1,264 @@
+"""The pages beside the chats: models, tools, agents, prompts, presets, MCP servers, health."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.support.chromium import needs_chromium
+from tests.support.mcp import Wire, tool
+from tests.support.page import LIMIT, answered, browser_with_server, scripted, send
+from tests.support.server import ROOT
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=LIMIT)
+
+AXE = Path(__file__).with_name("vendor") / "axe.min.js"
+PAGES = [
+    "", "inbox", "models", "tools", "agents", "prompts", "prompts/helpful.md", "new-prompt",
+    "presets", "presets/brief", "new-preset", "servers", "health",
+]  # fmt: skip
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>alert(1)</script>\u202eevil"
+PRESET = "---\ndescription: Short.\nmodel: lorem\noptions:\n  temperature: 0.2\n---\n\nBe brief.\n"
+
+
+def add_tool(folder, name, description):
+    (folder / f"tools/{name}.py").write_text(
+        f'def {name}() -> str:\n    """{description}"""\n    return ""\n'
+    )
+    package = folder / "tools/__init__.py"
+    listed = package.read_text().replace("__all__ = [", f'__all__ = [\n    "{name}",', 1)
+    package.write_text(listed.replace("from .text", f"from .{name} import {name}\nfrom .text", 1))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    shutil.copytree(ROOT / "examples/data", folder, dirs_exist_ok=True)
+    (folder / "tools/broken.py").write_text("def broken(:\n")
+    add_tool(folder, "hostile", HOSTILE)
+    (folder / "agents/broken").mkdir()
+    (folder / "agents/broken/SKILL.md").write_text("---\nname: broken\n---\n")
+    (folder / "presets").mkdir()
+    (folder / "presets/brief.md").write_text(PRESET)
+    (folder / "presets/broken.md").write_text("---\nnonsense: 1\n---\n")
+    (folder / "system_prompts/hostile.md").write_text(HOSTILE)
+    wire = Wire(folder / "wire.json", tools=[tool("read", HOSTILE)])
+    servers = {"wire": wire.entry(), "gone": {"command": "no-such-program"}}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    return folder
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(data):
+    async with browser_with_server(data) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(shared):
+    async with shared.page() as page:
+        yield page
+
+
+async def unfold(page, name):
+    """Unfold the entry of a list, and return it."""
+    entry = page.locator(".page li.card").filter(has=page.get_by_text(name, exact=True)).first
+    await entry.locator(".card-head").click()
+    return entry
+
+
+async def visit(page, shared, path):
+    await page.goto(f"{shared.server.url}/#/{path}")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_no_page_has_a_finding_of_axe_or_is_wider_than_a_telephone(shared, theme):
+    async with shared.context(color_scheme=theme, bypass_csp=True) as context:
+        page = await context.new_page()
+        await page.goto(shared.server.url)
+        await page.add_script_tag(path=AXE)
+        for path in PAGES:
+            await page.evaluate("path => { location.hash = `#/${path}` }", path)
+            await expect(page.get_by_text("Loading…")).to_have_count(0)
+            for head in await page.locator(".page li.card button.card-head").all():
+                await head.click()
+            await expect(page.get_by_text("Loading…")).to_have_count(0)
+            for width in (1280, 390):
+                await page.set_viewport_size({"width": width, "height": 800})
+                findings = await page.evaluate("axe.run().then(({violations}) => violations)")
+                described = [
+                    (each["id"], [node["target"] for node in each["nodes"]]) for each in findings
+                ]
+                assert described == [], (path, width)
+                await expect_no_scrolling_aside(page)
+
+
+async def expect_no_scrolling_aside(page):
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    wide = "[...document.querySelectorAll('.scroller')].every(e => e.scrollWidth <= e.clientWidth)"
+    assert await page.evaluate(wide)
+
+
+async def test_every_entry_of_the_menu_leads_to_a_page(page):
+    links = page.get_by_role("navigation", name="Pages").get_by_role("link")
+    await expect(links).to_have_count(8)
+    for link in await links.all():
+        name = await link.inner_text()
+        await link.click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text(name.strip())
+
+
+async def test_models_tell_what_they_can_and_begin_a_chat(shared, page):
+    await visit(page, shared, "models")
+    entry = await unfold(page, "lorem-small")
+    await expect(entry).to_contain_text("4,096 tokens")
+    await expect(entry).to_contain_text("completion, tools, thinking, vision")
+    await entry.get_by_role("button", name="New chat").click()
+    await expect(page.get_by_role("combobox", name="Model")).to_have_value("lorem-small")
+
+
+async def test_tools_have_their_schema_source_and_problems(shared, page, data):
+    await visit(page, shared, "tools")
+    entry = await unfold(page, "roll_dice")
+    await expect(entry.get_by_role("group", name="Schema")).to_contain_text('"sides"')
+    await expect(entry.get_by_role("group", name="Source")).to_contain_text("def roll_dice(")
+    await expect(entry).to_contain_text("tools/chance.py:")
+    problems = page.get_by_role("region", name="Problems")
+    await expect(problems).to_contain_text("SyntaxError")
+    await expect(problems).to_contain_text("tools/broken.py:1")
+    add_tool(data, "later", "Later.")
+    await page.get_by_role("button", name="Reload").click()
+    await expect(page.get_by_text("later", exact=True)).to_be_visible()
+
+
+async def test_agents_have_their_tools_and_problems(shared, page):
+    await visit(page, shared, "agents")
+    entry = await unfold(page, "coder")
+    await expect(entry).to_contain_text("check_python")
+    await expect(entry).to_contain_text("You are a careful programmer.")
+    await expect(page.get_by_role("region", name="Problems")).to_contain_text(
+        "description is missing"
+    )
+
+
+async def test_a_prompt_is_made_changed_and_deleted(shared, page):
+    await visit(page, shared, "prompts")
+    await page.get_by_role("link", name="New prompt").click()
+    await page.get_by_role("textbox", name="File name").fill("pirate")
+    await page.get_by_role("textbox", name="System prompt").fill("You are a pirate.")
+    await page.get_by_role("button", name="Save").click()
+    await page.get_by_role("link", name="pirate.md").click()
+    text = page.get_by_role("textbox", name="System prompt")
+    await expect(text).to_have_value("You are a pirate.")
+    await text.fill("You are an old pirate.")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("link", name="pirate.md")).to_contain_text("an old pirate")
+    await page.get_by_role("button", name="Delete pirate.md").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.get_by_role("link", name="pirate.md")).to_have_count(0)
+    assert (await shared.server.get("/system-prompts/pirate.md"))[0] == 404
+
+
+async def test_a_preset_is_made_changed_and_deleted(shared, page):
+    await visit(page, shared, "new-preset")
+    await page.get_by_role("textbox", name="Name").fill("dice")
+    await page.get_by_role("combobox", name="Model").select_option("lorem")
+    await page.get_by_role("spinbutton", name="Temperature").fill("0.4")
+    await page.keyboard.press("Tab")
+    await page.get_by_role("searchbox", name="Search: Tools").fill("dice")
+    await page.get_by_role("checkbox", name="roll_dice").check()
+    await page.get_by_role("combobox", name="Asks you").select_option("never")
+    await page.get_by_role("button", name="Save").click()
+    await page.get_by_role("link", name="dice").click()
+    await expect(page.get_by_role("spinbutton", name="Temperature")).to_have_value("0.4")
+    await page.get_by_role("textbox", name="Description").fill("Rolls dice.")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("link", name="dice")).to_contain_text("Rolls dice.")
+    _, preset = await shared.server.get("/presets/dice")
+    assert preset["options"] == {"temperature": 0.4}
+    assert (preset["tools"], preset["policy"]) == (["roll_dice"], "never_confirm")
+    await page.get_by_role("button", name="Delete dice").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.get_by_role("link", name="dice")).to_have_count(0)
+    await page.get_by_role("link", name="broken").click()
+    await expect(page.get_by_role("alert")).to_contain_text("there is no key 'nonsense'")
+
+
+async def test_mcp_servers_are_added_restarted_switched_off_and_removed(shared, page):
+    await visit(page, shared, "servers")
+    entry = page.locator(".page li.card").filter(has=page.get_by_text("wire", exact=True))
+    await expect(entry).to_contain_text("1 tool")
+    await entry.locator(".card-head").click()
+    await entry.get_by_role("button", name="Restart").click()
+    await expect(entry).to_contain_text("Ready")
+    await entry.get_by_role("button", name="Show log").click()
+    await expect(entry).to_contain_text("[ended: it was stopped]")
+    await expect(page.get_by_text("Failed", exact=True)).to_be_visible()
+    await page.get_by_role("button", name="Add").click()
+    await page.get_by_role("textbox", name="Name").fill("other")
+    await page.get_by_role("textbox", name="Configuration").fill("{")
+    await page.get_by_role("dialog").get_by_role("button", name="Add").click()
+    await expect(page.get_by_role("alert")).to_contain_text("This is not JSON")
+    config = json.dumps({"command": "no-such-program", "disabled": True})
+    await page.get_by_role("textbox", name="Configuration").fill(config)
+    await page.get_by_role("dialog").get_by_role("button", name="Add").click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    other = page.locator(".page li.card").filter(has=page.get_by_text("other", exact=True))
+    await expect(other).to_contain_text("Off")
+    await other.locator(".card-head").click()
+    await other.get_by_role("button", name="Switch on").click()
+    await expect(other.locator(".state")).not_to_have_text("Off")
+    await other.get_by_role("button", name="Remove").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(other).to_have_count(0)
+
+
+async def test_health_shows_providers_and_problems(shared, page):
+    await visit(page, shared, "health")
+    await expect(page.locator(".page li.card").filter(has_text="test")).to_contain_text("reachable")
+    problems = page.get_by_role("region", name="Problems")
+    await expect(problems).to_contain_text("SyntaxError")
+    await expect(problems).to_contain_text("there is no key 'nonsense'")
+
+
+async def test_settings_of_a_chat_are_kept(shared, page):
+    await page.get_by_role("button", name="Settings of this chat").click()
+    panel = page.get_by_role("complementary", name="Settings of this chat")
+    await panel.get_by_role("textbox", name="System prompt").fill("Be a friend.")
+    await panel.get_by_role("checkbox", name="roll_dice").check()
+    await panel.get_by_role("checkbox", name="coder").check()
+    await panel.get_by_role("spinbutton", name="Temperature").fill("0.3")
+    await page.keyboard.press("Tab")
+    await panel.get_by_role("combobox", name="Asks you").select_option("never")
+    await send(page, scripted("Yes."))
+    await answered(page)
+    session_id = page.url.rpartition("/")[2]
+    _, session = await shared.server.get(f"/sessions/{session_id}")
+    assert session["messages"][0]["content"] == "Be a friend."
+    assert session["tool_settings"]["tools"] == ["roll_dice"]
+    assert session["tool_settings"]["execution_policy"] == "never_confirm"
+    assert session["agent_settings"]["enabled_agents"] == ["coder"]
+    assert session["options"] == {"temperature": 0.3}
+    await page.reload()
+    await page.get_by_role("button", name="Settings of this chat").click()
+    await expect(panel.get_by_role("checkbox", name="roll_dice")).to_be_checked()
+    await panel.get_by_role("combobox", name="Take one").select_option("helpful.md")
+    await expect(panel.get_by_role("textbox", name="System prompt")).to_have_value(
+        (ROOT / "examples/data/system_prompts/helpful.md").read_text()
+    )
+
+
+async def test_texts_of_tools_prompts_and_servers_do_nothing(shared, page):
+    for path, name in [("tools", "hostile"), ("tools", "wire__read"), ("prompts", "hostile.md")]:
+        await visit(page, shared, path)
+        entry = page.locator(".page li.card").filter(has=page.get_by_text(name, exact=True))
+        await expect(entry).to_contain_text("<script>alert(1)</script>\\u202eevil")
+        await entry.locator(".card-head").click()
+        await expect(page.locator("main :is(img, script)")).to_have_count(0)
+    await expect(page).to_have_title("mochi")
