@@ -95,10 +95,11 @@ class Server:
 
     async def saw(self, text: str, times: int = 1) -> None:
         """Wait until the server has printed this so many times."""
-        with anyio.fail_after(START_SECONDS):
+        with anyio.move_on_after(START_SECONDS):
             while self.log.count(text) < times:
                 assert self.process.returncode is None, self.log
                 await anyio.sleep(0.02)
+        assert self.log.count(text) >= times, self.log
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
         """Send the signal and wait for the end; the exit code."""

@@ -143,6 +143,7 @@ class RunRegistry:
         self._tasks = BackgroundTasks()
         self._follower = RunFollower(journal, recovery, self._signals, self._tasks)
         self._watching: asyncio.Task[None] | None = None
+        self._recovering = anyio.Lock()
         self.is_closed = False
         self.on_parked: Callable[[str], None] | None = None
         """Called with the id of a run that this process has let go until a person decides."""
@@ -433,15 +434,19 @@ class RunRegistry:
         running.cancel()
 
     async def recover_dead(self) -> None:
-        """End the runs of processes that have died, unless they wait for a person."""
-        for run_id in await self._journal.dead_runs():
-            try:
-                await self._recovery.recover(run_id)
-            except MochiError as error:  # noqa: PERF203 - there are few
-                text = "The run %s cannot be recovered now: %s"
-                logger.warning(text, run_id, error.message)
-            except Exception:
-                logger.exception("The run %s cannot be recovered", run_id)
+        """End the runs of processes that have died, unless they wait for a person.
+
+        Returns when this process recovers none of them any more.
+        """
+        async with self._recovering:
+            for run_id in await self._journal.dead_runs():
+                try:
+                    await self._recovery.recover(run_id)
+                except MochiError as error:  # noqa: PERF203 - there are few
+                    text = "The run %s cannot be recovered now: %s"
+                    logger.warning(text, run_id, error.message)
+                except Exception:
+                    logger.exception("The run %s cannot be recovered", run_id)
 
     async def waiting_runs(self) -> set[str]:
         """Return the ids of the runs that wait and that no process executes."""

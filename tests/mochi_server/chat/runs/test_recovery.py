@@ -65,6 +65,12 @@ async def test_what_was_said_is_stored_once_although_an_agent_was_busy(survivor:
     assert not await survivor.recovery.recover("run_1")
 
 
+async def test_two_who_list_runs_at_once_both_see_that_one_has_died(survivor: Survivor) -> None:
+    runs = RunRegistry(survivor.journal, survivor.recovery)
+    lists = await asyncio.gather(*(runs.all_runs() for _ in range(5)))
+    assert [[run.state for run in each] for each in lists] == [["interrupted"]] * 5
+
+
 async def test_what_was_void_is_not_stored(survivor: Survivor, tmp_path: Path) -> None:
     """The process has died while the model repaired its reply."""
     writer = await survivor.journal.take("run_1")
