@@ -234,6 +234,46 @@ async def test_a_run_in_a_queue_is_read_when_it_begins(server: Server) -> None:
         assert text_of(frames) == "Hello there."
 
 
+async def test_a_socket_that_is_idle_reads_the_runs_that_others_begin_in_its_session(
+    server: Server,
+) -> None:
+    session_id, other = await server.new_session(), await server.new_session()
+    before = {"message": scripted([says("Before.")])}
+    assert (await server.post(f"/chat/{session_id}", before))[0] == 200
+    async with (
+        ready_socket(server, session_id=session_id) as idle,
+        ready_socket(server, session_id=session_id) as busy,
+        ready_socket(server, session_id=other) as elsewhere,
+    ):
+        runs = []
+        for text in ("Own.", "Again."):
+            frames = await busy.say(scripted([says(text)]))
+            runs.append(frames[0]["run_id"])
+        for text in ("By HTTP.", "And more."):
+            message = {"message": scripted([says(text)])}
+            status, answer = await server.post(f"/chat/{session_id}/runs", message)
+            assert status == 202, answer
+            runs.append(answer["run_id"])
+            for client in (idle, busy):
+                while not client.is_done(runs[-1]):
+                    await client.next()
+        for client in (idle, busy):
+            by_run = [client.of_run(run_id) for run_id in runs]
+            assert [text_of(frames) for frames in by_run] == [
+                *("Own.", "Again.", "By HTTP.", "And more.")
+            ]
+            for frames in by_run:
+                assert events_of(frames)[0] == "run_start"
+                assert len({frame["id"] for frame in frames}) == len(frames)
+            assert {frame.get("run_id") for frame in client.frames} <= {None, *runs}
+        await elsewhere.ask("session:switch", {"session_id": session_id})
+        status, answer = await server.post(f"/chat/{other}", before)
+        frames = await busy.say(scripted([says("Last.")]))
+        while not elsewhere.is_done(frames[0]["run_id"]):
+            await elsewhere.next()
+        assert {f["run_id"] for f in elsewhere.frames if "run_id" in f} == {frames[0]["run_id"]}
+
+
 async def test_a_refused_frame_is_named_and_changes_nothing(server: Server) -> None:
     wrong = {
         "{": ("INVALID_JSON", None),

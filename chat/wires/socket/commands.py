@@ -10,7 +10,10 @@ from pydantic import BaseModel, ValidationError
 from mochi_project.http.errors import invalid_request
 from mochi_project.runtime import get_runtime
 from mochi_server.chat.runs.control import ENDED
-from mochi_server.errors import InvalidRequest, JSONObject, RunNotFound, SessionNotFound
+from mochi_server.chat.runs.log import LogReader
+from mochi_server.chat.runs.status import ListedRun
+from mochi_server.errors import InvalidRequest, JSONObject, MochiError, RunNotFound, SessionNotFound
+from mochi_server.protocol.messages import now
 
 from ...api.chat import ChatRequest, begin_run
 from ...new_sessions import session_of_message
@@ -30,6 +33,11 @@ class Commands:
         self._outlet = outlet
         self._watches = watches
         self._place = Place()
+        self._since = ""
+        """When the place was chosen."""
+        self._is_executing = False
+        self._read: set[str] = set()
+        """Runs of the place that this socket has read, or was told of as going on."""
         self._known: dict[str, tuple[type[BaseModel], Callable[[Any], Awaitable[JSONObject]]]] = {
             "message": (ChatRequest, self._send_message),
             "tool:approval": (Approval, self._decide),
@@ -44,10 +52,51 @@ class Commands:
         Raises:
             MochiError: it cannot be talked to; the socket then talks to a new session.
         """
-        place = _read(Place, query, "query")
-        data = await _describe(place)
-        self._place = place
+        data = await self._go_to(_read(Place, query, "query"))
         await self._outlet.send(frame("system:ready", data))
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that the socket talks to; None if there is none yet."""
+        return self._place.session_id
+
+    async def follow(self, run: ListedRun) -> None:
+        """Read a run of the session, if it has begun since the socket talks to it.
+
+        Not while a frame is executed, which may begin or read it, nor where it cannot be read
+        now: the caller tries again.
+        """
+        if not self._is_new(run):
+            return
+        try:
+            self._watches.check_room()
+            reader = await get_runtime().run_control.join(run.run_id)
+        except MochiError:
+            return
+        if reader is not None and self._is_new(run):
+            self._add(run.run_id, reader)
+        elif reader is not None:
+            reader.leave()
+
+    def _is_new(self, run: ListedRun) -> bool:
+        return (
+            not self._is_executing
+            and run.session_id == self._place.session_id
+            and run.run_id not in self._read
+            and run.started_at >= self._since
+        )
+
+    def _add(self, run_id: str, reader: LogReader) -> None:
+        self._read.add(run_id)
+        self._watches.add(run_id, reader)
+
+    async def _go_to(self, place: Place) -> JSONObject:
+        """Talk to a place, and return what clients are told about it."""
+        since = now()
+        data = await _describe(place)
+        self._place, self._since = place, since
+        self._read = {str(data["run_id"])} if "run_id" in data else set()
+        return data
 
     async def execute(self, client_frame: ClientFrame) -> JSONObject:
         """Execute a frame, and return what a frame with an id is answered.
@@ -62,7 +111,11 @@ class Commands:
                 details={"events": [*self._known, PING]},
             )
         schema, run = known
-        return await run(_read(schema, client_frame.data, "data"))
+        self._is_executing = True
+        try:
+            return await run(_read(schema, client_frame.data, "data"))
+        finally:
+            self._is_executing = False
 
     async def _send_message(self, request: ChatRequest) -> JSONObject:
         self._watches.check_room()
@@ -75,7 +128,8 @@ class Commands:
                 session_id, request, wait=request.confirmations != "deny", model=place.model
             )
         self._place = place.model_copy(update={"session_id": session_id})
-        self._watches.add(started.run_id, started.reader)
+        self._since = self._since or now()
+        self._add(started.run_id, started.reader)
         return {"run_id": started.run_id, "session_id": session_id, "state": started.state}
 
     async def _decide(self, approval: Approval) -> JSONObject:
@@ -96,7 +150,7 @@ class Commands:
         status = await control.status(named.run_id)
         reader = await control.join(named.run_id, named.after)
         if reader is not None:
-            self._watches.add(named.run_id, reader)
+            self._add(named.run_id, reader)
         return {
             "run_id": named.run_id,
             "session_id": status["session_id"],
@@ -104,8 +158,7 @@ class Commands:
         }
 
     async def _switch(self, place: Place) -> JSONObject:
-        data = await _describe(place)
-        self._place = place
+        data = await self._go_to(place)
         self._watches.leave(abandon=False)
         await self._outlet.send(frame("session:switched", data))
         return data

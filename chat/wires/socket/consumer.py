@@ -78,13 +78,13 @@ class ChatConsumer(AsyncWebsocketConsumer):
             self, stall=settings.MOCHI.client_stall_seconds, on_stall=self._give_up
         )
         self._watches = Watches(self._outlet, self._tasks)
-        self._commands = Commands(self._outlet, self._watches)
+        self.commands = Commands(self._outlet, self._watches)
         self._rate = FrameRate(settings.MOCHI.socket_frames_per_second)
         await self.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        self._endpoint.sockets.add(self)
+        self._endpoint.add(self)
         query = parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         try:
-            await self._commands.begin({name: text for name, text in query if name != "token"})
+            await self.commands.begin({name: text for name, text in query if name != "token"})
         except Exception as caught:  # noqa: BLE001 - the top of a consumer
             error = translate(caught)
             await self._outlet.send(error_frame(error))
@@ -127,7 +127,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def _execute(self, client_frame: ClientFrame) -> None:
         try:
-            answer = await self._commands.execute(client_frame)
+            answer = await self.commands.execute(client_frame)
         except Exception as error:  # noqa: BLE001 - the top of a consumer
             await self._outlet.send(error_frame(translate(error), reply_to=client_frame.id))
         else:

@@ -12,6 +12,7 @@ from mochi_server.core.aio import BackgroundTasks
 from mochi_server.errors import ShuttingDown
 
 from .consumer import ChatConsumer
+from .new_runs import NewRuns
 from .outlet import CLOSE_SECONDS
 
 PATH = "/ws/chat"
@@ -24,6 +25,7 @@ class SocketEndpoint:
         self.tasks = BackgroundTasks()
         self.sockets: set[ChatConsumer] = set()
         """The open ones."""
+        self._new_runs = NewRuns(self.sockets, self.tasks)
         self._is_stopping = False
         self._consumer: Any = ChatConsumer.as_asgi(endpoint=self)
 
@@ -33,11 +35,17 @@ class SocketEndpoint:
         served: Awaitable[None] = self._consumer(scope, receive, send)
         return served
 
+    def add(self, socket: ChatConsumer) -> None:
+        """Add a socket that was accepted."""
+        self.sockets.add(socket)
+        self._new_runs.watch()
+
     def stop(self) -> None:
         """Begin to close all sockets; their runs were ended before."""
         if self._is_stopping:
             return
         self._is_stopping = True
+        self._new_runs.stop()
         seconds = settings.MOCHI.shutdown_seconds / 2
         for socket in [*self.sockets]:
             self.tasks.spawn(socket.stop(seconds), name="the end of a socket")

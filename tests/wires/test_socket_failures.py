@@ -1,0 +1,125 @@
+"""What goes wrong while a socket is open: at other servers, in Redis, in the context window."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support.fake_ollama import FakeOllama
+from tests.support.redis import needs_redis, running_redis
+from tests.support.server import running_server
+from tests.support.sockets import SECONDS, Frame, SocketClient, events_of, ready_socket, text_of
+from tests.support.tools import write_tools
+
+ADD = '''
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+'''
+ASKED = {"tools": ["add"], "execution_policy": "always_confirm"}
+SUM: dict[str, Any] = {"tool_calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}]}
+
+
+async def done(client: SocketClient, run_id: str) -> list[Frame]:
+    """The frames of a run that has ended."""
+    while not client.is_done(run_id):
+        await client.next()
+    return client.of_run(run_id)
+
+
+async def decide(client: SocketClient, decision: dict[str, Any]) -> None:
+    """Decide, again and again until Redis knows of the confirmation."""
+    with anyio.fail_after(SECONDS):
+        while (await client.ask("tool:approval", decision))["event"] == "error":  # noqa: ASYNC110
+            await anyio.sleep(0.05)
+
+
+@needs_redis
+@pytest.mark.slow
+async def test_a_run_of_another_server_is_read_and_decided_also_after_redis_was_away(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    ollama.one_at_a_time = False
+    write_tools(tmp_path / "tools", add=ADD)
+    async with running_redis(tmp_path) as redis:
+        settings = {"data_dir": tmp_path, "ollama": ollama, "redis_url": redis.url}
+        async with running_server(**settings) as one, running_server(**settings) as two:
+            session_id = await one.new_session(tool_settings=ASKED)
+            async with (
+                ready_socket(one, session_id=session_id) as first,
+                ready_socket(two) as second,
+            ):
+                for is_away in (False, True):
+                    ollama.reply(**SUM, match="2 + 3")
+                    ollama.reply(["It is five."], match="2 + 3")
+                    started = await first.ask("message", {"message": "What is 2 + 3?"})
+                    run_id = started["data"]["run_id"]
+                    asked = await first.until("tool:approval_required")
+                    answer = await second.ask("resume", {"run_id": run_id})
+                    assert answer["data"]["state"] == "waiting"
+                    seen = await second.until("tool:approval_required")
+                    assert seen == asked
+                    decision = {"callId": asked["data"]["callId"], "approved": True}
+                    if is_away:
+                        await redis.stop()
+                        for client in (first, second):
+                            refused = await client.ask("tool:approval", decision)
+                            assert refused["event"] == "error"
+                            assert refused["data"]["code"] == "CONFIRMATION_UNAVAILABLE"
+                        ollama.reply(["No tool."], match="Without a tool.")
+                        async with ready_socket(two, model="qwen3:14b") as other:
+                            frames = await other.say("Without a tool.")
+                            assert text_of(frames) == "No tool."
+                        await redis.start()
+                    await decide(second, decision)
+                    frames = await done(second, run_id)
+                    assert frames == await done(first, run_id)
+                    assert text_of(frames) == "It is five."
+                    outputs = [f["data"]["output"] for f in frames if f["event"] == "tool:output"]
+                    assert outputs == ["5"]
+
+
+@pytest.mark.slow
+async def test_long_histories_cut_answers_and_lost_workspaces_are_told_and_the_socket_goes_on(
+    tmp_path: Path, ollama: FakeOllama
+) -> None:
+    settings = {"max_history_messages": 4, "workspace_enabled": True, "sandbox": "process"}
+    async with running_server(data_dir=tmp_path, ollama=ollama, **settings) as server:
+        group = {"tool_group": "workspace", "execution_policy": "never_confirm"}
+        session_id = await server.new_session(tool_settings=group)
+        async with ready_socket(server, session_id=session_id) as client:
+            ollama.reply(["Once upon"], done_reason="length")
+            frames = await client.say("Tell me a story.")
+            assert text_of(frames) == "Once upon"
+            assert events_of(frames)[-2:] == ["message_complete", "done"]
+            assert frames[-2]["data"]["finish_reason"] == "length"
+
+            arguments = {"path": "a.txt", "content": "first\n"}
+            ollama.reply(tool_calls=[{"name": "workspace__write_file", "arguments": arguments}])
+            ollama.reply(["Written."])
+            assert text_of(await client.say("Write.")) == "Written."
+            folder = tmp_path / "workspaces" / session_id
+            assert (folder / "a.txt").exists()
+            status, _ = await server.post("/mcp/workspace/restart")  # it idled
+            assert status == 200
+            shutil.rmtree(folder)  # it was pruned
+            for reply in ("workspace__list_files", "workspace__write_file"):
+                more = arguments if reply.endswith("write_file") else {}
+                ollama.reply(tool_calls=[{"name": reply, "arguments": more}])
+            ollama.reply(["There is a new one."])
+            frames = await client.say("What is there?")
+            outputs = [f["data"]["output"] for f in frames if f["event"] == "tool:output"]
+            assert outputs == ["[No files.]", "Created a.txt (6 bytes)."]
+            assert text_of(frames) == "There is a new one."
+
+            shortened = [f["data"] for f in frames if f["event"] == "history_shortened"]
+            assert shortened
+            assert shortened[-1]["dropped_messages"] > 0
+            sent = ollama.chats[-1]["messages"]
+            assert not any("story" in str(message["content"]) for message in sent)
+            _, session = await server.get(f"/sessions/{session_id}")
+            assert session["messages"][0]["content"] == "Tell me a story."
