@@ -27,6 +27,7 @@ from mochi_project import use_own_settings
 from mochi_server import __version__
 from mochi_server.config import server_processes
 from mochi_server.core.files import raise_file_limit
+from mochi_server.core.logs import request_id
 from mochi_server.errors import McpNotInstalled, NotFound
 from mochi_server.mcp_server.http import PATH as MCP_PATH
 from mochi_server.mcp_server.http import McpEndpoint
@@ -45,7 +46,16 @@ django.setup(set_prefix=False)
 from chat.wires.socket.endpoint import PATH as SOCKET_PATH  # noqa: E402 - after the set-up
 from chat.wires.socket.endpoint import SocketEndpoint  # noqa: E402
 
-from .http.gate import Gate, Receive, Scope, Send, inner_path, refuse  # noqa: E402
+from .http.gate import (  # noqa: E402
+    REQUEST_ID,
+    Gate,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    inner_path,
+    refuse,
+)
 from .http.handler import MochiASGIHandler  # noqa: E402
 from .runtime import forget_runtime, get_runtime, shared_problems  # noqa: E402
 
@@ -189,8 +199,14 @@ class Application(Gate):
         return refuse(scope, send, NotFound(path=scope.get("path", "")), [])
 
     async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), (REQUEST_ID, request_id().encode())]
+                message = {**message, "headers": headers}
+            await send(message)
+
         try:
-            await self._mcp(scope, receive, send)
+            await self._mcp(scope, receive, send_with_id)
         except McpNotInstalled as error:
             await refuse(scope, send, error, [])
 

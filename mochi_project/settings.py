@@ -56,4 +56,4 @@ CORS_EXPOSE_HEADERS = [
 ROOT_URLCONF = "mochi_project.urls"
 DATA_UPLOAD_MAX_MEMORY_SIZE = max(MOCHI.max_body_bytes, MOCHI.max_wire_body_bytes)
 
-LOGGING = logging_config(MOCHI.log_level)
+LOGGING = logging_config(MOCHI.log_level, MOCHI.log_format)

@@ -217,7 +217,7 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
         ws=LimitedSocketProtocol,
         **socket_options(settings),
         lifespan="on",
-        log_config=command_logging_config(settings.log_level),
+        log_config=command_logging_config(settings.log_level, settings.log_format),
         access_log=settings.log_level == "DEBUG",
         server_header=False,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
@@ -238,7 +238,7 @@ def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:
 def _pull(name: str | None, settings: MochiServerSettings) -> int:
     from .providers.builtin.pull import run_pull  # noqa: PLC0415 - only here
 
-    logging.config.dictConfig(logging_config(settings.log_level))
+    logging.config.dictConfig(logging_config(settings.log_level, settings.log_format))
     return run_pull(name, settings)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from io import BytesIO
 from tempfile import TemporaryFile
@@ -27,7 +27,7 @@ from django.utils.decorators import async_only_middleware
 from chat.streaming import EventStreamResponse, drop_connection
 from mochi_server import errors
 from mochi_server.core.aio import in_thread
-from mochi_server.core.logs import request_id
+from mochi_server.core.logs import request_id, set_log_ids
 
 from .body_limits import UPLOADS, BodyLimits
 from .errors import error_response
@@ -308,7 +308,8 @@ GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 def plain_http(get_response: GetResponse) -> GetResponse:
     """Answer HEAD and OPTIONS, and paths with a slash at the end, on every route.
 
-    HEAD is GET without its body, which the server drops; OPTIONS tells the methods.
+    HEAD is GET without its body, which the server drops; OPTIONS tells the methods. The log gets
+    the ids of the session and the run that a path names.
     """
 
     async def middleware(request: HttpRequest) -> HttpResponseBase:
@@ -331,7 +332,15 @@ def plain_http(get_response: GetResponse) -> GetResponse:
                 response["Content-Length"] = str(len(response.content))
         return response
 
+    middleware.process_view = _name_in_log  # type: ignore[attr-defined] # a hook of Django's
     return middleware
+
+
+async def _name_in_log(
+    request: HttpRequest, view: object, arguments: object, named: Mapping[str, str]
+) -> None:
+    del request, view, arguments
+    set_log_ids(named.get("session_id"), named.get("run_id"))
 
 
 def _not_allowed(request: HttpRequest, response: HttpResponseNotAllowed) -> HttpResponse:

@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ..constants import DURATION
+from ..core.logs import LogFormat
 
 _NETLOC = re.compile(r"(.*@)?(\[[^]]*\]|[^:]*)(:\d{1,5})?")
 """A network location whose port, if any, is a number. The standard library's error for another port
@@ -113,6 +114,7 @@ Origins = Annotated[CommaList, AfterValidator(_check_origins)]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
 ]
+LogForm = Annotated[LogFormat, BeforeValidator(_lower)]
 Environment = Annotated[Literal["production", "test"], BeforeValidator(_lower)]
 OllamaAddress = Annotated[str, Field(min_length=1), AfterValidator(_complete_address)]
 RedisAddress = Annotated[str, AfterValidator(_check_redis_address)]
@@ -198,6 +200,9 @@ class MochiServerSettings(BaseSettings):
         default=None, description="Folder of files that are served at / instead of the page."
     )
     log_level: LogLevel = Field(default="INFO", description="How much is logged.")
+    log_format: LogForm = Field(
+        default="console", description="Form of the log; json is one object a line."
+    )
     server_url: HTTPAddress | None = Field(
         default=None,
         description="Address of the server for chat and ask; unset: made of host and port.",

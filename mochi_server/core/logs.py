@@ -1,19 +1,24 @@
 """The log: one handler on the root logger, for the server and for Django.
 
-Each line of a request, its turn included, has the id of the request.
+Each line of a request, its turn included, has the id of the request; as JSON, those of the session
+and the run too, where they are known.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import re
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
-from typing import Any, ParamSpec, TypeVar
+from datetime import datetime, timezone
+from typing import Any, Literal, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+LogFormat = Literal["console", "json"]
 
 FOREIGN_CHARACTERS = 500
 """Characters of foreign text in one line, at most."""
@@ -29,6 +34,8 @@ _OF_SOCKETS = (
 _SANE_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 _request_id: ContextVar[str] = ContextVar("mochi_request_id", default="")
+_session_id: ContextVar[str | None] = ContextVar("mochi_session_id", default=None)
+_run_id: ContextVar[str | None] = ContextVar("mochi_run_id", default=None)
 
 
 def begin_request(client_id: bytes | None) -> None:
@@ -39,7 +46,18 @@ def begin_request(client_id: bytes | None) -> None:
     if client_id is not None and _SANE_ID.fullmatch(client_id):
         _request_id.set(client_id.decode())
     else:
-        _request_id.set(f"{random.getrandbits(64):016x}")
+        _request_id.set(new_request_id())
+
+
+def new_request_id() -> str:
+    """Return an id for a request that came without one."""
+    return f"{random.getrandbits(64):016x}"
+
+
+def set_log_ids(session_id: str | None, run_id: str | None = None) -> None:
+    """Set what this task, and those that it starts, work on from now on."""
+    _session_id.set(session_id)
+    _run_id.set(run_id)
 
 
 def request_id() -> str:
@@ -48,9 +66,10 @@ def request_id() -> str:
 
 
 def outside_request(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call the function without the request's id, for work that outlives the request."""
+    """Call the function without the ids of the log, for work that outlives the request."""
     context = copy_context()
     context.run(_request_id.set, "")
+    context.run(set_log_ids, None)
     return context.run(function, *args, **kwargs)
 
 
@@ -70,6 +89,29 @@ class RequestIdFilter(logging.Filter):
         return True
 
 
+class JSONFormatter(logging.Formatter):
+    """Formats a record as one JSON object in one line; keys without a value are left out."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        trace = record.exc_text
+        if trace is None and record.exc_info:
+            trace = self.formatException(record.exc_info)
+        moment = datetime.fromtimestamp(record.created, timezone.utc)
+        entry = {
+            "time": moment.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+            "request_id": _request_id.get() or None,
+            "session_id": _session_id.get(),
+            "run_id": _run_id.get(),
+            "exception": trace,
+        }
+        # ASCII: a lone surrogate in a file's name must not cost the line.
+        return json.dumps({key: value for key, value in entry.items() if value is not None})
+
+
 class NoSockets(logging.Filter):
     """Drops messages of uvicorn about WebSockets, with which a client could fill the log.
 
@@ -82,7 +124,7 @@ class NoSockets(logging.Filter):
         return not any(part in str(record.msg) for part in _OF_SOCKETS)
 
 
-def logging_config(level: str) -> dict[str, Any]:
+def logging_config(level: str, log_format: LogFormat = "console") -> dict[str, Any]:
     """Return the configuration for ``logging.config.dictConfig``.
 
     Errors that a client caused are responses, not log lines.
@@ -93,7 +135,8 @@ def logging_config(level: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "plain": {"format": "%(asctime)s %(levelname)-7s %(name)s%(request)s: %(message)s"},
+            "console": {"format": "%(asctime)s %(levelname)-7s %(name)s%(request)s: %(message)s"},
+            "json": {"()": JSONFormatter},
         },
         "filters": {
             "sockets": {"()": NoSockets},
@@ -102,7 +145,7 @@ def logging_config(level: str) -> dict[str, Any]:
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
-                "formatter": "plain",
+                "formatter": log_format,
                 "filters": ["request id"],
             }
         },
@@ -122,12 +165,12 @@ def logging_config(level: str) -> dict[str, Any]:
     }
 
 
-def command_logging_config(level: str) -> dict[str, Any]:
+def command_logging_config(level: str, log_format: LogFormat = "console") -> dict[str, Any]:
     """Return the configuration for ``mochi-server``, which itself reports its start.
 
     Single requests are logged at DEBUG only.
     """
-    config = logging_config(level)
+    config = logging_config(level, log_format)
     quiet = {"level": "INFO" if level == "DEBUG" else "WARNING"}
     config["loggers"]["uvicorn.error"] |= quiet
     config["loggers"]["uvicorn.access"] = quiet

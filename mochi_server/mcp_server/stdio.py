@@ -20,7 +20,7 @@ from .server import build_server
 
 def serve(settings: MochiServerSettings, *, version: str) -> None:
     """Serve until standard input ends."""
-    logging.config.dictConfig(command_logging_config(settings.log_level))
+    logging.config.dictConfig(command_logging_config(settings.log_level, settings.log_format))
     # The thread that reads standard input cannot be stopped: the signal ends the process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     asyncio.run(_serve(settings, version))

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ..config import MochiServerSettings
+from ..core.logs import new_request_id
 from ..errors import HeadersTooLarge, InvalidHTTP, MochiError, RequestTimeout, ServerBusy
 from .socket_protocol import LimitedSocketProtocol
 
@@ -198,6 +199,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 (b"content-type", b"application/json"),
                 (b"content-length", str(len(body)).encode()),
                 (b"x-content-type-options", b"nosniff"),
+                (b"x-request-id", new_request_id().encode()),
                 (b"connection", b"close"),
             ]
             if error.retry_after is not None:

@@ -15,9 +15,11 @@ from django.conf import settings
 from pydantic import ValidationError
 
 from mochi_project.http.errors import invalid_request, translate
+from mochi_project.http.gate import REQUEST_ID
 from mochi_project.http.json import parse_json
 from mochi_server.core.aio import BackgroundTasks
 from mochi_server.core.limits import REQUEST_VALUES
+from mochi_server.core.logs import begin_request, request_id, set_log_ids
 from mochi_server.errors import InvalidJSON, MochiError, ProviderNotConfigured, ServerBusy
 
 from .commands import PING, Commands
@@ -74,13 +76,17 @@ class ChatConsumer(AsyncWebsocketConsumer):
         Where the key of the provider is missing, it is closed: nothing can be said then.
         """
         offered = self.scope["subprotocols"]
+        self._request_id = request_id().encode()
         self._outlet = Outlet(
             self, stall=settings.MOCHI.client_stall_seconds, on_stall=self._give_up
         )
         self._watches = Watches(self._outlet, self._tasks)
         self.commands = Commands(self._outlet, self._watches)
         self._rate = FrameRate(settings.MOCHI.socket_frames_per_second)
-        await self.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        await self.accept(
+            SUBPROTOCOL if SUBPROTOCOL in offered else None,
+            headers=[(REQUEST_ID, self._request_id)],  # type: ignore[list-item] # ASGI has bytes
+        )
         self._endpoint.add(self)
         query = parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         try:
@@ -119,6 +125,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             self._worker = self._tasks.spawn(self._work(), name="frames of a socket")
 
     async def _work(self) -> None:
+        begin_request(self._request_id)
         try:
             while self._waiting and not self._outlet.is_closed:
                 await self._execute(self._waiting.popleft())
@@ -126,6 +133,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             self._worker = None
 
     async def _execute(self, client_frame: ClientFrame) -> None:
+        set_log_ids(self.commands.session_id)
         try:
             answer = await self.commands.execute(client_frame)
         except Exception as error:  # noqa: BLE001 - the top of a consumer

@@ -19,7 +19,7 @@ from typing import Protocol
 import anyio
 
 from ...core.aio import BackgroundTasks
-from ...core.logs import one_line
+from ...core.logs import one_line, set_log_ids
 from ...errors import (
     ConfirmationUnavailable,
     InternalError,
@@ -486,6 +486,7 @@ class RunRegistry:
     async def _run(self, turn: RunnableTurn) -> None:
         """Write the turn's events, and whatever ends it, into its log."""
         run = turn.run
+        set_log_ids(run.head.session_id, run.run_id)
         state: RunState = "done"
         error: MochiError | None = None
         try:
