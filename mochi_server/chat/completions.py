@@ -49,6 +49,8 @@ class CompletionRequest:
     response_format: ResponseFormat | None = None
     client_tools: Sequence[JSONObject] = ()
     """Schemas of the functions that the client runs, see ``ChatService.open_turn``."""
+    must_call: bool = False
+    """Whether the first reply must call a tool."""
     tools: Sequence[str] | None = None
     """Names of the server's tools that are offered. None: those of the session, or of what
     stands for the model; else none."""
@@ -248,6 +250,7 @@ def _options(request: CompletionRequest, new: Sequence[Message]) -> TurnOptions:
         "new_messages": new,
         "attachments": request.attachments,
         "client_tools": request.client_tools,
+        "must_call": request.must_call,
         "think": request.think or False,
         "response_format": request.response_format,
         "options": request.options,

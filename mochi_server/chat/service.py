@@ -12,6 +12,7 @@ from typing_extensions import TypedDict, Unpack
 from ..core.ids import new_run_id
 from ..errors import (
     ConfirmationUnavailable,
+    InvalidRequest,
     JSONObject,
     MochiError,
     ProviderError,
@@ -61,6 +62,7 @@ class TurnOptions(TypedDict, total=False):
     new_messages: Sequence[Message] | None
     attachments: Sequence[NewAttachment]
     client_tools: Sequence[JSONObject]
+    must_call: bool
     think: Think
     options: ModelOptions | None
     response_format: ResponseFormat | None
@@ -104,6 +106,7 @@ class ChatService:
         new_messages: Sequence[Message] | None = None,
         attachments: Sequence[NewAttachment] = (),
         client_tools: Sequence[JSONObject] = (),
+        must_call: bool = False,
         think: Think = False,
         options: ModelOptions | None = None,
         response_format: ResponseFormat | None = None,
@@ -130,6 +133,8 @@ class ChatService:
             client_tools: Schemas of the functions that the client runs:
                 ``{"type": "function", "function": {"name", "description", "parameters"}}`` each.
                 They come before tools of the same name. A call of one ends the turn.
+            must_call: Whether the first reply must call a tool. If the provider cannot demand it,
+                ``MessageComplete.ignored_options`` has ``tool_choice``.
             think: Whether the model thinks first.
             options: Options for this turn; those of the session hold for what it does not name.
             response_format: The form of the final answer, which is checked.
@@ -151,7 +156,8 @@ class ChatService:
             ProviderUnreachable, ProviderError, ShuttingDown, StorageError.
             ResponseFormatInvalid: the schema of the format cannot be used.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
-            InvalidRequest: a new message is the result of no call that waits for one.
+            InvalidRequest: a new message is the result of no call that waits for one; or a call is
+                demanded, and there are no tools.
         """
         self.runs.check_open()
         if response_format is not None:
@@ -176,6 +182,10 @@ class ChatService:
             tools = await self.offered(setup, selected)
             if tools or client_tools:
                 chosen.check_tools()
+            elif must_call:
+                raise InvalidRequest(
+                    "The tool_choice demands a call of a tool that is not offered."
+                )
 
             if message is not None:
                 question = UserMessage(content=message)
@@ -220,6 +230,7 @@ class ChatService:
                 chosen,
                 tools,
                 claim=stack.pop_all(),
+                must_call=must_call,
                 stored_messages=stored_messages,
             )
 
@@ -280,6 +291,7 @@ class ChatService:
         tools: Mapping[str, Tool],
         *,
         claim: AsyncExitStack,
+        must_call: bool = False,
         stored_messages: StoredMessages | None = None,
         earlier: Sequence[StoredConfirmation] = (),
     ) -> Turn:
@@ -330,6 +342,7 @@ class ChatService:
             max_rounds=setup.max_tool_rounds or self.max_tool_rounds,
             claim=claim,
             client_tools=client_tools,
+            must_call=must_call,
             open_reply=open_reply(session) if before is not None else None,
         )
 

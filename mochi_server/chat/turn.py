@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import JSONObject, ResponseFormatNotMet
 from ..protocol.events import Event, MessageComplete, ReplyRetry, ToolContinuationStart
@@ -35,6 +35,8 @@ class Turn:
     claim: AsyncExitStack
     client_tools: Mapping[str, JSONObject] = field(default_factory=dict)
     """Schemas of the functions that the client runs, by name: a call of one ends the turn."""
+    must_call: bool = False
+    """Whether the first reply must call a tool."""
     open_reply: AssistantMessage | None = None
     """The session's last reply, where an earlier process began the turn and calls are open."""
 
@@ -56,7 +58,9 @@ class Turn:
         """
         conversation = self.conversation
         clients = RequestExtras(tools=[*self.client_tools.values()])
-        offered = RequestExtras(tools=[*self.calls.schemas(), *clients.tools])
+        offered = RequestExtras(
+            tools=[*self.calls.schemas(), *clients.tools], must_call=self.must_call
+        )
         response_format = conversation.requests.response_format
         repair: RequestExtras | None = None
         rounds = self.run.rounds
@@ -76,6 +80,7 @@ class Turn:
                     yield deltas
             if extras is not offered:
                 reply.calls = self._of_client(reply.calls)
+            offered = replace(offered, must_call=False)
             if reply.calls and not self._of_client(reply.calls):
                 rounds += 1
                 async with aclosing(conversation.run_calls(reply, self.calls)) as batches:
@@ -163,7 +168,7 @@ class Turn:
             finish_reason="tool_calls" if calls else reason,
             stop_sequence=reply.finish.stop_sequence if reply and reply.finish else None,
             tool_rounds_exhausted=exhausted,
-            ignored_options=tuple(conversation.requests.ignored_options),
+            ignored_options=self._ignored_options(),
             client_calls=[
                 {"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls
             ]
@@ -171,3 +176,8 @@ class Turn:
             timestamp=message.timestamp,
             message=message.as_stored(),
         )
+
+    def _ignored_options(self) -> tuple[str, ...]:
+        ignored = tuple(self.conversation.requests.ignored_options)
+        can_force = self.conversation.model.provider.capabilities.forced_calls
+        return (*ignored, "tool_choice") if self.must_call and not can_force else ignored

@@ -104,6 +104,9 @@ class ModelRequest:
     """
     tools: Sequence[JSONObject] = ()
     """``{"type": "function", "function": {"name", "description", "parameters"}}`` each."""
+    must_call: bool = False
+    """Whether the reply must call one of the tools; providers whose service cannot demand it say so
+    (``Capabilities.forced_calls``)."""
     think: Think = False
     num_ctx: int | None = None
     """Context window in tokens; None leaves it to the provider."""

@@ -59,6 +59,8 @@ class Capabilities:
     """What a provider can do at all."""
 
     tools: bool = True
+    forced_calls: bool = True
+    """Whether a request may demand that the reply calls a tool (``ModelRequest.must_call``)."""
     thinking: bool = True
     structured_output: bool = True
     """Whether a reply has ``ModelRequest.response_format``; summaries need it."""

@@ -132,6 +132,8 @@ class RequestExtras:
     """Schemas of the tools that are offered."""
     messages: Sequence[JSONObject] = ()
     """Messages behind the history."""
+    must_call: bool = False
+    """Whether the reply must call one of the tools."""
 
     def estimate(self, ratio: float) -> int:
         tokens = sum(estimate(message, ratio) for message in self.messages)
@@ -214,6 +216,7 @@ class RequestBuilder:
             model=self.model.name,
             messages=[*fitted.messages, *extras.messages] if extras.messages else fitted.messages,
             tools=extras.tools,
+            must_call=extras.must_call and self.model.provider.capabilities.forced_calls,
             think=self.think,
             num_ctx=window.num_ctx,
             max_tokens=max_tokens,

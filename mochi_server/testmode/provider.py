@@ -144,6 +144,7 @@ def reply_request(body: Mapping[str, Any]) -> ReplyRequest:
     return ReplyRequest(
         messages=messages,
         tools=body.get("tools") or (),
+        must_call=body.get("tool_choice") == "required",
         schema=schema,
         thinks="thinking" in model_info(str(body.get("model"))).capabilities,
     )

@@ -91,6 +91,8 @@ class ReplyRequest:
     messages: Sequence[Mapping[str, Any]]
     """``role`` and ``content`` as OpenAI has them, and ``files``: how many there are."""
     tools: Sequence[Any] = ()
+    must_call: bool = False
+    """Whether the reply must call a tool."""
     schema: Mapping[str, Any] | None = None
     """JSON schema of the reply."""
     thinks: bool = True
@@ -138,7 +140,7 @@ def compose(request: ReplyRequest, cancel_after_words: int | None = None) -> lis
         text = orjson.dumps(example_of(request.schema)).decode()
         parts = [_ReplyItem(tuple(_deltas("content", 0, text, text)), (0, "stop"))]
     else:
-        parts, items = _items_of(request.messages)
+        parts, items = _items_of(request)
         if not request.thinks:
             parts = [part.without_thinking() for part in parts]
     chunks: Iterable[ScriptedChunk] = [*(chunk for part in parts for chunk in part.chunks)]
@@ -152,12 +154,13 @@ def compose(request: ReplyRequest, cancel_after_words: int | None = None) -> lis
     return list(_until_abort(chunks))
 
 
-def _items_of(messages: Sequence[Mapping[str, Any]]) -> tuple[list[_ReplyItem], list[Item]]:
+def _items_of(request: ReplyRequest) -> tuple[list[_ReplyItem], list[Item]]:
+    messages = request.messages
     last = _last_user(messages, len(messages))
     script, at = _script(messages, last)
     message = _shown(messages[last]) if last is not None else ""
     if script is None or at is None:
-        return [_plain(message)], []
+        return [_called(request) if request.must_call else _plain(message)], []
     number = sum(entry.get("role") == "assistant" for entry in messages[at + 1 :])
     items = script.step(number)
     if items is not None:
@@ -221,6 +224,15 @@ def _plain(message: str) -> _ReplyItem:
         chunks += _deltas("reasoning", 0, f"{reason.strip()}\n\n{message}", message)
     text = f"{lorem(length_of(message), message)}\n\n{message}"
     return _ReplyItem((*chunks, *_deltas("content", 0, text, message)), (0, "stop"))
+
+
+def _called(request: ReplyRequest) -> _ReplyItem:
+    """Call the first tool, with arguments that its schema allows."""
+    function = request.tools[0]["function"]
+    arguments = orjson.dumps(example_of(function.get("parameters") or {"type": "object"})).decode()
+    call = CallAsText(name=function["name"], arguments=arguments)
+    seed = f"{len(request.messages)}\0{arguments}"
+    return _ReplyItem(tuple(_call_deltas([call], 0, seed)), (0, "tool_calls"))
 
 
 def _closing(script: Script, since: Sequence[Mapping[str, Any]], message: str) -> _ReplyItem:

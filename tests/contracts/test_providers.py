@@ -434,3 +434,25 @@ async def test_options_are_sent_and_the_others_are_named(talk: Talk) -> None:
         else:
             assert request[field] == value
     assert "of_another" not in json.dumps(request)
+
+
+DEMANDED = {
+    "ollama": ("tool_choice", None),
+    "openai": ("tool_choice", "required"),
+    "anthropic": ("tool_choice", {"type": "any"}),
+    "gemini": ("toolConfig", {"functionCallingConfig": {"mode": "ANY"}}),
+}
+"""The field of a request that demands a call, and its value."""
+
+
+@pytest.mark.parametrize("talk", DEMANDED, indirect=True)
+async def test_a_call_is_demanded_of_the_first_reply_or_named_as_ignored(talk: Talk) -> None:
+    name = next(name for name, service in SERVICES.items() if type(talk.service) is service)
+    talk.service.says([], ["Yes."])
+    function: dict[str, Any] = {"name": "weather", "description": "", "parameters": {}}
+    tool: dict[str, Any] = {"type": "function", "function": function}
+    events = await talk.turn("Is it?", client_tools=[tool], must_call=True)
+    [complete] = [event for event in events if isinstance(event, MessageComplete)]
+    field, value = DEMANDED[name]
+    assert talk.service.last_request().get(field) == value
+    assert ("tool_choice" in complete.ignored_options) == (value is None)

@@ -354,3 +354,13 @@ async def test_the_package_without_async(client, server):
             return "".join(streamed.text_stream)
 
     assert await anyio.to_thread.run_sync(talk) == "Hello there."
+
+
+@BOTH
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "weather"}])
+async def test_a_forced_tool_is_called(client, send, choice):
+    question = {"role": "user", "content": "How is the weather?"}
+    message = await send(client, question, tools=[WEATHER], tool_choice=choice)
+    assert message.stop_reason == "tool_use"
+    [wanted] = message.content
+    assert (wanted.name, wanted.input) == ("weather", {"city": "Lorem ipsum"})

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import openai
+import orjson
 import pytest
 import pytest_asyncio
 from pydantic import BaseModel
@@ -288,3 +289,39 @@ async def test_completions_of_texts(client):
     for wrong in ({"prompt": [1, 2]}, {"prompt": ["a", "b"]}, {"echo": True}, {"suffix": "x"}):
         with pytest.raises(openai.BadRequestError):
             await client.completions.create(**{"model": "lorem", "prompt": "Hi", **wrong})
+
+
+FORCED = [
+    ("required", [WEATHER]),
+    ({"type": "function", "function": {"name": "weather"}}, [SERVER_ADD, WEATHER]),
+]
+
+
+@pytest.mark.parametrize(("choice", "tools"), FORCED)
+async def test_a_forced_tool_is_called_with_arguments_of_its_schema(client, choice, tools):
+    """In test mode; its result is answered with a text, as the client forces no other call."""
+    question = {"role": "user", "content": "How is the weather?"}
+    [made] = (await ask(client, question, tools=tools, tool_choice=choice)).choices
+    [wanted] = made.message.tool_calls
+    assert (wanted.function.name, made.finish_reason) == ("weather", "tool_calls")
+    assert orjson.loads(wanted.function.arguments) == {"city": "Lorem ipsum"}
+
+
+async def test_only_the_first_reply_must_call_a_tool(client, server):
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: decide_next(server, approved=True))
+        answer = await ask(
+            client,
+            {"role": "user", "content": "Add."},
+            tools=[SERVER_ADD],
+            tool_choice="required",
+        )
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.choices[0].message.content.endswith("Add.")
+
+
+async def test_a_forced_tool_that_is_not_there_is_refused(client):
+    named = {"type": "function", "function": {"name": "tides"}}
+    for options in ({"tool_choice": "required"}, {"tools": [WEATHER], "tool_choice": named}):
+        with pytest.raises(openai.BadRequestError, match="tool_choice"):
+            await ask(client, user([says("Hi.")]), **options)

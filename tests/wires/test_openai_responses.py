@@ -373,3 +373,13 @@ async def test_of_responses_to_one_at_once_each_follows_it_alone(client, server)
         _, session = await server.get(f"/sessions/{response.mochi['session_id']}")
         said = [each["content"] for each in session["messages"] if each["role"] == "assistant"]
         assert said == ["One.", response.output_text]
+
+
+async def test_a_forced_tool_is_called(client):
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{**NAMED, "name": "weather"}]}
+    for choice in ("required", {**NAMED, "name": "weather"}, allowed):
+        made = await client.responses.create(
+            model="lorem", input="How is the weather?", tools=[WEATHER], tool_choice=choice
+        )
+        [wanted] = made.output
+        assert (wanted.type, wanted.arguments) == ("function_call", '{"city":"Lorem ipsum"}')

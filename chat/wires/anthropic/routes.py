@@ -86,6 +86,7 @@ async def _read(
         think_if_able=payload.thinking is not None and payload.thinking.type != "enabled",
         response_format=_format(payload),
         client_tools=client_tools,
+        must_call=choice is not None and choice.type in ("any", "tool"),
         tools=tools,
         session_id=session_id,
         continues=session_id is not None and runtime.settings.on_disconnect == "continue",

@@ -132,5 +132,6 @@ async def _read(payload: ChatCompletionRequest) -> CompletionRequest:
         think=THINK[payload.reasoning_effort],
         response_format=format_of(payload.response_format, "response_format"),
         client_tools=client_tools,
+        must_call=choice == "required" or isinstance(choice, ChosenTool),
         tools=tools,
     )

@@ -132,6 +132,7 @@ async def _start(
         think=THINK[payload.reasoning.effort if payload.reasoning else None],
         response_format=format_of(payload.text.response_format, "text") if payload.text else None,
         client_tools=client_tools,
+        must_call=payload.must_call_tool,
         tools=tools,
         session_id=_session_of(payload),
         continues=payload.background,

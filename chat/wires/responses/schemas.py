@@ -274,6 +274,14 @@ class ResponseRequest(RequestPart):
         return (choice.mode if isinstance(choice, AllowedTools) else choice) == "none"
 
     @property
+    def must_call_tool(self) -> bool:
+        """Whether the model must call a tool."""
+        choice = self.tool_choice
+        if isinstance(choice, ChosenFunction):
+            return True
+        return (choice.mode if isinstance(choice, AllowedTools) else choice) == "required"
+
+    @property
     def options(self) -> JSONObject:
         """The options of the model that have a value."""
         names = ("temperature", "top_p", "presence_penalty", "frequency_penalty")

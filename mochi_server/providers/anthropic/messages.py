@@ -129,7 +129,13 @@ def sampling_of(traits: Traits, think: Think) -> frozenset[str]:
 
 
 def is_forced(payload: Mapping[str, Any]) -> bool:
-    return "name" in payload.get("tool_choice", {})
+    """Return whether a request demands the call of a tool, before which no model thinks."""
+    return payload.get("tool_choice", {}).get("type") in {"any", "tool"}
+
+
+def is_reply_forced(payload: Mapping[str, Any]) -> bool:
+    """Return whether a request demands the call that is the reply itself."""
+    return bool(payload.get("tool_choice", {}).get("name") == REPLY_TOOL)
 
 
 def _limit(request: ModelRequest, traits: Traits, think: Think, most: int | None) -> int:
@@ -265,7 +271,7 @@ def tools_of(
     """Return the fields on tools; a history with calls needs theirs even if none may be called."""
     offered = [_tool(tool, names) for tool in request.tools]
     if offered:
-        return {"tools": offered}
+        return {"tools": offered, **({"tool_choice": {"type": "any"}} if request.must_call else {})}
     blocks = [block for message in messages for block in message["content"]]
     used = sorted({block["name"] for block in blocks if block["type"] == "tool_use"})
     if not used:

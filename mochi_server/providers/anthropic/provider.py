@@ -34,7 +34,7 @@ from .messages import (
     LEGAL_NAME,
     AnthropicReply,
     Traits,
-    is_forced,
+    is_reply_forced,
     knows_format,
     payload_of,
     sampling_of,
@@ -166,7 +166,7 @@ class AnthropicProvider(VendorProvider["AsyncAnthropic"]):
                 most=self._max_output,
                 strict=self._sdk.transform_schema,
             )
-            reply = AnthropicReply(request.model, names, forced=is_forced(payload))
+            reply = AnthropicReply(request.model, names, forced=is_reply_forced(payload))
             response = await client.messages.create(**unconverted(payload))
             async with self._reading(response, request.model) as body:
                 async for event in response:

@@ -236,7 +236,7 @@ class ChatCompletionsProvider(VendorProvider["AsyncOpenAI"]):
         }
         if request.tools:
             payload["tools"] = tools_of(request.tools, names)
-            payload["tool_choice"] = "auto"
+            payload["tool_choice"] = "required" if request.must_call else "auto"
         if isinstance(request.think, str):
             payload[EFFORT] = request.think
         if request.response_format is not None:

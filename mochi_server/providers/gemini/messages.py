@@ -160,6 +160,8 @@ def config_of(
     if request.tools:
         declarations = [_tool(tool, names) for tool in request.tools]
         config["tools"] = [{"function_declarations": declarations}]
+        if request.must_call:
+            config["tool_config"] = {"function_calling_config": {"mode": "ANY"}}
     config |= fields_of(request.options, OPTIONS)
     if stops := request.options.stops:
         config["stop_sequences"] = stops

@@ -80,7 +80,7 @@ class OllamaProvider(Provider):
         keep_alive: How long the server keeps the model loaded; None leaves it to the server.
     """
 
-    capabilities = Capabilities(context_size=True, thinks_unasked=True)
+    capabilities = Capabilities(forced_calls=False, context_size=True, thinks_unasked=True)
     options = _OPTIONS | {"stop", "keep_alive"}
 
     def __init__(

@@ -513,3 +513,12 @@ async def test_the_real_service_answers():
     chunks = await reply(provider, model=model, max_tokens=200)
     assert isinstance(chunks[-1], Finish)
     await provider.aclose()
+
+
+async def test_a_call_is_demanded_without_thinking(provider, fake):
+    fake.scripts = [said(call(0, "toolu_1", "reply", "{}"), end("tool_use"))]
+    named = {**ADD, "function": {**ADD["function"], "name": "reply"}}
+    made = await reply(provider, tools=[named], must_call=True, think=True)
+    assert fake.chats[0]["tool_choice"] == {"type": "any"}
+    assert fake.chats[0].get("thinking", {"type": "disabled"}) == {"type": "disabled"}
+    assert [each.name for each in made if isinstance(each, ToolCall)] == ["reply"]
