@@ -38,6 +38,7 @@ from ..tools.base import SamplingAnswer, SamplingRequest
 from .reply import Reply
 from .runs.run import Run
 from .tool_calls import Results, ToolCalls, results_or_interrupted, unanswered
+from .waiting_calls import WaitingCalls
 
 MANY_MESSAGES = 200
 """Number of messages above which they are encoded in a thread."""
@@ -305,20 +306,19 @@ def add_messages(session: ChatSession, messages: Sequence[Message]) -> None:
 
 
 def _with_call_ids(
-    messages: Sequence[Message], waiting: Sequence[ToolMessage]
+    messages: Sequence[Message], missing: Sequence[ToolMessage]
 ) -> Sequence[Message]:
     """Return messages in which results without the id of a call have that of one that waits."""
-    left = [*waiting]
+    waiting = WaitingCalls((each.tool_call_id or "", each.tool_name or "") for each in missing)
     made: list[Message] = []
     for message in messages:
-        if isinstance(message, ToolMessage) and message.tool_call_id is None:
-            names = (None, message.tool_name) if message.tool_name else (None,)
-            fitting = [each for each in left if each.tool_name in names or len(names) == 1]
-            if fitting:
-                left.remove(fitting[0])
-                found = {"tool_call_id": fitting[0].tool_call_id, "tool_name": fitting[0].tool_name}
-                message = message.model_copy(update=found)  # noqa: PLW2901 - the same, complete
-        made.append(message)
+        if not isinstance(message, ToolMessage) or message.tool_call_id is not None:
+            made.append(message)
+        elif (call := waiting.take(None, message.tool_name or None)) is not None:
+            found = {"tool_call_id": call[0], "tool_name": call[1]}
+            made.append(message.model_copy(update=found))
+        else:
+            made.append(message)
     return made
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from io import BytesIO
 from typing import Any
 
 import aiohttp
 import pytest
 
+from chat.wires.ollama.history import read_history
+from chat.wires.ollama.schemas import OllamaMessage
+from mochi_server.sessions.attachments import AttachmentReader
 from tests.support.scripts import says, scripted
 from tests.support.server import Server
 
@@ -92,3 +96,18 @@ async def test_results_of_very_many_calls_are_stored_once_each(server: Server) -
     async with server.http.post(path, json=body) as response:
         assert response.status == 400
         assert "No call 'c0' waits" in (await response.json())["error"]["message"]
+
+
+@pytest.mark.timing
+async def test_ten_times_the_calls_take_no_forty_times_as_long() -> None:
+    async def seconds(count: int) -> float:
+        function = {"name": "f", "arguments": {}}
+        calls = [{"id": f"c{n}", "function": function} for n in range(count)]
+        results = [{"role": "tool", "tool_call_id": f"c{n}"} for n in reversed(range(count))]
+        said = [{"role": "assistant", "tool_calls": calls}, *results]
+        messages = [OllamaMessage.model_validate(each) for each in said]
+        begin = time.process_time()
+        await read_history(messages, AttachmentReader(max_bytes=1), is_whole=True)
+        return time.process_time() - begin
+
+    assert await seconds(10_000) < 40 * await seconds(1_000)

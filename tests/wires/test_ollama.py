@@ -77,6 +77,16 @@ async def test_a_function_of_the_client(server, of, stream):
     assert (await client.chat("lorem", history, tools=[WEATHER])).message.content == "Sunny."
 
 
+async def test_a_result_of_a_reply_that_names_no_call(server, of):
+    """LiteLLM sends no calls of a reply, and no names of the tools whose results it sends."""
+    said = [user([says("Hm.")]), {"role": "assistant", "content": ""}]
+    for client in (of(server), of(server, **{"X-Mochi-Session": "new"})):
+        for name in (None, "weather"):
+            result = {"role": "tool", "content": "22 degrees", "tool_name": name}
+            answer = await client.chat("lorem", [*said, result], tools=[WEATHER])
+            assert answer.message.content.endswith("22 degrees")
+
+
 async def test_one_conversation_over_two_wires_and_the_servers_own_api(server, of):
     script = [calls("weather", city="Rome"), calls("add", a=2, b=3)], [says("Both.")]
     body = {"model": "lorem", "messages": [user(*script)], "tools": [WEATHER, SERVER_ADD]}

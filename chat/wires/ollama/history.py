@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mochi_server.chat.waiting_calls import WaitingCalls
 from mochi_server.core.ids import new_call_id
 from mochi_server.protocol.messages import (
     AssistantMessage,
@@ -20,18 +21,25 @@ from .schemas import OllamaMessage
 
 
 async def read_history(
-    messages: Sequence[OllamaMessage], reader: AttachmentReader
+    messages: Sequence[OllamaMessage], reader: AttachmentReader, *, is_whole: bool
 ) -> tuple[list[Message], list[NewAttachment]]:
     """Return the messages as sessions have them, and the files that they name.
 
     Calls of Ollama need no ids: a result is of the first call of its name that waits for one.
+    Clients such as LiteLLM send no calls at all: a result that follows a reply without any becomes
+    a message of the user.
+
+    Args:
+        messages: Those of the request.
+        reader: Reads their images.
+        is_whole: Whether they are the whole conversation; else a session may have the calls.
 
     Raises:
         InvalidRequest, AttachmentTooLarge, AttachmentUnsupported: of an image.
     """
     history: list[Message] = []
     files: list[NewAttachment] = []
-    waiting: list[ToolCall] = []
+    has_calls, waiting = False, WaitingCalls(())
     async for message in let_others_run(messages):
         match message.role:
             case "system":
@@ -43,8 +51,15 @@ async def read_history(
                 history.append(question)
                 files += images
             case "assistant":
-                reply, waiting = _reply(message)
+                reply, calls = _reply(message)
+                has_calls, waiting = (
+                    bool(calls),
+                    WaitingCalls((each.id, each.name) for each in calls),
+                )
                 history.append(reply)
+            case "tool" if is_whole and not has_calls and message.tool_call_id is None:
+                name = f" of {message.tool_name!r}" if message.tool_name else ""
+                history.append(UserMessage(content=f"Result{name}:\n{message.content}"))
             case "tool":
                 history.append(_result(message, waiting))
     return history, files
@@ -67,12 +82,8 @@ def _reply(message: OllamaMessage) -> tuple[AssistantMessage, list[ToolCall]]:
     return reply, calls
 
 
-def _result(message: OllamaMessage, waiting: list[ToolCall]) -> ToolMessage:
+def _result(message: OllamaMessage, waiting: WaitingCalls) -> ToolMessage:
     """Return a result, and take its call from those that wait."""
-    name, call_id = message.tool_name, message.tool_call_id
-    for call in waiting:
-        if call.id == call_id or (call_id is None and name in (None, call.name)):
-            waiting.remove(call)
-            name, call_id = call.name, call.id
-            break
+    call_id, name = message.tool_call_id, message.tool_name
+    call_id, name = waiting.take(call_id, name) or (call_id, name)
     return ToolMessage(content=message.content, tool_name=name, tool_call_id=call_id)

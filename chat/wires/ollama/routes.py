@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
 from mochi_project.runtime import get_runtime
-from mochi_server.chat.completions import CompletionRequest
+from mochi_server.chat.completions import NEW_SESSION, CompletionRequest
 from mochi_server.errors import ModelNotFound
 from mochi_server.providers.base import EmbeddingRequest, LoadedModel, ModelInfo
 
@@ -82,8 +82,10 @@ async def _answer(
     options = options_of(payload.model_options)
     if not messages:
         return await _load(payload.model, kind, options.keep_alive)
-    history, files = await read_history(messages, runtime.attachment_reader)
     session_id = session_of(request, None)
+    history, files = await read_history(
+        messages, runtime.attachment_reader, is_whole=session_id in (None, NEW_SESSION)
+    )
     asked = CompletionRequest(
         model=payload.model,
         messages=history,
