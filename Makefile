@@ -97,7 +97,7 @@ $(VENV)/%.stamp: requirements/%.txt pyproject.toml
 # make lock UPGRADE=--upgrade takes the newest versions; without it only what is needed changes.
 UPGRADE ?=
 COMPILE = uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --no-annotate \
+	--no-emit-index-url --no-emit-find-links --no-annotate --no-strip-extras \
 	--custom-compile-command "make lock" $(UPGRADE)
 
 lock: # the largest first; the others then agree with it
