@@ -1,9 +1,10 @@
 """Sessions in Redis, which the processes of several machines share.
 
 A session has two keys: its content, and a hash with its version and the token of the last claim.
-One hash has the versions of all, and a counter gives each write a version of its own. Locks and
-claims are leases: they end some time after their process. A process whose claim another one has
-taken since cannot write the session any more.
+One hash has the versions of all. A version is the time of the write, so that it does not come
+again after Redis has lost some of what it knew. Locks and claims are leases: they end some time
+after their process. A process whose claim another one has taken since cannot write the session any
+more.
 
 A script may be executed twice: it is sent again when no answer has come. It knows by a nonce what
 it has done already.
@@ -56,33 +57,43 @@ ANY: Final = ""
 NEW: Final = "new"
 """What a write expects of the version that is there."""
 
+# Let `changes` be `now`, or one more than it was if the clock has not moved on.
+_CHANGE: Final = """
+local time = redis.call('TIME')
+local now = time[1] .. string.format('%06d', time[2])
+if tonumber(redis.call('GET', KEYS[4]) or '0') < tonumber(now) then
+  redis.call('SET', KEYS[4], now)
+else
+  redis.call('INCR', KEYS[4])
+end
+"""
+
 # KEYS: content, state, versions, changes. ARGV: id, nonce, expected version, claim, content.
-_WRITE = """
+_WRITE = f"""
 local state = redis.call('HMGET', KEYS[2], 'version', 'nonce', 'claim')
 local version, claim = state[1], state[3]
 if version and state[2] == ARGV[2] then return version end
 if ARGV[3] == 'new' and version then return 'exists' end
 if ARGV[3] ~= '' and ARGV[3] ~= 'new' and version ~= ARGV[3] then return 'changed' end
 if ARGV[4] ~= '' and claim and claim ~= ARGV[4] then return 'lost' end
-local time = redis.call('TIME')
-local now = time[1] .. string.format('%06d', time[2])
-if redis.call('INCR', KEYS[4]) == 1 then redis.call('SET', KEYS[4], now) end
+{_CHANGE}
 version = redis.call('GET', KEYS[4])
 redis.call('SET', KEYS[1], ARGV[5])
 redis.call('HSET', KEYS[2], 'version', version, 'nonce', ARGV[2])
+if ARGV[4] ~= '' then redis.call('HSET', KEYS[2], 'claim', ARGV[4]) end
 redis.call('HSET', KEYS[3], ARGV[1], version .. ' ' .. now)
 return version
 """
 
 # KEYS: as before, and the mark of the deletion. ARGV: id, nonce, claim, seconds.
-_DELETE = """
+_DELETE = f"""
 if redis.call('GET', KEYS[5]) == ARGV[2] then return 'deleted' end
 local state = redis.call('HMGET', KEYS[2], 'version', 'claim')
 if not state[1] then return 'missing' end
 if ARGV[3] ~= '' and state[2] and state[2] ~= ARGV[3] then return 'lost' end
 redis.call('DEL', KEYS[1], KEYS[2])
 redis.call('HDEL', KEYS[3], ARGV[1])
-redis.call('INCR', KEYS[4])
+{_CHANGE}
 redis.call('SET', KEYS[5], ARGV[2], 'EX', ARGV[4])
 return 'deleted'
 """
@@ -97,13 +108,17 @@ return redis.call('HGET', KEYS[2], 'version') or ''
 """
 
 # KEYS: pairs of lease and state. ARGV: milliseconds, a token for each pair.
+# Where Redis has lost who claimed last, it is the first one that renews or writes.
 _RENEW = """
 local answers = {}
 for i = 1, #KEYS, 2 do
   local token = ARGV[1 + (i + 1) / 2]
-  local last = redis.call('HGET', KEYS[i + 1], 'claim')
+  local last = redis.call('HGET', KEYS[i + 1], 'claim') or redis.call('GET', KEYS[i])
   local is_ours = not last or last == token
-  if is_ours then redis.call('SET', KEYS[i], token, 'PX', ARGV[1]) end
+  if is_ours then
+    redis.call('SET', KEYS[i], token, 'PX', ARGV[1])
+    redis.call('HSET', KEYS[i + 1], 'claim', token)
+  end
   answers[#answers + 1] = is_ours and 1 or 0
 end
 return answers
@@ -296,6 +311,8 @@ class RedisStorage(SessionStorage):
     @asynccontextmanager
     async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
         key, token = self._key(session_id, "claim"), secrets.token_hex(8)
+        if session_id in self._claims:  # its lease may have expired, but its turn goes on
+            raise SessionBusy(session_id=session_id)
         taken = await self._take(session_id, key, token, self._lease_seconds, claim=True)
         if taken is None:
             raise SessionBusy(session_id=session_id)

@@ -67,6 +67,37 @@ async def test_who_was_taken_for_dead_cannot_write_any_more(
         await late.write("one", [b"third"])
 
 
+async def test_a_process_has_one_turn_of_a_session_also_when_its_lease_has_expired(
+    redis: Redis, storages: list[RedisStorage]
+):
+    here, there = storages
+    async with here.claim("one"):
+        await redis.command(f"DEL {CLAIM}")
+        with pytest.raises(SessionBusy):
+            async with here.claim("one"):
+                pass
+        async with there.claim("one"):
+            pass
+    async with here.claim("one"):
+        pass
+
+
+async def test_of_two_who_believe_to_have_a_claim_the_first_that_writes_has_it(
+    redis: Redis, storages: list[RedisStorage]
+):
+    """Redis goes on with a copy that knows neither claim."""
+    late, quick = storages
+    await late.write("one", [b"first"])
+    async with late.claim("one"):
+        await redis.command(f"DEL {CLAIM}")
+        async with quick.claim("one"):
+            await redis.command(f"DEL {CLAIM}")
+            await redis.command("HDEL mochi:sessions:state:one claim")
+            await quick.write("one", [b"second"])
+            with pytest.raises(StorageError, match="taken it over"):
+                await late.write("one", [b"late"])
+
+
 async def test_claims_are_renewed_and_given_back(redis: Redis):
     storage = RedisStorage(redis.url, lease_seconds=3)
     async with storage.claim("one"):
@@ -99,6 +130,17 @@ async def test_versions_do_not_come_again_after_redis_has_forgotten_all(redis: R
     await redis.command("FLUSHALL")
     seen |= {await storage.write("one", [b"x"]) for _ in range(3)}
     assert len(seen) == 6
+    await storage.aclose()
+
+
+async def test_versions_do_not_come_again_after_redis_has_gone_back_in_time(redis: Redis):
+    """Else a process would take what it remembers for what is there, and write over it."""
+    storage = RedisStorage(redis.url)
+    await storage.write("one", [b"x"])
+    known = (await redis.command("GET mochi:sessions:changes")).split(b"\r\n")[1].decode()
+    seen = await storage.write("one", [b"lost"])
+    await redis.command(f"SET mochi:sessions:changes {known}")  # as in a replica that was behind
+    assert await storage.write("one", [b"other"]) != seen
     await storage.aclose()
 
 
