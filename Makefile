@@ -107,6 +107,9 @@ lock: # the largest first; the others then agree with it
 		--extra local --extra mcp --extra cli --group build -o requirements/run.txt
 	$(COMPILE) -c requirements/dev.txt pyproject.toml \
 		--extra local --extra mcp --group build --group bench -o requirements/bench.txt
+	$(COMPILE) -c requirements/dev.txt pyproject.toml \
+		$(addprefix --extra ,openai anthropic gemini redis mcp images database metrics telemetry) \
+		--group build -o requirements/container.txt
 	$(subst 3.10,3.12,$(COMPILE)) --no-deps requirements/django6.in -o requirements/django6.txt
 
 clean:

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 
 import anyio
@@ -16,6 +18,7 @@ import pytest
 from mochi_server.errors import SessionBusy
 from mochi_server.protocol.messages import UserMessage
 from mochi_server.sessions import SessionManager
+from mochi_server.sessions.session import encode_messages
 
 BEGIN = """
 import asyncio, sys
@@ -134,3 +137,19 @@ async def test_a_killed_process_gives_its_claim_and_its_lock_back(tmp_path: Path
         with anyio.fail_after(30):
             async with manager.claim("one"), manager.edit("one") as session:
                 session.append(UserMessage(content="mine"))
+
+
+async def test_locks_that_are_removed_by_hand_let_a_second_turn_begin_and_lose_nothing(
+    tmp_path: Path,
+):
+    mine, yours = SessionManager(sessions_dir=tmp_path), SessionManager(sessions_dir=tmp_path)
+    await mine.create("m", session_id="one")
+    managers = [mine, yours] * 10
+    async with mine.claim("one"):
+        shutil.rmtree(tmp_path / ".locks")
+        async with yours.claim("one"), anyio.create_task_group() as tasks:
+            for number, manager in enumerate(managers):
+                lines = encode_messages([UserMessage(content=str(number))])
+                tasks.start_soon(manager.update, "one", methodcaller("extend", lines))
+    said = [message.content for message in (await yours.get("one")).messages]
+    assert sorted(said) == sorted(map(str, range(len(managers))))

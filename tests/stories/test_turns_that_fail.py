@@ -370,6 +370,29 @@ async def test_a_session_that_vanishes_in_mid_turn_is_an_error_that_the_user_see
     assert not engine.path(session).exists()
 
 
+@pytest.mark.parametrize("is_valid", [True, False])
+async def test_what_a_person_changes_in_the_file_in_mid_turn_is_kept(
+    engine: Bench, ollama: FakeOllama, is_valid: bool
+) -> None:
+    reply = endless(ollama)
+    session = await engine.session()
+    reader = (await engine.start(session)).reader()
+    await read_until(reader, "content_delta")
+    changed = engine.path(session).read_bytes().replace(b"Hello", b"Good morning")
+    engine.path(session).write_bytes(changed if is_valid else changed[:-20])
+    assert reply.gate is not None
+    reply.gate.set()
+    events = await read_all(reader)
+    assert events[-1].type == "done"
+    if is_valid:
+        assert "message_complete" in kinds(events)
+        contents = [message["content"] for message in engine.stored(session)]
+        assert contents == ["Good morning", "Once upon a time"]
+    else:
+        assert "message_complete" not in kinds(events)
+        assert engine.path(session).read_bytes() == changed[:-20]
+
+
 async def test_a_folder_that_refuses_the_question_leaves_the_model_alone(
     engine: Bench, ollama: FakeOllama
 ) -> None:

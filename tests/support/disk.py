@@ -1,10 +1,14 @@
-"""A disk that is full."""
+"""Disks that are full, or that nobody may write."""
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 
 @contextmanager
@@ -16,3 +20,42 @@ def full_disk() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@dataclass
+class SmallDisk:
+    """A file system of its own."""
+
+    folder: Path
+
+    def fill(self) -> None:
+        """Leave no room."""
+        with suppress(OSError), (self.folder / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+
+    def empty(self) -> None:
+        (self.folder / "filler").unlink()
+
+    def allow_writing(self, *, allowed: bool) -> None:
+        mode = "rw" if allowed else "ro"
+        command = ["mount", "-o", f"remount,{mode}", self.folder]
+        subprocess.run(command, check=True, timeout=30)
+
+
+def may_mount() -> bool:
+    """Return whether this process may make a ``SmallDisk``."""
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
+    return os.geteuid() == 0 and subprocess.run(command, check=False, timeout=30).returncode == 0
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[SmallDisk]:
+    """A disk until the block ends; nobody may use it then."""
+    folder.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    subprocess.run(command, check=True, timeout=30)
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True, timeout=30)

@@ -37,18 +37,23 @@ def free_port() -> int:
             return port
 
 
+PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
+"""Options with which it has all that it knew after a restart."""
+
+
 class Redis:
     """A server that can be stopped and started again on its port; what it knew is gone then."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
+        self.options = options
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         assert PROGRAM is not None
-        arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *self.options]
         self._process = await asyncio.create_subprocess_exec(
             PROGRAM,
             *arguments,
@@ -117,9 +122,9 @@ class Redis:
 
 
 @contextlib.asynccontextmanager
-async def running_redis(folder: Path) -> AsyncIterator[Redis]:
+async def running_redis(folder: Path, *options: str) -> AsyncIterator[Redis]:
     """A server until the block ends."""
-    redis = Redis(folder)
+    redis = Redis(folder, *options)
     try:
         await redis.start()
         yield redis

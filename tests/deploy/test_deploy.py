@@ -1,0 +1,92 @@
+"""The files of ``deploy/``, as the tools read them that they are for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from compose_spec import PyCompose
+
+from mochi_server.config import MochiServerSettings
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "deploy"
+BIN = Path(sys.executable).parent
+
+
+def read(name: str) -> list[Any]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def check_settings(names: set[str]) -> None:
+    known = {f"MOCHI_{name.upper()}" for name in MochiServerSettings.model_fields}
+    known.add("MOCHI_DATABASE_URL")
+    named = {name.removesuffix("_FILE") for name in names if name.startswith("MOCHI_")}
+    assert named <= known
+
+
+def test_the_compose_file_is_valid_and_its_settings_exist() -> None:
+    compose = PyCompose.from_yaml((DEPLOY / "compose.yaml").read_text())
+    assert compose.validate() is None
+    [document] = read("compose.yaml")
+    services = document["services"]
+    assert {"server-1", "server-2", "redis", "postgres", "proxy"} == set(services)
+    for name in ("server-1", "server-2"):
+        assert services[name]["read_only"] is True
+        check_settings(set(services[name]["environment"]))
+    proxied = (DEPLOY / "nginx.conf").read_text()
+    assert "server server-1:8000;" in proxied
+    assert "server server-2:8000;" in proxied
+
+
+def test_the_manifest_is_valid_and_its_settings_exist() -> None:
+    tool, manifest = BIN / "kubernetes-validate", DEPLOY / "kubernetes.yaml"
+    done = run(tool, "--strict", manifest)
+    documents = read("kubernetes.yaml")
+    assert done.count("passed") == len(documents)
+    deployment = documents[0]["spec"]["template"]["spec"]
+    [container] = deployment["containers"]
+    check_settings({variable["name"] for variable in container["env"]})
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in deployment["volumes"]}
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe", "readinessProbe"])
+async def test_the_probes_of_the_manifest_are_answered(server_of: Any, probe: str) -> None:
+    [container] = read("kubernetes.yaml")[0]["spec"]["template"]["spec"]["containers"]
+    request = container[probe]["httpGet"]
+    headers = {each["name"]: each["value"] for each in request["httpHeaders"]}
+    async with server_of() as server:
+        url = server.url + request["path"]
+        async with server.http.get(url, headers=headers) as response:
+            assert response.status == 200
+
+
+def test_the_recipe_of_the_image_has_nothing_to_object_to() -> None:
+    run(BIN / "hadolint", DEPLOY / "Containerfile")
+
+
+def test_the_image_is_made_of_what_the_recipe_is_sent() -> None:
+    """All that the package is built from, and nothing else, is in the context of the build."""
+    ignored = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
+    kept = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    assert ignored[0] == "*"
+    built = read_packages()
+    assert built <= kept
+    assert all((ROOT / name).exists() for name in kept)
+
+
+def read_packages() -> set[str]:
+    project = (ROOT / "pyproject.toml").read_text()
+    lines = project.split("only-include = [")[1].split("]")[0].split()
+    return {line.strip('",') for line in lines}

@@ -1,0 +1,203 @@
+"""Disks, a Redis and clients that fail while a server runs; docs/explanation/reliability.md."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.support.disk import may_mount, small_disk
+from tests.support.redis import PERSISTENT, needs_redis, running_redis
+from tests.support.run_readers import RunReader
+from tests.support.server import Server, running_server
+
+MODEL = "test/any"
+SECONDS = 60
+
+pytestmark = pytest.mark.slow
+
+needs_mount = pytest.mark.skipif(not may_mount(), reason="only root may mount a small disk")
+
+
+def saying(words: int) -> str:
+    script = {"messages": [{"text_message": {"length": words}}]}
+    return f"<|instruction_start|>{json.dumps(script)}<|instruction_end|>"
+
+
+async def code_of(server: Server, path: str, body: Any) -> tuple[int, str]:
+    status, answer = await server.post(path, body)
+    return status, answer["error"]["code"]
+
+
+async def messages(server: Server, session_id: str) -> list[dict[str, Any]]:
+    status, session = await server.get(f"/sessions/{session_id}")
+    assert status == 200, session
+    found: list[dict[str, Any]] = session["messages"]
+    return found
+
+
+async def begin(server: Server, words: int) -> tuple[RunReader, asyncio.Future[None]]:
+    """Begin a turn in a new session, and return when the model speaks."""
+    reader = RunReader(await server.new_session(MODEL))
+    reading = asyncio.ensure_future(reader.send(server, saying(words)))
+    with anyio.fail_after(SECONDS):
+        await reader.said.wait()
+    return reader, reading
+
+
+async def until_free(server: Server, session_id: str) -> None:
+    """Wait until a message is accepted."""
+    status = 409
+    while status == 409:
+        status, _ = await server.post(f"/chat/{session_id}", {"message": saying(1)})
+    assert status == 200
+
+
+@needs_mount
+async def test_a_full_disk_refuses_messages_keeps_what_is_there_and_goes_on_with_room(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "data", "8m") as disk:
+        async with running_server(data_dir=disk.folder, test_words_per_second=50) as server:
+            session_id = await server.new_session(MODEL)
+            status, _ = await server.post(f"/chat/{session_id}", {"message": saying(3)})
+            assert status == 200
+            before = await messages(server, session_id)
+            reader, reading = await begin(server, 100)
+            disk.fill()
+            refused = (507, "STORAGE_ERROR")
+            body = {"message": "Hi"}
+            assert await code_of(server, f"/chat/{session_id}", body) == refused
+            assert await code_of(server, f"/chat/{session_id}/stream", body) == refused
+            assert await code_of(server, "/sessions", {"model": MODEL}) == refused
+            assert await messages(server, session_id) == before
+            assert (await server.get("/sessions"))[0] == 200
+            with anyio.fail_after(SECONDS):
+                await reading
+            assert reader.kinds[-2:] == ["error", "done"]
+            assert reader.events[-2].data["code"] == "STORAGE_ERROR"
+            assert [m["role"] for m in await messages(server, reader.session_id)] == ["user"]
+            disk.empty()
+            for each in (session_id, reader.session_id):
+                status, answer = await server.post(f"/chat/{each}", {"message": saying(2)})
+                assert status == 200, answer
+            assert (await messages(server, session_id))[: len(before)] == before
+            assert await server.stop() == 0
+            assert "Traceback" not in server.log
+
+
+@needs_mount
+async def test_a_folder_that_becomes_read_only_is_read_and_refuses_messages(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "data" / "chat_sessions", "8m") as disk:
+        async with running_server(data_dir=tmp_path / "data", test_words_per_second=0) as server:
+            session_id = await server.new_session(MODEL)
+            status, _ = await server.post(f"/chat/{session_id}", {"message": saying(3)})
+            assert status == 200
+            before = await messages(server, session_id)
+            disk.allow_writing(allowed=False)
+            refused = (507, "STORAGE_ERROR")
+            for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
+                assert await code_of(server, path, {"message": "Hi"}) == refused
+            assert await code_of(server, "/sessions", {"model": MODEL}) == refused
+            status, answer = await server.request("DELETE", f"/sessions/{session_id}")
+            assert (status, answer["error"]["code"]) == refused
+            assert await messages(server, session_id) == before
+            _, listed = await server.get("/sessions")
+            assert [each["session_id"] for each in listed["sessions"]] == [session_id]
+            disk.allow_writing(allowed=True)
+            status, _ = await server.post(f"/chat/{session_id}", {"message": saying(3)})
+            assert status == 200
+            assert len(await messages(server, session_id)) == 4
+            assert "Traceback" not in server.log
+
+
+@needs_redis
+async def test_a_turn_goes_on_when_redis_is_back_with_its_sessions(tmp_path: Path) -> None:
+    async with (
+        running_redis(tmp_path, *PERSISTENT) as redis,
+        running_server(
+            data_dir=tmp_path,
+            session_storage="redis",
+            redis_url=redis.url,
+            test_words_per_second=20,
+        ) as server,
+    ):
+        reader, reading = await begin(server, 100)
+        await redis.stop()
+        other = await server.get(f"/sessions/{reader.session_id}")
+        assert (other[0], other[1]["error"]["code"]) == (507, "STORAGE_ERROR")
+        assert (await server.get("/health/ready"))[0] == 507
+        await redis.start()
+        with anyio.fail_after(SECONDS):
+            await reading
+        assert reader.kinds[-2:] == ["message_complete", "done"]
+        question, answer = await messages(server, reader.session_id)
+        assert question["role"] == "user"
+        assert answer["content"] == reader.text
+        assert (await server.get("/health/ready"))[0] == 200
+        assert "Traceback" not in server.log
+
+
+@needs_redis
+async def test_a_turn_whose_session_an_empty_redis_does_not_know_ends_with_an_error(
+    tmp_path: Path,
+) -> None:
+    async with (
+        running_redis(tmp_path) as redis,
+        running_server(
+            data_dir=tmp_path,
+            session_storage="redis",
+            redis_url=redis.url,
+            test_words_per_second=20,
+        ) as server,
+    ):
+        reader, reading = await begin(server, 60)
+        await redis.stop()
+        await redis.start()
+        with anyio.fail_after(SECONDS):
+            await reading
+        assert reader.kinds[-2:] == ["error", "done"]
+        assert reader.events[-2].data["code"] == "SESSION_NOT_FOUND"
+        status, listed = await server.get("/sessions")
+        assert (status, listed["sessions"]) == (200, [])
+        session_id = await server.new_session(MODEL)
+        status, _ = await server.post(f"/chat/{session_id}", {"message": saying(3)})
+        assert status == 200
+        assert "Traceback" not in server.log
+
+
+async def test_a_thousand_clients_that_connect_and_leave_leave_nothing(tmp_path: Path) -> None:
+    async with running_server(data_dir=tmp_path, test_words_per_second=50) as server:
+        sessions = [await server.new_session(MODEL) for _ in range(20)]
+        host, port = server.url.removeprefix("http://").split(":")
+        files = Path(f"/proc/{server.pid}/fd")
+
+        async def visit(number: int) -> None:
+            """Connect and leave: at once, in the head, in the body, or in the answer."""
+            reader, writer = await asyncio.open_connection(host, int(port))
+            body = json.dumps({"message": saying(1000)}).encode()
+            session = sessions[number % len(sessions)]
+            head = f"POST /api/v1/chat/{session}/stream HTTP/1.1\r\nHost: {host}\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            whole = head.encode() + body
+            parts = [b"", whole[:40], whole[:-10], whole, whole]
+            writer.write(parts[number % 5])
+            if number % 5 == 4:
+                await reader.read(100)
+            writer.transport.abort()
+
+        before = len([*files.iterdir()])
+        for start in range(0, 1000, 100):
+            with anyio.fail_after(SECONDS):
+                await asyncio.gather(*(visit(n) for n in range(start, start + 100)))
+        with anyio.fail_after(SECONDS):
+            await asyncio.gather(*(until_free(server, session) for session in sessions))
+            while len([*files.iterdir()]) > before + 25:  # noqa: ASYNC110 - of another process
+                await anyio.sleep(0.1)
+        assert "Traceback" not in server.log
