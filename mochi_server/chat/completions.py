@@ -6,7 +6,7 @@ history of the session counts, and only what the client adds is stored.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -24,7 +24,7 @@ from ..sessions.session import encode_messages
 from .conversation import MANY_MESSAGES
 from .recognition import recognise
 from .runs.control import RunControl, StartedRun
-from .service import ChatService, TurnOptions
+from .service import ChatService, TurnOptions, function_name
 from .turn import Turn
 
 NEW_SESSION = "new"
@@ -49,6 +49,8 @@ class CompletionRequest:
     response_format: ResponseFormat | None = None
     client_tools: Sequence[JSONObject] = ()
     """Schemas of the functions that the client runs, see ``ChatService.open_turn``."""
+    tells_all_calls: bool = False
+    """Whether the messages have the calls of the server's tools, with their results, as well."""
     must_call: bool = False
     """Whether the first reply must call a tool."""
     tools: Sequence[str] | None = None
@@ -64,6 +66,13 @@ class CompletionRequest:
     """The id of its run, which is new; None: any."""
     after_run: str | None = None
     """The run that must be the last one of its session until now; None: any."""
+
+    @property
+    def functions(self) -> Collection[str] | None:
+        """Names of the functions whose calls are the client's own; None: all are."""
+        if not self.tells_all_calls:
+            return None
+        return {function_name(tool) for tool in self.client_tools}
 
     def split(self) -> tuple[str | None, list[Message], list[Message]]:
         """Return the system prompt, what was said up to the last reply, and what came after it."""
@@ -109,7 +118,9 @@ class CompletionService:
         """Start a run in the session that is recognised; in another one if that is in use."""
         in_use: set[str] = set()
         while True:
-            found = await recognise(self.chat.sessions, *request.split(), in_use=in_use)
+            found = await recognise(
+                self.chat.sessions, *request.split(), functions=request.functions, in_use=in_use
+            )
             session_id = found.session_id if found.exists else NEW_SESSION
             kept = replace(request, session_id=session_id)
             try:
@@ -124,7 +135,13 @@ class CompletionService:
     ) -> StartedRun:
         if request.session_id == NEW_SESSION:
             return await self.run_control.begin(await self._open_new(request, new_id))
-        new = [each for each in request.split()[2] if isinstance(each, UserMessage | ToolMessage)]
+        functions = request.functions
+        new = [
+            each
+            for each in request.split()[2]
+            if isinstance(each, UserMessage)
+            or (isinstance(each, ToolMessage) and _is_own(each, functions))
+        ]
         return await self.run_control.start(str(request.session_id), **_options(request, new))
 
     async def load(self, name: str, keep_alive: str | float | None) -> None:
@@ -227,6 +244,11 @@ async def _open(
     )
     stack.push_async_callback(delete, chat.sessions, session.session_id)
     return await chat.open_turn(session.session_id, **_options(request, new))
+
+
+def _is_own(result: ToolMessage, functions: Collection[str] | None) -> bool:
+    """Return whether it is of a call of the client's; the session has the others already."""
+    return functions is None or result.tool_name in functions
 
 
 async def _delete(sessions: SessionManager, session_id: str) -> None:

@@ -45,6 +45,7 @@ async def recognise(
     history: Sequence[Message],
     new: Sequence[Message],
     *,
+    functions: Collection[str] | None = None,
     in_use: Collection[str] = (),
 ) -> RecognisedSession:
     """Find the session of a conversation, or the id of the one that is to be made.
@@ -54,13 +55,15 @@ async def recognise(
         system: The system prompt that the client sends.
         history: What was said up to the last reply.
         new: What the client adds.
+        functions: Names of the functions that the client runs, where it tells of other calls as
+            well, perhaps in another order; None: all calls that it tells of are its own.
         in_use: Sessions that it must not be.
 
     Raises:
         SessionUnreadable, StorageError: a session with such an id cannot be read.
     """
     is_long = len(history) > MANY_MESSAGES
-    known, wanted = await in_thread_if(is_long, _all_said, history)
+    own, wanted = await in_thread_if(is_long, _all_said, history, functions)
     first = next((each for each in (*history, *new) if isinstance(each, UserMessage)), None)
     begin = orjson.dumps([system, None if first is None else _of_user(first)])
     for number in range(MOST_ALIKE):
@@ -71,7 +74,7 @@ async def recognise(
             session = await sessions.get(session_id)
         except SessionNotFound:
             return RecognisedSession(session_id, exists=False)
-        if await in_thread_if(is_long, _says, session, known, wanted):
+        if await in_thread_if(is_long, _says, session, own, wanted):
             return RecognisedSession(session_id, exists=True)
     return RecognisedSession(None, exists=False)
 
@@ -80,11 +83,14 @@ Said = tuple[str, object]
 """The role of a message, and what it says."""
 
 
-def _all_said(history: Sequence[Message]) -> tuple[Collection[str], Sequence[Said]]:
-    """Return the ids of the calls that the client knows, and what it says was said."""
+def _all_said(
+    history: Sequence[Message], functions: Collection[str] | None
+) -> tuple[Collection[str], Sequence[Said]]:
+    """Return the ids of the client's own calls, and what it says was said."""
     replies = [each for each in history if isinstance(each, AssistantMessage)]
-    known = {call.id for reply in replies for call in calls_of(reply)}
-    return known, [*_said(history, known)]
+    calls = [call for reply in replies for call in calls_of(reply)]
+    own = {call.id for call in calls if functions is None or call.name in functions}
+    return own, [*_said(history, own)]
 
 
 def _says(session: ChatSession, calls: Collection[str], wanted: Sequence[Said]) -> bool:
@@ -94,7 +100,7 @@ def _says(session: ChatSession, calls: Collection[str], wanted: Sequence[Said]) 
 
 
 def _said(messages: Iterable[Message], calls: Collection[str]) -> Iterator[Said]:
-    """Yield what the client knows of messages: calls of the server's tools are left out.
+    """Yield what messages say, without the calls that are not the client's own.
 
     What the model says before and after them is one text.
     """

@@ -299,7 +299,7 @@ class ChatService:
         settings = setup.tool_settings or ToolSettings()
         seconds = settings.seconds_to_confirm
         before = run.before
-        client_tools = {_name_of(tool): tool for tool in run.head.client_tools}
+        client_tools = {function_name(tool): tool for tool in run.head.client_tools}
         asked = run.head.response_format
         response_format = None if asked is None else RESPONSE_FORMAT.validate_python(asked)
         confirmations = Confirmations(
@@ -436,7 +436,8 @@ def _check_questions(
         model.check_length(system, question)
 
 
-def _name_of(tool: JSONObject) -> str:
+def function_name(tool: JSONObject) -> str:
+    """Return the name of a function of the client, by its schema."""
     function = tool["function"]
     return str(function["name"]) if isinstance(function, dict) else ""
 

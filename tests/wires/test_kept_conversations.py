@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import openai
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -78,3 +79,50 @@ def _message(role: str, text: str, number: int) -> dict[str, Any]:
     """Return a message in the forms of both wires."""
     part = {"type": "text", "text": text}
     return {"id": str(number), "role": role, "content": text, "parts": [part]}
+
+
+async def test_a_conversation_with_calls_of_both_is_found_again(server):
+    """A call that is decided about is told before the client's own, whatever the model says."""
+    weather = {"type": "function", "name": "weather", "inputSchema": {"type": "object"}}
+    script = [calls("weather", city="Rome"), calls("add", a=2, b=3)], [says("Both.")]
+    parts: list[dict[str, Any]] = []
+    answer = {**_message("assistant", "", 1), "parts": parts}
+    messages = [_message("user", scripted(*script), 0), answer]
+
+    async def go_on(**changes: dict[str, Any]) -> str:
+        """Change parts by their tools, send all, add the answer, and return the session's id."""
+        for part in parts:
+            part.update(changes.get(part.get("toolName", ""), {}))
+        body = {"model": "lorem", "tools": [weather, SERVER_ADD]}
+        body["messages"] = messages if parts else messages[:1]
+        async with server.http.post(f"{server.api}/ui/chat", json=body) as response:
+            lines = [line async for line in response.content if line.startswith(b"data: {")]
+        for chunk in map(orjson.loads, (line.removeprefix(b"data: ") for line in lines)):
+            if chunk["type"] == "start-step":
+                parts.append({"type": "step-start"})
+            elif chunk["type"] == "text-delta":
+                parts.append({"type": "text", "text": chunk["delta"]})
+            elif chunk["type"] == "tool-input-available":
+                state = {"type": "dynamic-tool", "state": "input-available"}
+                parts.append({**chunk, **state})
+            elif chunk["type"] == "tool-approval-request":
+                approved.update(id=chunk["approvalId"])
+        return str(response.headers.get(SESSION))
+
+    approved = {"approved": True}
+    session_id = await go_on()
+    await go_on(add={"state": "approval-responded", "approval": approved})
+    told = [part["toolName"] for part in parts if "toolName" in part]
+    assert told == ["add", "weather"]
+    done = {"state": "output-available"}
+    assert await go_on(add={**done, "output": "5"}, weather={**done, "output": "22"}) == session_id
+    messages.append(_message("user", scripted([says("Again.")]), 2))
+    assert await go_on() == session_id
+    _, session = await server.get(f"/sessions/{session_id}")
+    said = [(each["role"], each["content"]) for each in session["messages"][1:]]
+    assert sorted(said[1:3]) == [("tool", "22"), ("tool", "5")]
+    assert said[3:] == [
+        ("assistant", "Both."),
+        ("user", messages[2]["content"]),
+        ("assistant", "Again."),
+    ]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import time
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import openai
 import pytest
 
 from chat.wires.ollama.history import read_history
 from chat.wires.ollama.schemas import OllamaMessage
 from mochi_server.sessions.attachments import AttachmentReader
+from tests.support.fake_ollama import FakeOllama
 from tests.support.scripts import says, scripted
-from tests.support.server import Server
+from tests.support.server import Server, running_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,6 +99,38 @@ async def test_results_of_very_many_calls_are_stored_once_each(server: Server) -
     async with server.http.post(path, json=body) as response:
         assert response.status == 400
         assert "No call 'c0' waits" in (await response.json())["error"]["message"]
+
+
+async def test_a_small_window_clips_nothing_unseen(tmp_path: Path) -> None:
+    """30,000 tokens to a model of 8,192: what it is not sent is counted, and the client told."""
+    history: list[Any] = [{"role": "system", "content": "Be brief."}]
+    for number in range(70):
+        history.append({"role": "user", "content": f"Question {number}? {'word ' * 200}"})
+        history.append({"role": "assistant", "content": f"Answer {number}. {'word ' * 200}"})
+    history.append({"role": "user", "content": "And now?"})
+    async with (
+        FakeOllama() as ollama,
+        running_server(data_dir=tmp_path, ollama=ollama) as server,
+        openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client,
+    ):
+        ollama.add_model("small:1b", context_length=8_192)
+        assert ollama.count(history, []) > 30_000
+        for is_stream in (False, True):
+            ollama.reply(["Now."])
+            raw = await client.chat.completions.with_raw_response.create(
+                model="small:1b", messages=history, stream=is_stream
+            )
+            parsed: Any = raw.parse()
+            answer = [chunk async for chunk in parsed][-1] if is_stream else parsed
+            told = answer.mochi["dropped_messages"]
+            assert told == int(raw.headers["X-Mochi-Dropped-Messages"])
+            assert 0 < told < len(history) - 2
+            sent = ollama.chats[-1]
+            assert sent["truncate"] is False
+            assert ollama.count(sent["messages"], []) < sent["options"]["num_ctx"] <= 8_192
+            assert [each["content"] for each in sent["messages"]] == [
+                each["content"] for each in (history[0], *history[1 + told :])
+            ]
 
 
 @pytest.mark.timing

@@ -17,7 +17,6 @@ from ..common.answers import WireStreamResponse
 from ..common.api import WireAPI, session_of
 from ..common.approvals import ApprovalId, asked, decide
 from ..common.body import read_body
-from ..common.history import without_results_of_server
 from .encoder import EventEncoder
 from .history import read_history
 from .schemas import ResumeEntry, RunAgentInput
@@ -50,11 +49,11 @@ async def _start(payload: RunAgentInput, session_id: str | None) -> StartedRun:
     if props.model is None:
         raise InvalidRequest("forwardedProps.model must name a model.")
     messages, files = await read_history(payload, runtime.attachment_reader)
-    names = [tool.name for tool in payload.tools]
     return await runtime.completions.start(
         CompletionRequest(
             model=props.model,
-            messages=without_results_of_server(messages, session_id, names),
+            messages=messages,
+            tells_all_calls=True,
             attachments=files,
             options=props.options,
             think=props.think,

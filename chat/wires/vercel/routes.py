@@ -15,11 +15,10 @@ from ..common.answers import WireStreamResponse
 from ..common.api import WireAPI, session_of
 from ..common.approvals import ApprovalId, decide
 from ..common.body import read_body
-from ..common.history import without_results_of_server
 from ..common.tools import offered
 from .encoder import UIChunkEncoder
 from .history import read_history
-from .schemas import UIApproval, UIChatRequest, UIMessage, UITool, UIToolPart
+from .schemas import UIApproval, UIChatRequest, UIMessage, UIToolPart
 
 api = WireAPI("vercel", {"/api/v1/ui/": error_shape})
 
@@ -67,11 +66,11 @@ async def _start(payload: UIChatRequest, session_id: str | None) -> StartedRun:
         raise InvalidRequest("An answer of a session is regenerated with its own route.")
     messages, files = await read_history(payload.messages, runtime.attachment_reader)
     client_tools, tools = offered(payload.tools, none=False, only=None)
-    functions = [tool.name for tool in payload.tools or () if isinstance(tool, UITool)]
     return await runtime.completions.start(
         CompletionRequest(
             model=payload.model,
-            messages=without_results_of_server(messages, session_id, functions),
+            messages=messages,
+            tells_all_calls=True,
             attachments=files,
             options=payload.options,
             think=payload.think,
