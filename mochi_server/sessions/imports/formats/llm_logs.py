@@ -211,7 +211,8 @@ class _Logs:
             hashes[at] = row
             at = _text(row.get("parent_hash"))
         for name in reversed(hashes):
-            turn = by_tip.get(name, {})
+            # What a thread has said before it was forked is in a turn of the other one.
+            turn = by_tip.get(name) or self._row("turns", "tip_message_hash", name)
             time = time_of(turn.get("datetime_utc"))
             conversation.updated_at = time or conversation.updated_at
             model = _text(turn.get("resolved_model")) or _text(turn.get("model"))
@@ -284,7 +285,7 @@ _TABLES: Final = frozenset(
 )
 _WITHOUT_INDEX: Final = frozenset(
     {("responses", "conversation_id"), ("tool_calls", "response_id")}
-    | {("tool_results", "response_id")}
+    | {("tool_results", "response_id"), ("turns", "tip_message_hash")}
 )
 _READ: Final = frozenset(
     {"id", "name", "model", "resolved_model", "prompt", "system", "response", "reasoning"}

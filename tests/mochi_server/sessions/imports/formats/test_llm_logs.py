@@ -115,6 +115,24 @@ async def test_threads_become_sessions(imports, database):
     assert (image["media_type"], image["name"]) == ("image/png", "cat.png")
 
 
+async def test_a_thread_that_forks_another_knows_who_said_what_before(imports, database):
+    fork = """
+        INSERT INTO threads VALUES ('t2', 'Fork', 'm3', '2026-11-25 00:00:00+00:00'),
+            ('t3', 'Longer', 'm6', '2026-11-25 00:00:00+00:00');
+        INSERT INTO messages VALUES ('m6', 'm3', 'assistant');
+        INSERT INTO parts VALUES (8, 'm6', 0, 'text', NULL, 'Four?', NULL);
+        INSERT INTO turns VALUES ('n3', 't3', 'm6', 'other', NULL, '2026-11-25T00:00:01+00:00');
+    """
+    report = await imports.run(database(MESSAGES + fork))
+    assert report.problems == []
+    for session, models in zip(report.sessions[1:], (["fake"], ["fake", "other"]), strict=True):
+        replies = [each for each in await imports.messages(session.session_id) if "model" in each]
+        assert [each["model"] for each in replies] == models
+        assert replies[0]["timestamp"] == "2026-11-24T00:00:01.000000Z"
+        metadata = await imports.metadata(session.session_id)
+        assert metadata["model"] == models[-1]
+
+
 async def test_rubbish_is_refused(imports, database):
     path = database("CREATE TABLE notes (id)")
     report = await imports.run(path)
