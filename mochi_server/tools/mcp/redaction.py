@@ -19,9 +19,11 @@ _PLACEHOLDER = re.compile(
     r"((Basic|Bearer|Token) )?(\$\{(env:|input:)?[A-Za-z0-9_. -]+\})?", re.IGNORECASE
 )
 """A value that names a variable only."""
-_SECRET_NAME = re.compile(
-    "auth|cookie|credential|header|key|passw|pwd|secret|token|[_-]pat$", re.IGNORECASE
+_TELLING = (
+    "auth|conn(ection)?[_-]?str|cookie|credential|dsn|header|key|passw|passphrase|pwd|secret|token"
+    "|webhook|(?<![A-Za-z0-9])(pass|pat)(?![A-Za-z0-9])"
 )
+_SECRET_NAME = re.compile(_TELLING, re.IGNORECASE)
 _OPTION = re.compile(r"(?P<option>-{1,2}[A-Za-z][\w.-]*)((?P<sign>=)(?P<value>.*))?", re.DOTALL)
 _VARIABLE_OPTIONS = frozenset({"-e", "--env", "--environment"})
 """Options of which the value is ``NAME=value``, as those of ``docker run``."""
@@ -29,11 +31,28 @@ _SHORT_OPTION = re.compile(
     r"(?P<option>-e(?=[A-Za-z_]\w*=)|-H(?=[\w-]+:)|-u(?=[^-=]+:))(?P<sign>)(?P<value>.+)", re.DOTALL
 )
 """An option of one letter with its value, as ``-eNAME=value``."""
-_LOGIN_OPTIONS = frozenset({"-H", "-u", "--user", "--userpwd", "--bearer", "--login"})
+_LOGIN_OPTIONS = frozenset(
+    {"-H", "-u", "-U", "--user", "--proxy-user", "--userpwd", "--bearer", "--login"}
+)
 """Options as those of ``curl`` whose values are secret, though their names do not say so."""
-_HEADER = re.compile(r"(?P<name>[A-Za-z][\w-]*):\s*(?P<value>.*)", re.DOTALL)
+_HEADER = re.compile(r"(?P<name>[A-Za-z][\w.-]*):\s*(?P<value>.*)", re.DOTALL)
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
 _SCHEME = re.compile(r"(Basic|Bearer|Token|ApiKey)\s+", re.IGNORECASE)
+_SCHEMED = re.compile(
+    r"""(?<=[=:])(\s*)((?:Basic|Bearer|Token|ApiKey)\s+[^\s'"]+)""", re.IGNORECASE
+)
+"""What comes after ``Authorization:``, in the midst of a text."""
+_NAMED = re.compile(
+    rf"""(?<![\w.-])(?P<name>[\w.-]{{0,64}}({_TELLING})[\w.-]{{0,64}}[=:])(?P<value>[^;&,\s'"]+)""",
+    re.IGNORECASE,
+)
+"""A part of a text as ``host=a;password=b``."""
+_LOGIN = re.compile(
+    r"(?<![^\s/@'\"])[^\s/@'\":]+:[^\s/@'\"]+@(?!sha256:|v?\d+(\.\d+){0,2}$)(?=[\w.\[-])"
+)
+"""A login without the scheme of an address; not what is before a version or a digest."""
+_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+|\s+|.""")
+"""A word of a command, with what is quoted, or the space between two."""
 _RANDOM = re.compile(r"(?=.*[A-Za-z])(?=(?:[^0-9]*[0-9]){3})[A-Za-z0-9_=-]{20,}")
 _PREFIXED = re.compile(r"(sk|pk|gh[opsu]|github_pat|xox[abp]|glpat|AKIA)[-_]?\w[\w-]{10,}")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -227,7 +246,9 @@ class _Redactor:
         self.secrets.update({login, password} if separator else {login})
 
     def _value(self, value: JsonValue) -> JsonValue:
-        if value is None or (isinstance(value, str) and _PLACEHOLDER.fullmatch(value)):
+        if value is None or value == REDACTED:
+            return value
+        if isinstance(value, str) and _PLACEHOLDER.fullmatch(value):
             return value
         return self._hidden(str(value))
 
@@ -273,11 +294,12 @@ class _Redactor:
         header = _HEADER.fullmatch(text)
         if header is not None and _SECRET_NAME.search(header["name"]):
             return f"{header['name']}: {self._value(header['value'])}"
-        pieces = re.split(r"(\s+)", text)
-        if len(pieces) == 1:
+        text = _SCHEMED.sub(lambda found: found[1] + self._hidden(found[2]), text)
+        pieces = _WORD.findall(text)
+        if len(pieces) <= 1:
             return self._text(text)
-        pieces[::2] = self._arguments(pieces[::2])
-        return "".join(pieces)
+        words = iter(self._arguments(piece for piece in pieces if piece.strip()))
+        return "".join(next(words) if piece.strip() else piece for piece in pieces)
 
     def _text(self, text: str) -> str:
         if _ADDRESS.match(text):
@@ -286,7 +308,18 @@ class _Redactor:
             name, value = variable["name"], variable["value"]
             is_secret = bool(value) and _SECRET_NAME.search(name) is not None
             return f"{name}={self._value(value) if is_secret else self._text(value)}"
-        return self._hidden(text) if is_key(text) else text
+        if is_key(text):
+            return self._hidden(text)
+        return _NAMED.sub(self._named, _LOGIN.sub(self._login_before, text))
+
+    def _named(self, found: re.Match[str]) -> str:
+        return f"{found['name']}{self._value(found['value'])}"
+
+    def _login_before(self, found: re.Match[str]) -> str:
+        login = found[0].removesuffix("@")
+        self._login(login)
+        self.secrets.add(login.rpartition(":")[2])
+        return f"{REDACTED}@"
 
     def _address(self, text: str) -> str:
         try:
