@@ -1,5 +1,6 @@
 """Conversations, kept as files that the user owns (docs/reference/session-file.md)."""
 
+from ..protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from .catalogue.listing import SessionFilter, SessionPage
 from .manager import SessionManager
 from .session import ChatSession, Messages
@@ -16,6 +17,7 @@ from .types import (
 
 __all__ = [
     "AgentSettings",
+    "AssistantMessage",
     "ChatSession",
     "ContextWindowConfig",
     "ConversationSummary",
@@ -28,7 +30,10 @@ __all__ = [
     "SessionMetadata",
     "SessionPage",
     "SessionStorage",
+    "SystemMessage",
     "ToolExecutionPolicy",
+    "ToolMessage",
     "ToolSettings",
+    "UserMessage",
     "instant",
 ]

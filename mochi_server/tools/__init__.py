@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .execution import ToolExecutionResult, ToolExecutionService
     from .folder.source import DirectorySource
     from .progress import report_progress
+    from .schema import ToolSchemaService
 
 __all__ = [
     "DirectorySource",
@@ -21,6 +22,7 @@ __all__ = [
     "ToolDiscoveryService",
     "ToolExecutionResult",
     "ToolExecutionService",
+    "ToolSchemaService",
     "report_progress",
 ]
 
@@ -30,6 +32,7 @@ _HOMES = {
     "ToolDiscoveryService": ".discovery",
     "ToolExecutionResult": ".execution",
     "ToolExecutionService": ".execution",
+    "ToolSchemaService": ".schema",
     "report_progress": ".progress",
 }
 
