@@ -30,8 +30,9 @@ MAX_SECONDS = 1200.0
 class Server:
     """A server of one tree, on data of its own."""
 
-    def __init__(self, name: str, tree: Path, data: Path) -> None:
+    def __init__(self, name: str, tree: Path, data: Path, **settings: str) -> None:
         self.name, self.tree, self.data = name, tree, data
+        self.settings = {f"MOCHI_{key.upper()}": value for key, value in settings.items()}
 
     def start(self) -> None:
         self.port = free_port()
@@ -41,6 +42,7 @@ class Server:
             "MOCHI_DATA_DIR": str(self.data),
             "MOCHI_OLLAMA_HOST": NOBODY,
             "MOCHI_LOG_LEVEL": "ERROR",
+            **self.settings,
         }
         command = [sys.executable, "-m", "mochi_server", "--port", str(self.port)]
         self.child = subprocess.Popen(

@@ -32,7 +32,11 @@ from mochi_server.config import MochiServerSettings, server_processes
 from mochi_server.core.ids import start_ids
 from mochi_server.providers.base import Provider
 from mochi_server.runtime import Runtime
-from mochi_server.server.startup import redis_package_problem, sessions_problem
+from mochi_server.server.startup import (
+    database_package_problem,
+    redis_package_problem,
+    sessions_problem,
+)
 from mochi_server.sessions.storage.base import SessionStorage
 
 T = TypeVar("T")
@@ -126,7 +130,11 @@ def shared_problems() -> list[str]:
     """Return why the processes of this server could not work together; empty if they can."""
     mochi: MochiServerSettings = settings.MOCHI
     processes = server_processes(mochi)
-    problems = [sessions_problem(mochi, processes), redis_package_problem(mochi)]
+    problems = [
+        sessions_problem(mochi, processes),
+        redis_package_problem(mochi),
+        database_package_problem(mochi),
+    ]
     if processes > 1 and problems[0] is None:
         problems += [
             f"{where} is {path}, which is for one process, and {processes} serve."

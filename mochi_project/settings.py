@@ -1,22 +1,30 @@
 """Django's settings, made from :class:`mochi_server.config.MochiServerSettings`.
 
-No database, no sessions, no users: nothing here may bring a synchronous middleware, which would
-cost a thread for each open stream.
+No users, and no database unless one is named: nothing here may bring a synchronous middleware,
+which would cost a thread for each open stream.
 """
 
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 from mochi_server.backends import default_confirmations, default_providers, default_storages
 from mochi_server.config import load_settings
 from mochi_server.core.logs import logging_config
+from mochi_server.server.startup import database_package_problem
+
+from .databases import databases
 
 MOCHI = load_settings()
 
 MOCHI_PROVIDERS = default_providers(MOCHI)
 MOCHI_SESSION_STORAGES = default_storages(MOCHI)
 MOCHI_APPROVALS = default_confirmations(MOCHI)
+
+DATABASES: dict[str, Any] = {}
+if MOCHI.database_url is not None and database_package_problem(MOCHI) is None:
+    DATABASES = databases(MOCHI.database_url)
 
 SECRET_KEY = secrets.token_urlsafe(50)  # Django wants one; nothing here is signed.
 ALLOWED_HOSTS = ["*"]  # mochi_project.http.gate checks the Host before Django sees a request.

@@ -31,6 +31,8 @@ Backends = dict[str, dict[str, Any]]
 T = TypeVar("T")
 
 JSON_FILES = "mochi_server.sessions.storage.json_files.JSONFileStorage"
+DATABASE = "sessions_app.backends.database.DatabaseStorage"
+"""It needs Django, and so is a part of the face."""
 
 
 class NotABackend(ImportError):
@@ -105,6 +107,11 @@ def default_storages(settings: MochiServerSettings) -> Backends:
         }
         return {
             alias: _backend("sessions.storage.redis.RedisStorage", name=name, **options)
+            for alias, name in (("default", "sessions"), ("agent_chats", "agent_chats"))
+        }
+    if settings.session_storage == "database":
+        return {
+            alias: {"BACKEND": DATABASE, "OPTIONS": {"name": name}}
             for alias, name in (("default", "sessions"), ("agent_chats", "agent_chats"))
         }
     return {

@@ -19,14 +19,18 @@ from pydantic import SecretStr, ValidationError
 from .settings import PREFIX, MochiServerSettings, variable_of
 
 _SECRET = re.compile(
-    r"((^|_)(KEY|TOKEN)|SECRET|PASSWORD|PASSWD|^MOCHI_REDIS_URL|^(MOCHI_)?OLLAMA_HOST)(_FILE)?$",
+    r"((^|_)(KEY|TOKEN)|SECRET|PASSWORD|PASSWD|^MOCHI_(REDIS|DATABASE)_URL|^(MOCHI_)?OLLAMA_HOST)(_FILE)?$",
     re.IGNORECASE,
 )
-"""Names of variables with secrets. An address of Redis may have its password among its options, one
-of Ollama a login without ``://`` before it, where ``_WITH_LOGIN`` does not see them."""
+"""Names of variables with secrets. An address of Redis or of a database may have its password
+among its options, one of Ollama a login without ``://`` before it, where ``_WITH_LOGIN`` does not
+see them."""
 _WITH_LOGIN = re.compile(r"://[^/]*@")
 
-_SECRET_FIELDS = ("api_token", "openai_api_key", "anthropic_api_key", "gemini_api_key")
+_SECRET_FIELDS = (
+    *("api_token", "database_url"),
+    *("openai_api_key", "anthropic_api_key", "gemini_api_key"),
+)
 """Settings whose value may be in a file that a variable ``NAME_FILE`` names."""
 
 OLLAMA_HOST = "OLLAMA_HOST"
@@ -100,8 +104,12 @@ def _explain(problem: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
     value = os.environ.get(variable)
     if value and "@" in value and name.endswith(("_host", "_url")):
         value = f"…@{value.rpartition('@')[2]}"
-    shown = f"={value!r}" if value is not None and "key" not in name and "token" not in name else ""
+    shown = f"={value!r}" if value is not None and not _is_secret(name) else ""
     return f"{variable}{shown}: {text[:1].lower()}{text[1:]}"
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name for word in ("key", "token", "database_url"))
 
 
 def text_of_value(value: object) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 from difflib import get_close_matches
 from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -99,6 +100,20 @@ def _check_redis_address(value: str) -> str:
     return value
 
 
+def _check_database_address(value: str) -> str:
+    """Have dj-database-url read the address, if it is installed; its errors do not show it."""
+    scheme, _, rest = value.partition("://")
+    if not scheme or not rest:
+        raise ValueError("must be an address such as postgres://user:password@localhost/mochi")
+    if find_spec("dj_database_url") is None:
+        return value
+    import dj_database_url  # noqa: PLC0415 - an extra
+
+    if dj_database_url.parse(value).get("NAME") == ":memory:":
+        raise ValueError("must name a file: each connection would have a memory of its own")
+    return value
+
+
 def _check_duration(value: str) -> str:
     if _DURATION.fullmatch(value):
         return value
@@ -118,6 +133,7 @@ LogForm = Annotated[LogFormat, BeforeValidator(_lower)]
 Environment = Annotated[Literal["production", "test"], BeforeValidator(_lower)]
 OllamaAddress = Annotated[str, Field(min_length=1), AfterValidator(_complete_address)]
 RedisAddress = Annotated[str, AfterValidator(_check_redis_address)]
+DatabaseAddress = Annotated[str, AfterValidator(_check_database_address)]
 HTTPAddress = Annotated[str, AfterValidator(_check_http_address)]
 Duration = Annotated[str, AfterValidator(_check_duration)]
 """Whole seconds, or a duration in the notation of Go."""
@@ -252,8 +268,13 @@ class MochiServerSettings(BaseSettings):
         default=Path("docs/agents/agent_prompt_execution.md"),
         description="Prompt of an agent's execution.",
     )
-    session_storage: Literal["json", "memory", "redis"] = Field(
+    session_storage: Literal["json", "memory", "redis", "database"] = Field(
         default="json", description="Where sessions are kept."
+    )
+    database_url: DatabaseAddress | None = Field(
+        default=None,
+        validate_default=True,
+        description="Database for MOCHI_SESSION_STORAGE=database.",
     )
     enable_conversation_compression: bool = Field(
         default=False,
@@ -463,13 +484,14 @@ class MochiServerSettings(BaseSettings):
         default=None, ge=0, description="Where test mode cuts every reply; unset: nowhere."
     )
 
-    @field_validator("redis_url")
+    @field_validator("redis_url", "database_url")
     @classmethod
     def _check_sessions(cls, value: str | None, info: ValidationInfo) -> str | None:
         """Name what is missing; test mode uses neither."""
-        in_redis = info.data.get("session_storage") == "redis"
-        if in_redis and value is None and info.data.get("environment") != "test":
-            raise ValueError("must be set: MOCHI_SESSION_STORAGE is redis")
+        storage = info.data.get("session_storage")
+        is_needed = f"{storage}_url" == info.field_name
+        if is_needed and value is None and info.data.get("environment") != "test":
+            raise ValueError(f"must be set: MOCHI_SESSION_STORAGE is {storage}")
         return value
 
     @model_validator(mode="after")
@@ -477,7 +499,7 @@ class MochiServerSettings(BaseSettings):
         """Let test mode store nothing and reach no other service."""
         if self.environment == "test":
             self.session_storage = "memory"
-            self.redis_url = None
+            self.redis_url = self.database_url = None
             if "port" not in self.model_fields_set:
                 self.port = TEST_PORT
                 self.model_fields_set.discard("port")  # it remains a default

@@ -65,12 +65,7 @@ class Announcement:
         if has_page:
             self._say(f"  page: {self.url}/")
         self._say(f"  documentation: {self.url}/api/v1/docs")
-        if self.settings.session_storage == "json":
-            self._say(f"  sessions: {self.settings.sessions_path}")
-        elif self.settings.session_storage == "redis":
-            self._say("  sessions: in Redis")
-        else:
-            self._say("  sessions: in memory, gone when the server stops")
+        self._say(f"  sessions: {self._place_of_sessions()}")
         if self.settings.api_token is None and is_public(self.settings.host):
             self._say("  WARNING: open to the network without a token; set MOCHI_API_TOKEN")
         models, problems = self._models()
@@ -80,6 +75,15 @@ class Announcement:
             self._say(line)
         if self._open_page and has_page and has_desktop():
             webbrowser.open(f"{self.url}/")
+
+    def _place_of_sessions(self) -> str:
+        places = {
+            "json": str(self.settings.sessions_path),
+            "redis": "in Redis",
+            "database": "in the database",
+            "memory": "in memory, gone when the server stops",
+        }
+        return places[self.settings.session_storage]
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # nobody reads what we print

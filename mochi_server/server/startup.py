@@ -63,6 +63,8 @@ def check_start(settings: MochiServerSettings) -> None:
         if (problem := redis_package_problem(settings)) is not None:
             raise CannotStart(problem)
         _check_redis(settings.redis_url)
+    if (problem := database_package_problem(settings)) is not None:
+        raise CannotStart(problem)
     if settings.session_storage == "json":
         _prepare_folder(settings.sessions_path)
 
@@ -109,6 +111,19 @@ def redis_package_problem(settings: MochiServerSettings) -> str | None:
     if settings.redis_url is None or find_spec("redis") is not None:
         return None
     return f"MOCHI_REDIS_URL is set, and the package redis is missing: {install_command('redis')}"
+
+
+def database_package_problem(settings: MochiServerSettings) -> str | None:
+    """Return why the database of the settings cannot be used, or None."""
+    if settings.database_url is None:
+        return None
+    is_postgresql = settings.database_url.startswith(("postgres", "pgsql"))
+    needed = {"dj_database_url": "dj-database-url", "psycopg": "psycopg"}
+    for module, package in needed.items():
+        if find_spec(module) is None and (module != "psycopg" or is_postgresql):
+            advice = install_command("database")
+            return f"MOCHI_DATABASE_URL is set, and the package {package} is missing: {advice}"
+    return None
 
 
 def redis_client(url: str, seconds: float) -> Redis:

@@ -9,11 +9,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 import pytest_asyncio
+from pytest_django import DjangoDbBlocker
 
 from mochi_server.errors import SessionBusy, SessionExists, SessionNotFound
 from mochi_server.sessions import JSONFileStorage, MemoryStorage, SessionStorage
 from mochi_server.sessions.storage.base import SessionChanged
 from mochi_server.sessions.storage.redis import RedisStorage
+from sessions_app.backends.database import DatabaseStorage
+from tests.support.databases import database_alias
+from tests.support.postgresql import PROGRAMS, needs_postgresql, running_postgresql
 from tests.support.redis import PROGRAM, needs_redis, running_redis
 
 HOSTILE = [
@@ -43,17 +47,41 @@ async def redis_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
         yield redis.url
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def database_urls(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[dict[str, str]]:
+    urls = {"sqlite": f"sqlite:///{tmp_path_factory.mktemp('sqlite')}/sessions.sqlite3"}
+    if PROGRAMS is None:
+        yield urls
+        return
+    async with running_postgresql() as server:
+        yield {**urls, "postgresql": server.url}
+
+
 @pytest.fixture(
     params=[
         "json files",
         "memory",
         pytest.param("redis", marks=needs_redis),
         pytest.param("redis, packed", marks=needs_redis),
+        "sqlite",
+        pytest.param("postgresql", marks=needs_postgresql),
     ]
 )
 async def storage(
-    request: pytest.FixtureRequest, tmp_path: Path, redis_url: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    redis_url: str,
+    database_urls: dict[str, str],
+    django_db_blocker: DjangoDbBlocker,
 ) -> AsyncIterator[SessionStorage]:
+    if request.param in {"sqlite", "postgresql"}:
+        with database_alias(database_urls[request.param], django_db_blocker) as alias:
+            stored = DatabaseStorage(alias=alias, name=f"sessions-{secrets.token_hex(4)}")
+            yield stored
+            await stored.aclose()
+        return
     if request.param == "memory":
         storage: SessionStorage = MemoryStorage()
     elif request.param == "json files":

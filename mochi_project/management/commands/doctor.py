@@ -6,20 +6,25 @@ import argparse
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stdout
 from itertools import groupby
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import ERROR, CheckMessage
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand
 
 from mochi_project.checks import check_backends, check_processes
+from mochi_project.databases import place_of_database
 from mochi_project.management.console import as_json, plain
 from mochi_project.runtime import InvalidBackend, ProviderHandler, StorageHandler
+from mochi_server.backends import DATABASE
+from mochi_server.core.aio import in_daemon_thread
 from mochi_server.core.progress import counted
-from mochi_server.doctor.findings import Check, Finding, error, warning
+from mochi_server.doctor.findings import Check, Finding, error, note, ok, warning
 from mochi_server.doctor.run import DoctorReport, diagnose
 from mochi_server.runtime import Runtime
 
@@ -63,9 +68,15 @@ def _quiet() -> Iterator[None]:
 
 def _runtime() -> Runtime:
     """Build a runtime with the backends of the settings; with the usual ones if those are wrong."""
+    storages = {alias: dict(each) for alias, each in settings.MOCHI_SESSION_STORAGES.items()}
+    for each in storages.values():
+        if each.get("BACKEND") == DATABASE:  # which makes missing tables, and this changes nothing
+            each["OPTIONS"] = {**each.get("OPTIONS", {}), "migrate": False}
     try:
         return Runtime(
-            settings.MOCHI, providers=dict(ProviderHandler()), storages=dict(StorageHandler())
+            settings.MOCHI,
+            providers=dict(ProviderHandler()),
+            storages=dict(StorageHandler(storages)),
         )
     except (InvalidBackend, KeyError):  # the check of the backends says it
         return Runtime(settings.MOCHI)
@@ -87,7 +98,40 @@ async def check_django(_: Runtime) -> list[Finding]:
     return findings
 
 
+async def check_database(_: Runtime) -> list[Finding]:
+    if not settings.DATABASES:  # or a package is missing, as the check of the backends says
+        return []
+    return [await in_daemon_thread(_database_finding)]
+
+
+def _database_finding() -> Finding:
+    from django.db import Error, connection  # noqa: PLC0415 - most have no database
+
+    from sessions_app.backends.connections import first_line  # noqa: PLC0415
+    from sessions_app.backends.migrating import unapplied_migrations  # noqa: PLC0415
+
+    place = place_of_database(connection.settings_dict)
+    try:
+        began = time.monotonic()
+        with closing(connection):
+            missing = unapplied_migrations(connection)
+            milliseconds = (time.monotonic() - began) * 1000
+    except (Error, ImproperlyConfigured) as failed:
+        return error(
+            f"The database {place} cannot be used: {first_line(failed)}",
+            "Start it or correct MOCHI_DATABASE_URL. A server starts without it, and has no "
+            "sessions until it is there.",
+        )
+    if missing:
+        return note(
+            f"The database {place} lacks {', '.join(missing)}.",
+            "Nothing: a server makes its tables when it starts; manage.py migrate does, too.",
+        )
+    return ok(f"The database {place} answers in {milliseconds:.0f} ms; its tables are complete.")
+
+
 MORE = (
+    Check(topic="sessions", run=check_database),
     Check(topic="security", run=check_django),
     Check(topic="several processes", run=check_shared_backends),
 )

@@ -7,6 +7,7 @@ import pytest
 from mochi_server.__main__ import main
 from mochi_server.config import (
     MochiServerSettings,
+    SettingsError,
     child_environment,
     load_settings,
     tool_environment,
@@ -45,6 +46,27 @@ def test_sessions_in_redis_need_its_address(monkeypatch, capsys):
     assert "MOCHI_REDIS_URL: must be set" in line
     monkeypatch.setenv("MOCHI_REDIS_URL", "redis://localhost")
     assert load_settings().session_storage == "redis"
+
+
+def test_sessions_in_a_database_need_its_address_which_no_error_shows(monkeypatch, tmp_path):
+    monkeypatch.setenv("MOCHI_SESSION_STORAGE", "database")
+    with pytest.raises(SettingsError, match="MOCHI_DATABASE_URL: must be set"):
+        load_settings()
+    for address, reason in (
+        ("secret", "must be an address"),
+        ("secret://user:secret@host/name", "unknown"),
+        ("postgres://user:se/cret@host/name", "not a valid url"),
+        ("sqlite://:memory:", "must name a file"),
+    ):
+        monkeypatch.setenv("MOCHI_DATABASE_URL", address)
+        with pytest.raises(SettingsError, match=reason) as refused:
+            load_settings()
+        assert "se/cret" not in str(refused.value)
+        assert "user:secret" not in str(refused.value)
+    monkeypatch.delenv("MOCHI_DATABASE_URL")
+    (tmp_path / "address").write_text("postgres://user:secret@host/name\n")
+    monkeypatch.setenv("MOCHI_DATABASE_URL_FILE", str(tmp_path / "address"))
+    assert load_settings().database_url == "postgres://user:secret@host/name"
 
 
 @pytest.mark.parametrize(
@@ -146,6 +168,8 @@ SECRETS = (
     "MOCHI_API_TOKEN_FILE",
     "MOCHI_REDIS_URL",
     "MOCHI_REDIS_URL_FILE",
+    "MOCHI_DATABASE_URL",
+    "MOCHI_DATABASE_URL_FILE",
     "MOCHI_OLLAMA_HOST",
     "OLLAMA_HOST",
     "AWS_SECRET_ACCESS_KEY",

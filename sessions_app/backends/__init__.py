@@ -1,0 +1,1 @@
+"""Session storages that need Django."""

@@ -1,0 +1,170 @@
+"""Work in one of Django's databases, in threads that have a connection each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import anyio
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from mochi_server.core.aio import in_daemon_thread
+from mochi_server.errors import StorageError
+
+from .migrating import apply_migrations, unapplied_migrations
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_CONNECTIONS: Final = 8
+
+ANSWER_SECONDS = 10.0
+"""Longest wait for an answer, with the wait for a connection."""
+
+OUTAGE_SECONDS = 3.0
+"""Time after a first failure for which work is repeated: a restart may take as long."""
+
+_PAUSE: Final = 0.2
+
+
+class DatabaseThreads:
+    """At most so many connections, which stay open; a broken one is replaced by a new one.
+
+    The first work brings the tables up to date, also the first after a failure: the database may
+    have been restored since.
+    """
+
+    def __init__(self, alias: str, *, migrate: bool) -> None:
+        self._alias = alias
+        self._migrate = migrate
+        self._executor: ThreadPoolExecutor | None = None
+        self._connections: dict[int, BaseDatabaseWrapper] = {}
+        """By the id of their thread."""
+        self._preparing = threading.Lock()
+        self._is_prepared = False
+        self._failed_at: float | None = None
+        """When the first of the failures was since which nothing has succeeded."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do the work in a thread; it may be done twice if an answer is lost.
+
+        Raises:
+            StorageError: the database cannot be used, or has no tables for it.
+        """
+        while True:
+            try:
+                result = await self._attempt(work)
+            except (OperationalError, InterfaceError) as error:
+                self._note_failure(error)
+                if self._outage_seconds() > OUTAGE_SECONDS:
+                    raise _error_of(error) from error
+            except (DatabaseError, ImproperlyConfigured, TimeoutError) as error:
+                self._note_failure(error)
+                raise _error_of(error) from error
+            else:
+                if self._failed_at is not None:
+                    self._failed_at = None
+                    logger.warning("The database of the sessions answers again.")
+                return result
+            await anyio.sleep(_PAUSE)
+
+    def _note_failure(self, error: Exception) -> None:
+        self._is_prepared = False
+        if self._failed_at is None:
+            self._failed_at = time.monotonic()
+            logger.warning("The database of the sessions cannot be used: %s", first_line(error))
+
+    def _outage_seconds(self) -> float:
+        return 0.0 if self._failed_at is None else time.monotonic() - self._failed_at
+
+    async def _attempt(self, work: Callable[[], T]) -> T:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(MAX_CONNECTIONS, "mochi-database")
+        used: list[BaseDatabaseWrapper] = []
+        loop = asyncio.get_running_loop()
+        try:
+            with anyio.fail_after(ANSWER_SECONDS):
+                return await loop.run_in_executor(self._executor, self._do, work, used)
+        except TimeoutError as error:
+            for each in used:
+                _break(each)
+            raise TimeoutError(f"it has not answered for {ANSWER_SECONDS:g} seconds") from error
+
+    def _do(self, work: Callable[[], T], used: list[BaseDatabaseWrapper]) -> T:
+        connection = self._connection()
+        used.append(connection)
+        try:
+            self._prepare(connection)
+            return work()
+        except (OperationalError, InterfaceError):
+            with suppress(DatabaseError):
+                connection.close()
+            raise
+        finally:
+            used.clear()
+
+    def _connection(self) -> BaseDatabaseWrapper:
+        """Return the connection of this thread, which ``aclose`` may close from another one."""
+        thread = threading.get_ident()
+        if thread not in self._connections:
+            connection = connections[self._alias]
+            connection.inc_thread_sharing()
+            self._connections[thread] = connection
+        return self._connections[thread]
+
+    def _prepare(self, connection: BaseDatabaseWrapper) -> None:
+        """Make sure once that the tables are those of this version."""
+        with self._preparing:
+            if self._is_prepared:
+                return
+            if self._migrate:
+                apply_migrations(connection)
+            elif missing := unapplied_migrations(connection):
+                raise DatabaseError(f"its tables are not up to date: {', '.join(missing)}")
+            self._is_prepared = True
+
+    async def aclose(self) -> None:
+        """Close the connections; the next use opens new ones."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            await in_daemon_thread(self._close, executor)
+
+    def _close(self, executor: ThreadPoolExecutor) -> None:
+        executor.shutdown()
+        while self._connections:
+            _, connection = self._connections.popitem()
+            with suppress(DatabaseError):
+                connection.close()
+
+
+def _break(connection: BaseDatabaseWrapper) -> None:
+    """Break a connection over a socket, so that the thread that waits for an answer gets an error.
+
+    Else it would wait for as long as the database takes.
+    """
+    get_descriptor = getattr(connection.connection, "fileno", None)
+    with suppress(Exception):  # the connection is being closed just now
+        if get_descriptor is not None:
+            with socket.socket(fileno=os.dup(get_descriptor())) as copy:
+                copy.shutdown(socket.SHUT_RDWR)
+
+
+def first_line(error: BaseException) -> str:
+    """Return what is wrong; drivers add lines with advice."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _error_of(error: Exception) -> StorageError:
+    text = f"The database, which has the sessions, cannot be used: {first_line(error)}"
+    return StorageError(text)

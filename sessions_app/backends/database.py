@@ -1,0 +1,379 @@
+"""Sessions in a table, in any database that Django has a backend for.
+
+One row has everything of a session: content, version and leases, so that one statement can check
+the last claim and write. Locks and claims are leases by the clock of the database; they end some
+time after their process. A process whose claim another one has taken since cannot write the session
+any more.
+
+A statement may be executed twice: it is sent again when no answer has come. Each write therefore
+chooses its version, and each lease its token, by which a repetition knows that it has been done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import zlib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import Any, Final, Literal
+
+import anyio
+import django
+from django.apps import apps
+from django.db.models import BinaryField, Q, QuerySet
+from django.db.models.functions import Now, Substr
+from django.db.transaction import atomic
+from typing_extensions import override
+
+from mochi_project import use_own_settings
+from mochi_server.core.aio import BackgroundTasks, KeyedLocks, run_to_completion
+from mochi_server.errors import (
+    MochiError,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    StorageError,
+)
+from mochi_server.sessions.storage.base import (
+    Entry,
+    SessionChanged,
+    SessionLock,
+    SessionStorage,
+    check_session_id,
+)
+
+if not apps.ready:  # a program that uses the library without its face
+    use_own_settings()
+    django.setup(set_prefix=False)
+
+from sessions_app.models import SessionChange, StoredSession
+
+from .connections import DatabaseThreads
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+"""Time after which others may take what a process holds of which the database does not hear."""
+
+LOCK_SECONDS = 10.0
+"""Longest time of an edit; a later write of it is refused if the session has changed."""
+
+BATCH: Final = 500
+"""Number of sessions that are read at a time."""
+
+SLOTS: Final = 16
+"""Rows that tell of changes, for each collection: so many sessions can be written at a time."""
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+Lease = Literal["lock", "claim"]
+
+Expected = int | Literal["any", "new"]
+"""What a write expects to be there: a version, anything or nothing."""
+
+
+class DatabaseStorage(SessionStorage):
+    """Sessions of one collection in one of Django's databases."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "sessions",
+        alias: str = "default",
+        migrate: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        """Connect when it is used.
+
+        Args:
+            name: The collection.
+            alias: The database, as Django's ``DATABASES`` names it.
+            migrate: Whether to make and change the tables if that is needed.
+            lease_seconds: Time after which the claims of a process that has died are free.
+        """
+        self.name = name
+        self._threads = DatabaseThreads(alias, migrate=migrate)
+        self._alias = alias
+        self._lease_seconds = lease_seconds
+        self._waiting = KeyedLocks()
+        self._claims: dict[str, str] = {}
+        """Tokens of the claims of this process."""
+        self._tasks = BackgroundTasks()
+        self._renewer: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"DatabaseStorage(name={self.name!r})"
+
+    @property
+    def _collection(self) -> QuerySet[StoredSession]:
+        return StoredSession.objects.using(self._alias).filter(collection=self.name)
+
+    @property
+    def _stored(self) -> QuerySet[StoredSession]:
+        return self._collection.filter(version__isnull=False)
+
+    def _row(self, session_id: str) -> QuerySet[StoredSession]:
+        return self._collection.filter(session_id=session_id)
+
+    @override
+    async def read(self, session_id: str) -> tuple[bytes, tuple[int, ...]]:
+        rows = self._stored.filter(session_id=check_session_id(session_id))
+        found = await self._threads.run(rows.values_list("content", "version").first)
+        if found is None:
+            raise SessionNotFound(session_id=session_id)
+        content, version = found
+        return bytes(content), (version,)  # type: ignore[return-value]  # only stored ones
+
+    @override
+    async def version(self, session_id: str) -> tuple[int, ...]:
+        rows = self._stored.filter(session_id=check_session_id(session_id))
+        version = await self._threads.run(rows.values_list("version", flat=True).first)
+        if version is None:
+            raise SessionNotFound(session_id=session_id)
+        return (version,)
+
+    @override
+    async def read_head(self, session_id: str, size: int) -> bytes:
+        [head] = await self.read_heads([session_id], size)
+        if isinstance(head, MochiError):
+            raise head
+        return head
+
+    @override
+    async def read_heads(self, session_ids: Sequence[str], size: int) -> list[bytes | MochiError]:
+        for each in session_ids:
+            check_session_id(each)
+        heads: list[bytes | MochiError] = []
+        for start in range(0, len(session_ids), BATCH):
+            some = session_ids[start : start + BATCH]
+            found = await self._threads.run(partial(self._read_heads, some, size))
+            heads += [found.get(each, SessionNotFound(session_id=each)) for each in some]
+        return heads
+
+    def _read_heads(self, session_ids: Sequence[str], size: int) -> dict[str, bytes | MochiError]:
+        head = Substr("content", 1, size, output_field=BinaryField())
+        rows = self._stored.filter(session_id__in=session_ids).values_list("session_id", head)
+        return {session_id: bytes(content) for session_id, content in rows}
+
+    @override
+    async def write(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        return await self._write(session_id, parts, "any")
+
+    @override
+    async def create(self, session_id: str, parts: Iterable[bytes]) -> tuple[int, ...]:
+        return await self._write(session_id, parts, "new")
+
+    @override
+    async def replace(
+        self, session_id: str, version: tuple[int, ...], parts: Iterable[bytes]
+    ) -> tuple[int, ...]:
+        return await self._write(session_id, parts, version[0])
+
+    async def _write(
+        self, session_id: str, parts: Iterable[bytes], expected: Expected
+    ) -> tuple[int, ...]:
+        content, version = b"".join(parts), secrets.randbits(63)
+        work = self._write_row
+        claim = self._claims.get(check_session_id(session_id), "")
+        await self._threads.run(partial(work, session_id, content, version, expected, claim))
+        return (version,)
+
+    def _write_row(
+        self, session_id: str, content: bytes, version: int, expected: Expected, claim: str
+    ) -> None:
+        row = self._row(session_id)
+        wanted = {"any": Q(), "new": Q(version=None)}.get(str(expected), Q(version=expected))
+        with atomic(using=self._alias):
+            if not isinstance(expected, int):
+                self._make_row(session_id)
+            rows = row.filter(wanted & _not_taken_over(claim))
+            if rows.update(content=content, version=version, modified=Now()):
+                self._tell_of_change(session_id, version)
+                return
+            found = row.values_list("version", flat=True).first()
+        if found == version:
+            return  # the answer to the first attempt was lost
+        if found is not None and expected == "new":
+            raise SessionExists(session_id=session_id)
+        if isinstance(expected, int) and found != expected:
+            raise SessionChanged
+        raise _lost(session_id)
+
+    def _make_row(self, session_id: str) -> None:
+        row = StoredSession(collection=self.name, session_id=session_id)
+        StoredSession.objects.using(self._alias).bulk_create([row], ignore_conflicts=True)
+
+    def _tell_of_change(self, session_id: str, version: int) -> None:
+        slot = zlib.crc32(session_id.encode()) % SLOTS
+        changes = SessionChange.objects.using(self._alias)
+        if not changes.filter(collection=self.name, slot=slot).update(version=version):
+            changes.update_or_create({"version": version}, collection=self.name, slot=slot)
+
+    @override
+    async def delete(self, session_id: str) -> None:
+        await self.version(session_id)
+        claim = self._claims.get(session_id, "")
+        await self._threads.run(partial(self._delete, session_id, claim))
+
+    def _delete(self, session_id: str, claim: str) -> None:
+        """Delete a session; one that is gone was deleted by an attempt whose answer was lost.
+
+        The row with the leases goes when they end.
+        """
+        rows = self._stored.filter(session_id=session_id)
+        with atomic(using=self._alias):
+            if rows.filter(_not_taken_over(claim)).update(version=None, content=b""):
+                self._tell_of_change(session_id, secrets.randbits(63))
+            elif rows.exists():
+                raise _lost(session_id)
+        self._remove_if_unused(session_id)
+
+    def _remove_if_unused(self, session_id: str) -> None:
+        """Remove a row that has neither a session nor a lease."""
+        unused = Q(version=None) & _is_over("lock") & _is_over("claim")
+        self._row(session_id).filter(unused).delete()
+
+    @override
+    async def entries(self) -> list[Entry]:
+        return await self._threads.run(self._entries)
+
+    def _entries(self) -> list[Entry]:
+        rows = self._stored.values_list("session_id", "version", "modified")
+        microsecond = timedelta(microseconds=1)
+        return [
+            Entry(session_id, (version,), (modified - EPOCH) // microsecond)  # type: ignore[arg-type, operator]  # only stored ones
+            for session_id, version, modified in rows
+        ]
+
+    @override
+    async def generation(self) -> object | None:
+        changes = SessionChange.objects.using(self._alias).filter(collection=self.name)
+        rows = changes.order_by("slot").values_list("slot", "version")
+        return tuple(await self._threads.run(lambda: list(rows)))
+
+    @override
+    async def aclose(self) -> None:
+        await self._tasks.drain(0)
+        await self._threads.aclose()
+
+    @override
+    @asynccontextmanager
+    async def lock(self, session_id: str) -> AsyncIterator[SessionLock]:
+        check_session_id(session_id)
+        async with self._waiting.holding(session_id):
+            token, pause = secrets.token_hex(8), 0.002
+            while (taken := await self._take(session_id, "lock", token, LOCK_SECONDS)) is None:
+                await anyio.sleep(pause)
+                pause = min(pause * 1.5, 0.05)
+            try:
+                yield _DatabaseSessionLock(self, session_id, taken or None)
+            finally:
+                await self._release(session_id, "lock", token)
+
+    @override
+    @asynccontextmanager
+    async def claim(self, session_id: str) -> AsyncIterator[tuple[int, ...] | None]:
+        token = secrets.token_hex(8)
+        check_session_id(session_id)
+        taken = await self._take(session_id, "claim", token, self._lease_seconds)
+        if taken is None:
+            raise SessionBusy(session_id=session_id)
+        self._claims[session_id] = token
+        if self._renewer is None or self._renewer.done():
+            self._renewer = self._tasks.spawn(self._renew(), name=f"claims of {self.name}")
+        try:
+            yield taken or None
+        finally:
+            if self._claims.get(session_id) == token:
+                del self._claims[session_id]
+            await self._release(session_id, "claim", token)
+
+    async def _take(
+        self, session_id: str, lease: Lease, token: str, seconds: float
+    ) -> tuple[int, ...] | None:
+        """Take a lease, and return the version, empty if nothing is stored.
+
+        None: another one has it. A cancellation in between gives it back.
+        """
+        work = partial(self._take_lease, session_id, lease, token, timedelta(seconds=seconds))
+        try:
+            return await run_to_completion(self._threads.run(work))
+        except asyncio.CancelledError:
+            await self._release(session_id, lease, token)
+            raise
+
+    def _take_lease(
+        self, session_id: str, lease: Lease, token: str, length: timedelta
+    ) -> tuple[int, ...] | None:
+        row = self._row(session_id)
+        free = row.filter(_is_over(lease) | Q(**{lease: token}))
+        values: dict[str, Any] = {lease: token, f"{lease}_until": Now() + length}
+        if not free.update(**values):
+            self._make_row(session_id)
+            if not free.update(**values):
+                return None
+        version = row.values_list("version", flat=True).first()
+        return () if version is None else (version,)
+
+    async def _release(self, session_id: str, lease: Lease, token: str) -> None:
+        """Give a lease back; it ends by itself where the database is away."""
+        with suppress(StorageError), anyio.CancelScope(shield=True):
+            await self._threads.run(partial(self._end_lease, session_id, lease, token))
+
+    def _end_lease(self, session_id: str, lease: Lease, token: str) -> None:
+        row = self._row(session_id)
+        row.filter(**{lease: token}).update(**{f"{lease}_until": None})
+        self._remove_if_unused(session_id)
+
+    async def _renew(self) -> None:
+        """Renew the claims as long as there are some."""
+        while self._claims:
+            await anyio.sleep(self._lease_seconds / 3)
+            claims = dict(self._claims)
+            try:
+                kept = await self._threads.run(partial(self._renew_claims, claims))
+            except StorageError as error:  # a write tells of it
+                logger.warning("The claims of sessions cannot be renewed: %s", error)
+                continue
+            for session_id, token in claims.items():
+                if session_id not in kept and self._claims.get(session_id) == token:
+                    logger.warning("The session %s was taken by another process.", session_id)
+
+    def _renew_claims(self, claims: dict[str, str]) -> set[str]:
+        """Renew leases, unless they were given back, and return the sessions that are ours."""
+        rows = self._collection.filter(session_id__in=claims, claim__in=claims.values())
+        length = timedelta(seconds=self._lease_seconds)
+        rows.filter(claim_until__isnull=False).update(claim_until=Now() + length)
+        return set(rows.values_list("session_id", flat=True))
+
+
+class _DatabaseSessionLock(SessionLock):
+    """Writes if nobody else has written since it was locked, which outlasts the lease."""
+
+    _storage: DatabaseStorage
+
+    async def write(self, parts: Iterable[bytes]) -> tuple[int, ...]:
+        try:
+            if self.version is None:
+                return await self._storage.create(self.session_id, parts)
+            return await self._storage.replace(self.session_id, self.version, parts)
+        except (SessionChanged, SessionExists):
+            reason = "another process has changed it meanwhile"
+            raise StorageError(session_id=self.session_id, reason=reason) from None
+
+
+def _is_over(lease: Lease) -> Q:
+    return Q(**{f"{lease}_until": None}) | Q(**{f"{lease}_until__lt": Now()})
+
+
+def _not_taken_over(claim: str) -> Q:
+    """Select rows that nobody has claimed after this claim; all without one."""
+    return Q(claim__in=("", claim)) if claim else Q()
+
+
+def _lost(session_id: str) -> StorageError:
+    return StorageError(session_id=session_id, reason="another process has taken it over")

@@ -1,0 +1,192 @@
+"""A server with its sessions in PostgreSQL, which comes late, goes away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mochi_server.sessions import SessionManager
+from tests.support.fake_ollama import FakeOllama
+from tests.support.postgresql import PostgreSQL, needs_postgresql, running_postgresql
+from tests.support.server import Server, environment, run_command, running_server
+
+pytestmark = [needs_postgresql, pytest.mark.slow]
+
+SECONDS = 60
+
+
+@pytest.fixture
+async def database() -> AsyncIterator[PostgreSQL]:
+    async with running_postgresql() as server:
+        yield server
+
+
+def in_database(database: PostgreSQL, **settings: Any) -> dict[str, Any]:
+    return {"session_storage": "database", "database_url": database.url, **settings}
+
+
+async def until_ready(server: Server) -> None:
+    with anyio.fail_after(SECONDS):
+        while (await server.get("/health/ready"))[0] != 200:  # noqa: ASYNC110 - of another one
+            await anyio.sleep(0.1)
+
+
+async def until_listed(server: Server, session_id: str) -> None:
+    """Wait until the server has noticed the session of another one."""
+    with anyio.fail_after(SECONDS):
+        while True:
+            _, page = await server.get("/sessions")
+            if [each["session_id"] for each in page["sessions"]] == [session_id]:
+                return
+            await anyio.sleep(0.1)
+
+
+async def say(server: Server, session_id: str) -> list[str]:
+    """The events of a turn."""
+    path = f"/chat/{session_id}/stream"
+    return [event.event async for event in server.stream(path, {"message": "Hi"})]
+
+
+async def test_two_servers_make_the_tables_and_share_the_sessions(
+    database: PostgreSQL, tmp_path: Path, ollama: FakeOllama
+):
+    """Each as a machine of its own: with a data folder of its own."""
+    folders = [tmp_path / "here", tmp_path / "there"]
+    for folder in folders:
+        folder.mkdir()
+    async with (
+        running_server(data_dir=folders[0], ollama=ollama, **in_database(database)) as here,
+        running_server(data_dir=folders[1], ollama=ollama, **in_database(database)) as there,
+    ):
+        assert "sessions: in the database" in here.log
+        session_id = await here.new_session(title="Shared")
+        assert (await say(here, session_id))[-1] == "done"
+        assert (await say(there, session_id))[-1] == "done"
+        _, session = await here.get(f"/sessions/{session_id}")
+        assert [message["role"] for message in session["messages"]] == ["user", "assistant"] * 2
+        for server in (here, there):
+            await until_listed(server, session_id)
+        _, found = await there.get("/sessions?query=Hi")
+        assert [each["session_id"] for each in found["sessions"]] == [session_id]
+        assert (await there.request("DELETE", f"/sessions/{session_id}"))[0] == 204
+        assert (await here.get(f"/sessions/{session_id}"))[0] == 404
+
+
+async def test_a_server_starts_without_its_database_and_has_sessions_when_it_comes(
+    database: PostgreSQL, tmp_path: Path, ollama: FakeOllama
+):
+    await database.stop()
+    async with running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server:
+        status, answer = await server.post("/sessions", {"model": "qwen3:14b"})
+        assert (status, answer["error"]["code"]) == (507, "STORAGE_ERROR")
+        assert (await server.get("/health/ready"))[0] == 503
+        assert (await server.get("/health/live"))[0] == 200
+        await server.saw("The database of the sessions cannot be used: ")
+        assert "Traceback" not in server.log
+        await database.start()
+        await until_ready(server)
+        session_id = await server.new_session()
+        assert (await say(server, session_id))[-1] == "done"
+
+
+async def test_a_turn_whose_database_goes_away_ends_with_an_error_and_keeps_what_was_stored(
+    database: PostgreSQL, tmp_path: Path, ollama: FakeOllama
+):
+    gate = asyncio.Event()
+    ollama.reply([f"{number} " for number in range(100)], gate=gate, pause_after=5)
+    async with running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server:
+        session_id = await server.new_session()
+        kinds: list[str] = []
+        errors: list[str] = []
+        async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Go"}):
+            kinds.append(event.event)
+            if event.event == "error":
+                errors.append(event.data["code"])
+            if event.event == "content_delta" and not gate.is_set():
+                await database.stop()
+                gate.set()
+        assert (kinds[-1], errors) == ("done", ["STORAGE_ERROR"])
+        await database.start()
+        await until_ready(server)
+        _, session = await server.get(f"/sessions/{session_id}")
+        assert session["messages"][0]["content"] == "Go"
+        with anyio.fail_after(SECONDS):  # its lease ends by itself
+            while (await server.post(f"/chat/{session_id}", {"message": "Again"}))[0] != 200:  # noqa: ASYNC110
+                await anyio.sleep(0.5)
+
+
+async def test_a_turn_goes_on_through_a_restart_of_its_database(
+    database: PostgreSQL, tmp_path: Path, ollama: FakeOllama
+):
+    gate = asyncio.Event()
+    ollama.reply([f"{number} " for number in range(100)], gate=gate, pause_after=5)
+    async with running_server(data_dir=tmp_path, ollama=ollama, **in_database(database)) as server:
+        session_id = await server.new_session()
+        kinds: list[str] = []
+        async for event in server.stream(f"/chat/{session_id}/stream", {"message": "Go"}):
+            if event.event == "content_delta" and not gate.is_set():
+                await database.stop()
+                gate.set()
+                await database.start()
+            kinds.append(event.event)
+        assert "error" not in kinds
+        assert kinds[-1] == "done"
+        _, session = await server.get(f"/sessions/{session_id}")
+        assert session["messages"][1]["content"].split() == [str(n) for n in range(100)]
+
+
+async def test_the_doctor_tells_of_the_database_and_changes_nothing(
+    database: PostgreSQL, tmp_path: Path
+):
+    variables = environment(data_dir=tmp_path, **in_database(database))
+    ended = await run_command("doctor", cwd=tmp_path, env=variables)
+    assert "lacks sessions_app.0001_initial" in ended.out
+    assert "The sessions cannot be listed" in ended.out
+    again = await run_command("doctor", cwd=tmp_path, env=variables)
+    assert "lacks sessions_app.0001_initial" in again.out
+    listed = await run_command("sessions", "list", cwd=tmp_path, env=variables)
+    assert listed.out == "No sessions.\n"
+    healthy = await run_command("doctor", cwd=tmp_path, env=variables)
+    assert "its tables are complete" in healthy.out
+    await database.stop()
+    absent = await run_command("doctor", cwd=tmp_path, env=variables)
+    assert "The database postgres at 127.0.0.1" in absent.out
+    assert absent.code == 1
+
+
+async def test_sessions_are_copied_into_the_database_and_compared(
+    database: PostgreSQL, tmp_path: Path
+):
+    variables = environment(data_dir=tmp_path, database_url=database.url)
+    people = SessionManager(sessions_dir=tmp_path / "chat_sessions")
+    agents = SessionManager(sessions_dir=tmp_path / "agents" / "agent_chats")
+    ids = [(await people.create("m", labels={"title": f"{n}"})).session_id for n in range(30)]
+    await agents.create("m", session_id="agent")
+    arguments = ("copy_sessions", "--from", "json", "--to", "database")
+    first = await run_command(*arguments, cwd=tmp_path, env=variables)
+    assert (first.code, first.err) == (0, "")
+    assert "Every session is the same in both storages." in first.out
+
+    async with people.edit(ids[0]) as session:
+        session.metadata.label(title="changed since")
+    second = await run_command(*arguments, cwd=tmp_path, env=variables)
+    assert second.code == 1
+    assert second.err == f"problem: {ids[0]}: another session with this id is there\n"
+    checked = await run_command(*arguments, "--check", cwd=tmp_path, env=variables)
+    assert (checked.code, checked.err) == (1, f"problem: {ids[0]}: it differs\n")
+    third = await run_command(*arguments, "--overwrite", cwd=tmp_path, env=variables)
+    assert third.code == 0
+
+    back = environment(data_dir=tmp_path / "new", database_url=database.url)
+    other_way = ("copy_sessions", "--from", "database", "--to", "json", "--json")
+    fourth = await run_command(*other_way, cwd=tmp_path, env=back)
+    assert (fourth.code, fourth.err) == (0, "")
+    for path in (tmp_path / "chat_sessions").glob("*.json"):
+        copy = tmp_path / "new" / "chat_sessions" / path.name
+        assert copy.read_bytes() == path.read_bytes()
+    assert (tmp_path / "new" / "agents" / "agent_chats" / "agent.json").exists()
