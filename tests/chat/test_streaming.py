@@ -197,6 +197,31 @@ async def test_a_client_that_stalls_in_mid_reply_loses_its_stream_but_not_its_tu
     client.hang_up()
 
 
+async def test_a_client_that_reads_a_byte_a_second_loses_its_stream_and_holds_up_nobody(
+    impatient: Site,
+) -> None:
+    """TCP passes on so little only when there is room for much more: to us nothing moves."""
+    server, ollama = impatient.server, impatient.ollama
+    session, other = await server.new_session(), await server.new_session()
+    ollama.reply(MEGABYTES, match="All of it.")
+    client = await RawClient.post(
+        server.url, f"/chat/{session}/stream", {"message": "All of it."}, window=4096
+    )
+
+    async def read_slowly() -> None:
+        while await client.reader.read(1):  # noqa: ASYNC110 - that is what it does
+            await anyio.sleep(1)
+
+    reading = asyncio.ensure_future(read_slowly())
+    await next_turn_works(server, other)
+    await dropped(client.port)
+    reading.cancel()
+    client.hang_up()
+    reply = (await until_stored(impatient.folder, session, 2))[-1]
+    assert reply["content"] == "".join(MEGABYTES)
+    await next_turn_works(server, session)
+
+
 async def test_a_slow_client_that_does_read_gets_everything(impatient: Site) -> None:
     """Slow is not stalled: the limit counts time without any progress."""
     server, ollama = impatient.server, impatient.ollama

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import anyio
 import pytest
 
 from tests.support.disk import may_mount, small_disk
+from tests.support.fake_ollama import FakeOllama
 from tests.support.redis import PERSISTENT, needs_redis, running_redis
 from tests.support.run_readers import RunReader
 from tests.support.server import Server, running_server
@@ -170,6 +172,30 @@ async def test_a_turn_whose_session_an_empty_redis_does_not_know_ends_with_an_er
         status, _ = await server.post(f"/chat/{session_id}", {"message": saying(3)})
         assert status == 200
         assert "Traceback" not in server.log
+
+
+async def test_a_model_server_that_restarts_costs_one_turn(tmp_path: Path) -> None:
+    async with AsyncExitStack() as life:
+        ollama = await life.enter_async_context(FakeOllama())
+        async with running_server(data_dir=tmp_path, ollama=ollama) as server:
+            ollama.reply(["Once", " upon", " a time"], gate=asyncio.Event(), pause_after=2)
+            reader = RunReader(await server.new_session())
+            reading = asyncio.ensure_future(reader.send(server, "Tell!"))
+            with anyio.fail_after(SECONDS):
+                await reader.said.wait()
+                await life.aclose()
+                await reading
+            assert reader.kinds[-2:] == ["error", "done"]
+            assert reader.events[-2].data["code"] == "OLLAMA_ERROR"
+            _, partial = await messages(server, reader.session_id)
+            assert (partial["content"], partial["interrupted"]) == (reader.text, True)
+            body = {"message": "Again."}
+            unreachable = (502, "OLLAMA_UNREACHABLE")
+            assert await code_of(server, f"/chat/{reader.session_id}", body) == unreachable
+            async with FakeOllama(port=ollama.port):
+                status, answer = await server.post(f"/chat/{reader.session_id}", body)
+                assert (status, answer["message"]["content"]) == (200, "You said: Again.")
+            assert "Traceback" not in server.log
 
 
 async def test_a_thousand_clients_that_connect_and_leave_leave_nothing(tmp_path: Path) -> None:
