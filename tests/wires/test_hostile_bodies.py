@@ -60,6 +60,36 @@ RESPONSE: dict[str, Any] = {
     "temperature": 0.5,
     "max_output_tokens": 100,
 }
+MESSAGES: dict[str, Any] = {
+    "model": "lorem",
+    "max_tokens": 100,
+    "system": [{"type": "text", "text": "Hi"}],
+    "messages": [
+        {"role": "user", "content": "Hi"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+                {"type": "redacted_thinking", "data": "x"},
+                {"type": "tool_use", "id": "call_1", "name": "weather", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "call_1", "content": "22"},
+                {"type": "text", "text": QUESTION},
+            ],
+        },
+    ],
+    "tools": [{"name": "weather", "input_schema": SCHEMA}, {"type": "mochi", "names": []}],
+    "tool_choice": {"type": "auto"},
+    "thinking": {"type": "disabled"},
+    "stop_sequences": ["x"],
+    "temperature": 0.5,
+    "metadata": {},
+    "stream": False,
+}
 AGENT: dict[str, Any] = {
     "threadId": "thread",
     "runId": "run",
@@ -125,6 +155,7 @@ WIRES = {
         "encoding_format": "base64",
         "dimensions": 8,
     },
+    "/v1/messages": MESSAGES,
     "/v1/responses": RESPONSE,
     "/api/v1/agui": AGENT,
     "/api/v1/ui/chat": UI_CHAT,
@@ -171,6 +202,18 @@ async def test_rubbish_in_any_place(server: Server, wire: str) -> None:
                 if response.status not in {400, 404} or not has_message(answer):
                     found.append((path, value, response.status, answer))
     assert found == []
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_an_endless_name_of_a_model_is_refused(server: Server, wire: str) -> None:
+    """Each piece of a stream would repeat it."""
+    name, body = "x" * 100_000, WIRES[wire]
+    props = {"forwardedProps": {"model": name}} if wire.endswith("agui") else {}
+    async with server.http.post(
+        server.url + wire, json={**body, "model": name, **props}
+    ) as response:
+        assert response.status == 400
+        assert len(await response.read()) < 5_000
 
 
 @pytest.mark.parametrize("wire", WIRES)

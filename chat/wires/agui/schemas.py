@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import ResponseFormat
+from sessions_app.schemas import ModelName
 
 from ..common.schemas import History
 
@@ -157,7 +158,7 @@ class ForwardedProps(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    model: str | None = None
+    model: ModelName | None = None
     tools: list[str] | None = Field(default=None, description="Names of the server's tools.")
     session_id: str | None = None
     think: StrictBool | Literal["low", "medium", "high", "max"] = False

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
+from sessions_app.schemas import ModelName
 
 from ..common.schemas import History, RequestPart, ServerTools
 
@@ -224,7 +225,7 @@ class OutputConfig(RequestPart):
 class TokenCountRequest(RequestPart):
     """The body of ``POST /v1/messages/count_tokens``."""
 
-    model: str
+    model: ModelName
     messages: History[AnyTurn] = Field(min_length=1)
     system: Texts | None = None
     tools: list[AnyTool] | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from mochi_server.errors import InvalidRequest, JSONObject
+from sessions_app.schemas import ModelName
 
 from ..common.schemas import MAX_DIMENSIONS, History, RequestPart, ServerTools
 
@@ -100,7 +101,7 @@ KeepAlive = Annotated[str | float, BeforeValidator(_check_unit)]
 class ModelQuestion(RequestPart):
     """What ``chat`` and ``generate`` have in common."""
 
-    model: str
+    model: ModelName
     stream: bool = True
     think: Think | None = None
     format: Format | None = None
@@ -156,7 +157,7 @@ class GenerateRequest(ModelQuestion):
 class ModelToEmbed(RequestPart):
     """What ``embed`` and ``embeddings`` have in common."""
 
-    model: str
+    model: ModelName
     options: dict[str, Any] | None = None
     keep_alive: KeepAlive | None = None
 
@@ -189,7 +190,7 @@ class EmbedPromptRequest(ModelToEmbed):
 class ShowRequest(RequestPart):
     """The body of ``POST /api/show``."""
 
-    model: str | None = None
+    model: ModelName | None = None
     name: str | None = None
 
     @property

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
+from sessions_app.schemas import ModelName
 
 from ..common.schemas import MAX_DIMENSIONS, Effort, History, RequestPart, ServerTools
 
@@ -167,7 +168,7 @@ def _kind(value: object) -> str:
 class CreateEmbeddingsRequest(RequestPart):
     """The body of ``POST /v1/embeddings``."""
 
-    model: str
+    model: ModelName
     input: Annotated[
         Annotated[str, Tag("text"), Field(min_length=1)]
         | Annotated[list[str], Tag("texts"), Field(min_length=1, max_length=MAX_INPUTS)],
@@ -185,7 +186,7 @@ class CreateEmbeddingsRequest(RequestPart):
 class AnswerRequest(RequestPart):
     """What the requests for an answer have in common."""
 
-    model: str
+    model: ModelName
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from mochi_server.errors import JSONObject
+from sessions_app.schemas import ModelName
 
 from ..common.schemas import Effort, History, RequestPart, ServerTools
 
@@ -237,7 +238,7 @@ class NamedConversation(RequestPart):
 class ResponseRequest(RequestPart):
     """The body of ``POST /v1/responses``."""
 
-    model: str
+    model: ModelName
     input: Annotated[
         Annotated[str, Tag("text")] | Annotated[History[InputItem], Tag("items")],
         Discriminator(lambda value: "text" if isinstance(value, str) else "items"),

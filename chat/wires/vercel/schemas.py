@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from mochi_server.errors import JSONObject
 from mochi_server.protocol.options import ModelOptions
 from mochi_server.protocol.response_format import ResponseFormat
+from sessions_app.schemas import ModelName
 
 from ..common.schemas import History, ServerTools
 
@@ -132,7 +133,7 @@ class UIChatRequest(BaseModel):
 
     messages: History[UIMessage] = Field(min_length=1)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
-    model: str | None = None
+    model: ModelName | None = None
     tools: list[Annotated[UITool | ServerTools, Field(discriminator="type")]] | None = None
     session_id: str | None = None
     think: StrictBool | Literal["low", "medium", "high", "max"] = False
