@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from ..core.aio import in_thread
@@ -146,6 +147,8 @@ def _system(spec: SandboxSpec) -> Iterator[str]:
 def _devices(spec: SandboxSpec) -> Iterator[str]:
     # Read-only: where the server is root, the settings of the kernel in it can be written.
     yield from ("--proc", "/proc")
+    for name in _kernel_files():
+        yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
     # The first process is bubblewrap, which holds the standard output of the command.
     yield from ("--tmpfs", "/proc/1", "--remount-ro", "/proc/1", "--remount-ro", "/proc")
     yield from ("--dev", "/dev")
@@ -154,6 +157,21 @@ def _devices(spec: SandboxSpec) -> Iterator[str]:
     size = int(spec.limits.tmp_mb * 1_000_000)
     for name in ("/tmp", "/var/tmp"):
         yield from ("--size", str(size), "--perms", "1777", "--tmpfs", name)
+
+
+@cache
+def _kernel_files() -> Sequence[str]:
+    """Return what only root may read of the kernel in ``/proc``, and its keys.
+
+    Root of a sandbox might else, where the server is root.
+    """
+    names = ["keys"] if os.path.exists("/proc/keys") else []
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            is_process = entry.name.isdecimal()
+            if not is_process and entry.is_file() and not entry.stat().st_mode & stat.S_IROTH:
+                names.append(entry.name)
+    return names
 
 
 def _guarded(source: Path, target: str) -> Iterator[str]:

@@ -627,6 +627,18 @@ def change_a_setting_of_the_kernel(facts):
 
 
 @attempt()
+def read_what_only_root_may_know_of_the_kernel(facts):
+    """Where things are in its memory helps to attack it; ``keys`` names those of the server."""
+    known = []
+    for name in ("keys", "kpageflags", "pagetypeinfo", "slabinfo", "timer_list", "vmallocinfo"):
+        try:
+            known += [name] if Path("/proc", name).read_bytes() else []
+        except OSError:
+            continue
+    return " ".join(known)
+
+
+@attempt()
 def name_a_program_for_core_files(facts):
     os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)
     return "opened for writing"
