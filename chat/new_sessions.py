@@ -44,6 +44,7 @@ async def session_of_message(session_id: str | None, model: str | None) -> Async
         SessionNotFound: it must be created and there is no model, or no session can have this id.
         ModelNotFound, ProviderNotConfigured, ProviderError: the model is not there.
         SessionUnreadable, StorageError.
+        ShuttingDown, ServerBusy: it must be created, and no run can begin.
     """
     runtime = get_runtime()
     given, session_id = session_id, new_uuid() if session_id is None else session_id
@@ -86,6 +87,7 @@ async def _create_if_absent(
             "There is no such session, and a new one needs a model.",
             details={"session_id": given},
         )
+    runtime.runs.check_open()
     try:
         await runtime.models.show_model(model)
     except ProviderError as error:

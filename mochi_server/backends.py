@@ -204,6 +204,7 @@ def build_tool_loader(settings: MochiServerSettings) -> ToolLoader:
         )
     return ProcessLoader(
         workers=settings.tool_workers,
+        processes=settings.max_tool_processes,
         memory_mb=settings.tool_memory_mb,
         working_dir=settings.tool_working_path,
         variables=settings.tool_env,

@@ -447,7 +447,7 @@ class RequestTimeout(MochiError, code="REQUEST_TIMEOUT", status=408):
 
 
 class ServerBusy(MochiError, code="SERVER_BUSY", status=503):
-    """Too many large bodies, or connections of one address, are there at the same time."""
+    """The server, or one caller, has as much at the same time as it may have."""
 
     template = "The server has too much to read just now."
 

@@ -329,6 +329,9 @@ class Runtime:
             RunRecovery(journal, self.sessions, self.agent_sessions, self.confirmations),
             signals,
             retention_seconds=self.settings.run_retention_seconds,
+            max_runs=self.settings.max_runs,
+            max_queued=self.settings.max_queued_runs,
+            share=self.settings.max_caller_share,
         )
 
     def attachment_sweeper(self) -> AttachmentSweeper:

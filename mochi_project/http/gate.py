@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import parse_qs, unquote_to_bytes
@@ -18,7 +19,8 @@ from urllib.parse import parse_qs, unquote_to_bytes
 from mochi_server import errors
 from mochi_server.config import MCP_CALLBACK_PATH, MochiServerSettings
 from mochi_server.core.logs import begin_request, request_id
-from mochi_server.errors import MochiError
+from mochi_server.core.slots import Slots, set_caller
+from mochi_server.errors import MochiError, ServerBusy
 
 from ..openapi import ASSETS
 from .body_limits import BodyLimits
@@ -39,8 +41,11 @@ PAGES = frozenset({"/", "/api/v1/docs", MCP_CALLBACK_PATH})
 """Pages that a link on another site may lead to. To the last one a person comes back who has
 authorized an MCP server; it does nothing without the random text that was given along."""
 
+HEALTH_PATHS = frozenset(f"/api/v1/health{probe}" for probe in ("", "/live", "/ready"))
+"""Paths that are answered however much the server has to do."""
+
 OPEN_PATHS = {
-    *(f"/api/v1/health{probe}" for probe in ("", "/live", "/ready")),
+    *HEALTH_PATHS,
     "/api/v1/openapi.json",
     *PAGES,
     *(f"/api/v1/docs/{name}" for name in ("", *ASSETS)),
@@ -80,6 +85,11 @@ class Gate:
         self.token = token.get_secret_value().strip().encode() if token is not None else None
         self.public = public_folder(settings)
         self.limits = BodyLimits.of(settings)
+        share = settings.max_caller_share
+        self.slots = {
+            "http": Slots("requests", settings.max_requests, share=share),
+            "websocket": Slots("WebSockets", settings.max_sockets, share=share),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -88,13 +98,26 @@ class Gate:
         headers = watched(scope["headers"])
         begin_request(headers.get(REQUEST_ID))
         error = self.problem(scope, headers)
-        if error is None:
-            await self.app(scope, receive, send)
-        else:
+        with ExitStack() as stack:
+            if error is None:
+                set_caller(caller_of(scope))
+                error = self._take_slot(scope, stack)
+            if error is None:
+                await self.app(scope, receive, send)
+                return
             method, path = scope.get("method", scope["type"]), inner_path(scope)
             # The message shows the client's words with repr: they begin no line of their own.
             logger.debug("Refused %s %r: %s: %s", method, path, error.code, error.message)
             await refuse(scope, send, error, self._extra_headers(error, headers))
+
+    def _take_slot(self, scope: Scope, stack: ExitStack) -> MochiError | None:
+        """Hold a slot for a request or a socket until the stack ends; return why there is none."""
+        if inner_path(scope) not in HEALTH_PATHS:
+            try:
+                stack.enter_context(self.slots[scope["type"]].slot())
+            except ServerBusy as error:
+                return error
+        return None
 
     def problem(self, scope: Scope, headers: Watched) -> MochiError | None:
         return (
@@ -278,6 +301,15 @@ def _tokens(scope: Scope, headers: Watched) -> list[bytes]:
     return tokens
 
 
+def caller_of(scope: Scope) -> str:
+    """Return for whom a request is, where bounds are shared: the address of its client.
+
+    Behind a proxy all clients have one, unless the server is told of theirs.
+    """
+    client = scope.get("client")
+    return f"address:{client[0]}" if client else ""
+
+
 def _query_problem(scope: Scope) -> MochiError | None:
     """Refuse bytes that Django would answer with a page of HTML."""
     if scope.get("query_string", b"").isascii():
@@ -303,5 +335,7 @@ async def refuse(scope: Scope, send: Send, error: MochiError, extra: Headers) ->
         (REQUEST_ID, request_id().encode()),
         *extra,
     ]
+    if error.retry_after is not None:
+        head.append((b"retry-after", str(error.retry_after).encode()))
     await send({"type": f"{prefix}.response.start", "status": status, "headers": head})
     await send({"type": f"{prefix}.response.body", "body": body})

@@ -102,6 +102,7 @@ class CompletionService:
         Raises:
             MochiError: what ``ChatService.open_turn`` raises.
         """
+        self.chat.runs.check_open()
         if request.think is None or (request.think and request.think_if_able):
             model = await self._find_model(request.model)
             if request.think is None:

@@ -19,7 +19,9 @@ from ..errors import (
     ProviderUnreachable,
     RunInterrupted,
     RunStopped,
+    ServerBusy,
     SessionBusy,
+    ShuttingDown,
     StorageError,
     ToolNotFound,
 )
@@ -153,16 +155,16 @@ class ChatService:
             SessionNotFound, SessionBusy, SessionUnreadable, EmptyHistory, ModelNotFound,
             PresetNotFound, PresetInvalid, AgentNotFound, AgentInvalid, ThinkingNotSupported,
             ToolsNotSupported, ImagesNotSupported, AttachmentUnsupported, ContextOverflow,
-            ProviderUnreachable, ProviderError, ShuttingDown, StorageError.
+            ProviderUnreachable, ProviderError, ShuttingDown, ServerBusy, StorageError.
             ResponseFormatInvalid: the schema of the format cannot be used.
             ToolNotFound: ``selected`` names a tool that the session cannot have.
             InvalidRequest: a new message is the result of no call that waits for one; or a call is
                 demanded, and there are no tools.
         """
-        self.runs.check_open()
-        if response_format is not None:
-            await check_format(response_format)
         async with AsyncExitStack() as stack:
+            stack.enter_context(self.runs.slot(queued))
+            if response_format is not None:
+                await check_format(response_format)
             session = await stack.enter_async_context(self.sessions.claim(session_id))
             named = model or session.metadata.model
             run_id = run_id or new_run_id()
@@ -241,8 +243,8 @@ class ChatService:
         or could not be taken up and was ended.
 
         Raises:
-            SessionBusy, ProviderUnreachable, StorageError, ConfirmationUnavailable, ShuttingDown:
-                it still waits, and can be taken up later.
+            SessionBusy, ServerBusy, ProviderUnreachable, StorageError, ConfirmationUnavailable,
+            ShuttingDown: it still waits, and can be taken up later.
         """
         self.runs.check_open()
         before = await self.runs.waiting(run_id)
@@ -251,6 +253,7 @@ class ChatService:
         head = before.head
         try:
             async with AsyncExitStack() as stack:
+                stack.enter_context(self.runs.slot())
                 session = await stack.enter_async_context(self.sessions.claim(head.session_id))
                 if session.metadata.last_run_id != run_id:  # begun while the journal was away
                     raise RunInterrupted(run_id=run_id)
@@ -267,7 +270,10 @@ class ChatService:
                 return self._turn(
                     run, session, setup, chosen, tools, claim=stack.pop_all(), earlier=earlier
                 )
-        except (SessionBusy, ProviderUnreachable, StorageError, ConfirmationUnavailable):
+        except (
+            *(SessionBusy, ServerBusy, ShuttingDown),
+            *(ProviderUnreachable, StorageError, ConfirmationUnavailable),
+        ):
             raise
         except MochiError as error:
             log_failure(head.session_id, run_id, head.model, error)

@@ -317,6 +317,23 @@ class MochiServerSettings(BaseSettings):
         ge=1,
         description="Most connections of one address at the same time; loopback has no limit.",
     )
+    max_requests: int = Field(
+        default=4000, ge=1, description="Most requests at the same time, streams included."
+    )
+    max_sockets: int = Field(default=4000, ge=1, description="Most WebSockets at the same time.")
+    max_runs: int = Field(default=2000, ge=1, description="Most runs at the same time.")
+    max_queued_runs: int = Field(
+        default=200, ge=1, description="Most runs that wait in queues at the same time."
+    )
+    max_tool_processes: int = Field(
+        default=64, ge=1, description="Most processes of all tool folders together."
+    )
+    max_caller_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Largest part of these numbers that one token or address may have.",
+    )
 
     # Turns
     heartbeat_seconds: float = Field(

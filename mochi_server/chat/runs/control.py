@@ -20,6 +20,7 @@ from ...errors import (
     JSONObject,
     MochiError,
     RunNotFound,
+    ServerBusy,
     SessionBusy,
     SessionNotFound,
     ShuttingDown,
@@ -114,7 +115,7 @@ class RunControl:
             if not self._queue.has(session_id):
                 try:
                     return await self.begin(await self._chat.open_turn(session_id, **options))
-                except SessionBusy:
+                except (SessionBusy, ServerBusy):
                     pass
             return await self._enqueue(session_id, options)
         if when_busy == "interrupt":
@@ -137,7 +138,6 @@ class RunControl:
         return StartedRun(run.run_id, turn.session_id, "running", reader, turn.model, is_kept)
 
     async def _enqueue(self, session_id: str, options: TurnOptions) -> StartedRun:
-        self._runs.check_open()
         model = options.get("model")
         if model is None:
             model = (await self._sessions.get(session_id)).metadata.model
@@ -264,7 +264,7 @@ class RunControl:
     async def _resume(self, run_id: str) -> None:
         try:
             turn = await self._chat.reopen_turn(run_id)
-        except (SessionBusy, ShuttingDown):  # another is at it, or will be after the start
+        except (SessionBusy, ServerBusy, ShuttingDown):  # another is at it, or it is tried again
             return
         except MochiError as error:
             logger.warning("The run %s cannot go on now: %s", run_id, error.message)

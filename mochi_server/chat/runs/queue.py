@@ -14,7 +14,14 @@ from dataclasses import dataclass
 import anyio
 
 from ...core.aio import BackgroundTasks, run_to_completion
-from ...errors import InternalError, MochiError, RunInterrupted, SessionBusy, ShuttingDown
+from ...errors import (
+    InternalError,
+    MochiError,
+    RunInterrupted,
+    ServerBusy,
+    SessionBusy,
+    ShuttingDown,
+)
 from ..journal.records import RunState
 from .registry import RunnableTurn, RunRegistry
 from .run import Run
@@ -58,8 +65,13 @@ class RunQueue:
         return session_id in self._queues
 
     async def add(self, run: Run, open_turn: Callable[[Run], Awaitable[RunnableTurn]]) -> None:
-        """Let a run wait."""
+        """Let a run wait.
+
+        Raises:
+            ShuttingDown, ServerBusy: it may not.
+        """
         queued = QueuedRun(run=run, open=open_turn, queue=self)
+        self._runs.let_wait(queued)
         queue = self._queues.get(run.head.session_id)
         if queue is None:
             queue = self._queues[run.head.session_id] = deque()
@@ -90,12 +102,12 @@ class RunQueue:
         del self._queues[session_id]
 
     async def _try(self, queued: QueuedRun) -> bool:
-        """Start a run; return False while its session is busy."""
+        """Start a run; return False while its session is busy, or the process with other runs."""
         if queued.is_ended:
             return True
         try:
             turn = await queued.open(queued.run)
-        except SessionBusy:
+        except (SessionBusy, ServerBusy):
             return False
         except MochiError as error:
             self.end(queued, "failed", error)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -20,6 +20,7 @@ import anyio
 
 from ...core.aio import BackgroundTasks
 from ...core.logs import one_line, set_log_ids
+from ...core.slots import Slots
 from ...errors import (
     ConfirmationUnavailable,
     InternalError,
@@ -129,7 +130,23 @@ class RunRegistry:
         signals: RunSignals | None = None,
         *,
         retention_seconds: float = 600.0,
+        max_runs: int = 2000,
+        max_queued: int = 200,
+        share: float = 1.0,
     ) -> None:
+        """Execute no run yet.
+
+        Args:
+            journal: What the runs say, for other processes and after a crash.
+            recovery: Ends the runs of processes that have died.
+            signals: What processes tell each other.
+            retention_seconds: Seconds for which a run can be read after its end.
+            max_runs: Most runs at the same time.
+            max_queued: Most runs that wait in queues.
+            share: Largest part of both that one caller may have.
+        """
+        self._slots = Slots("runs", max_runs, share=share)
+        self._queue_slots = Slots("runs in queues", max_queued, share=share)
         self._journal = journal
         self._recovery = recovery
         self._signals = signals or RunSignals()
@@ -152,13 +169,40 @@ class RunRegistry:
         return len(self._running)
 
     def check_open(self) -> None:
-        """Refuse new runs while the server stops.
+        """Refuse new runs while the server stops, or has as many as it may have.
 
         Raises:
-            ShuttingDown: it does.
+            ShuttingDown: it stops.
+            ServerBusy: it has too many.
         """
         if self.is_closed:
             raise ShuttingDown
+        self._slots.check()
+
+    def slot(self, run: Run | None = None) -> AbstractContextManager[None]:
+        """Hold the slot of a run, of one that was queued for whom it was; see ``check_open``."""
+        if self.is_closed:
+            raise ShuttingDown
+        return self._slots.slot(None if run is None else run.caller)
+
+    def let_wait(self, queued: RunInQueue) -> None:
+        """Take a run that waits in this process, if too many do not already.
+
+        Raises:
+            ShuttingDown: the server stops.
+            ServerBusy: too many wait.
+        """
+        if self.is_closed:
+            raise ShuttingDown
+        run = queued.run
+        self._queue_slots.take(run.caller)
+        self._queued[run.run_id] = queued
+
+    def _wait_no_more(self, run: Run) -> RunInQueue | None:
+        queued = self._queued.pop(run.run_id, None)
+        if queued is not None:
+            self._queue_slots.release(run.caller)
+        return queued
 
     def has(self, run_id: str) -> bool:
         """Return whether this process executes a run."""
@@ -181,7 +225,7 @@ class RunRegistry:
         run.begin()
         task = asyncio.get_running_loop().create_task(self._run(turn))
         self._running[run.run_id] = running = _Running(task, turn)
-        queued = self._queued.pop(run.run_id, None)
+        queued = self._wait_no_more(run)
         self._sessions[run.head.session_id] = run.run_id
         if not run.head.continues and run.before is None:
             run.log.on_unread = partial(self._unread, running)
@@ -193,7 +237,6 @@ class RunRegistry:
 
     async def enqueue(self, queued: RunInQueue) -> None:
         """Let other processes know a run that waits in this one."""
-        self._queued[queued.run.run_id] = queued
         if not queued.run.head.continues:
             queued.run.log.on_unread = partial(self._unread, queued)
         self._begin_watch()
@@ -206,7 +249,7 @@ class RunRegistry:
 
     async def _end_queued(self, run: Run, state: RunState, error: MochiError | None) -> None:
         await self._close(run, state, error)
-        del self._queued[run.run_id]
+        self._wait_no_more(run)
 
     def _begin_watch(self) -> None:
         if self._watching is None:
@@ -371,13 +414,17 @@ class RunRegistry:
             with anyio.move_on_after(STOP_SECONDS):
                 await queued.run.begun.wait()
             return await self.status(run_id)
-        # At once: to read how far it has come takes longer than the other process needs.
         await self._signals.request_stop(run_id)
         try:
+            # To read how far a run has come takes time that other requests, and perhaps the other
+            # process, need more: by then it may have ended.
+            await anyio.sleep(WATCH_SECONDS)
             progress = await self._follower.progress(run_id)
-            if progress.end is None and progress.is_parked:
+            if progress.end is not None:
+                return status_of_progress(progress)
+            if progress.is_parked:
                 await self._recovery.recover(run_id, STOPPED)
-            elif progress.end is None:
+            else:
                 with anyio.move_on_after(STOP_SECONDS):
                     await self._follower.wait_for_end(run_id, STOPPED)
         finally:

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ class ProcessLoader(ToolLoader):
 
     Args:
         workers: Most calls of one folder at a time; sessions share them.
+        processes: Most processes of all folders; one that idles makes room for another.
         memory_mb: Most memory of one process, in 10**6 bytes.
         start_seconds: Longest start of a process, with the imports of the tools.
         idle_seconds: After that long without a call all processes of a folder but one end.
@@ -43,6 +45,7 @@ class ProcessLoader(ToolLoader):
         self,
         *,
         workers: int = 8,
+        processes: int = 64,
         memory_mb: float = 1024,
         start_seconds: float = 30,
         idle_seconds: float = 60,
@@ -59,6 +62,7 @@ class ProcessLoader(ToolLoader):
             variables=tuple(variables),
             confinement=confinement,
         )
+        self._processes = processes
         self._tasks = BackgroundTasks()
         self._pools: set[ProcessPool] = set()
         self._describers: set[_Describer] = set()
@@ -90,6 +94,7 @@ class ProcessLoader(ToolLoader):
                         description,
                         options=self._options,
                         tasks=self._tasks,
+                        make_room=self._make_room,
                         on_close=self._pools.discard,
                     )
                 )
@@ -101,6 +106,21 @@ class ProcessLoader(ToolLoader):
             self._describers.discard(describer)
         self._pools.update(pools)
         return list(pools)
+
+    def _make_room(self) -> None:
+        """Let one more process start; end the one that has idled longest if there are too many.
+
+        Raises:
+            ToolFailed: all are busy.
+        """
+        if sum(map(len, self._pools)) < self._processes:
+            return
+        idle = [pool for pool in self._pools if pool.idle_since is not None]
+        if not idle:
+            raise ToolFailed(
+                f"The server runs {self._processes} processes of tools already, and all are busy."
+            )
+        min(idle, key=attrgetter("idle_since")).end_idle()
 
     async def aclose(self) -> None:
         """Kill what is busy, end the rest, wait until they are gone: about a second at most."""

@@ -104,10 +104,12 @@ class ProcessPool(LoadedFolder):
         *,
         options: WorkerOptions,
         tasks: BackgroundTasks,
+        make_room: Callable[[], None],
         on_close: Callable[[ProcessPool], None],
     ) -> None:
         self.description = description
         self._spec = spec
+        self._make_room = make_room
         self._on_close = on_close
         self._options = options
         self._tasks = tasks
@@ -119,6 +121,19 @@ class ProcessPool(LoadedFolder):
         self._busy: set[WorkerProcess] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+
+    def __len__(self) -> int:
+        """Return the number of its processes."""
+        return len(self._idle) + len(self._busy)
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the call ended of the process that was used longest ago; None if all are busy."""
+        return self._idle[0].idle_since if self._idle else None
+
+    def end_idle(self) -> None:
+        """End the process that was used longest ago."""
+        self._retire(self._idle.pop(0))
 
     def must_wait(self, session_id: str) -> bool:
         return self._slots.must_wait(session_id)
@@ -181,6 +196,7 @@ class ProcessPool(LoadedFolder):
             if worker.alive:
                 self._busy.add(worker)
                 return worker
+        self._make_room()
         worker = WorkerProcess(self._spec, self._options, self._tasks, self._lines)
         self._busy.add(worker)
         try:

@@ -225,6 +225,28 @@ async def loading() -> AsyncIterator[ProcessLoader]:
     assert children() - before == set()
 
 
+async def test_a_process_that_idles_ends_for_a_busy_folder_and_one_too_many_is_refused(
+    tmp_path: Path,
+):
+    loader = ProcessLoader(processes=1, start_seconds=20)
+    busy, idle = [await loaded(loader, tmp_path / name) for name in ("busy", "idle")]
+    idle_pid = int(await idle.call("pid", {}))
+    calls = []
+    try:
+        for name in ("one", "two"):  # each folder has a process from its loading
+            (tmp_path / name).mkdir()
+            calls.append(started(busy, "spin", tmp_path / name))
+            await until((tmp_path / name / "running").exists)
+        await until(lambda: is_gone(idle_pid))
+        with pytest.raises(ToolFailed, match="runs 1 processes of tools already"):
+            await idle.call("pid", {})
+        for call in calls:
+            await cancelled(call)
+        assert int(await idle.call("pid", {})) != idle_pid
+    finally:
+        await loader.aclose()
+
+
 async def loaded(loader: ProcessLoader, path: Path) -> LoadedFolder:
     [folder] = await loader.load([tool_folder(path, TOOLS)])
     assert not folder.description.problems
