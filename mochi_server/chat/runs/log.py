@@ -9,8 +9,9 @@ import asyncio
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import NamedTuple
+from itertools import accumulate, groupby, islice
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import MochiError
 from ...protocol.events import (
@@ -27,7 +28,9 @@ FOLD = 32
 FOLDED_TEXT = 4096
 """Characters after which a folded delta grows no more."""
 
+Delta: TypeAlias = AgentPlanning | AgentExecution | ContentDelta | ThinkingDelta
 DELTAS = (ContentDelta, ThinkingDelta, AgentPlanning, AgentExecution)
+_OWNER = attrgetter("agent_call_id")
 
 Numbered = tuple[int, Event]
 
@@ -35,7 +38,7 @@ Numbered = tuple[int, Event]
 class FoldedDeltas(NamedTuple):
     """Neighbouring deltas of one kind as one; it can be split at any of their numbers."""
 
-    event: AgentPlanning | AgentExecution | ContentDelta | ThinkingDelta
+    event: Delta
     """The deltas' texts in one."""
     first: int
     """Number of the first delta."""
@@ -184,32 +187,40 @@ class RunLog:
 
 def _fold_into(folded: list[Numbered | FoldedDeltas], events: list[Event], first: int) -> None:
     """Add events; neighbouring deltas of one kind become one."""
-    for key, group in groupby(enumerate(events, first), key=lambda pair: _text_key(pair[1])):
-        pairs = list(group)
-        deltas = [event for _, event in pairs if isinstance(event, DELTAS)]
-        if not deltas:
-            folded.extend(pairs)
+    for kind, group in groupby(events, type):  # there is a delta for each token: no call for each
+        of_kind = [*group]
+        if not issubclass(kind, DELTAS):
+            folded.extend(enumerate(of_kind, first))
+            first += len(of_kind)
             continue
-        last = folded[-1] if folded else None
-        if (
-            isinstance(last, FoldedDeltas)
-            and last.last + 1 == pairs[0][0]
-            and _text_key(last.event) == key
-            and len(last.event.content) < FOLDED_TEXT
-        ):
-            folded.pop()
-            number, ends, texts = last.first, last.ends, [last.event.content]
-        else:
-            number, ends, texts = pairs[0][0], array("I"), []
-        length = sum(map(len, texts))
-        for delta in deltas:
-            length += len(delta.content)
-            ends.append(length)
-        texts += [delta.content for delta in deltas]
-        folded.append(FoldedDeltas(replace(deltas[0], content="".join(texts)), number, ends))
+        texts: list[list[Any]] = [of_kind]
+        if issubclass(kind, AgentDelta):
+            texts = [[*deltas] for _, deltas in groupby(of_kind, _OWNER)]
+        for deltas in texts:
+            _fold_deltas(folded, deltas, first)
+            first += len(deltas)
 
 
-def _text_key(event: Event) -> tuple[type[Event], str | None]:
+def _fold_deltas(folded: list[Numbered | FoldedDeltas], deltas: list[Delta], first: int) -> None:
+    """Add deltas of one text, to the end of what is there already if that is not too long."""
+    texts = [delta.content for delta in deltas]
+    last = folded[-1] if folded else None
+    if (
+        isinstance(last, FoldedDeltas)
+        and last.last + 1 == first
+        and _text_key(last.event) == _text_key(deltas[0])
+        and len(last.event.content) < FOLDED_TEXT
+    ):
+        folded.pop()
+        first, ends, before = last.first, last.ends, last.event.content
+    else:
+        ends, before = array("I"), ""
+    ends.extend(islice(accumulate(map(len, texts), initial=len(before)), 1, None))
+    event = replace(deltas[0], content="".join([before, *texts]))
+    folded.append(FoldedDeltas(event, first, ends))
+
+
+def _text_key(event: Delta) -> tuple[type[Delta], str | None]:
     """Return the kind of the event and its agent: equal for deltas of the same text."""
     return type(event), event.agent_call_id if isinstance(event, AgentDelta) else None
 
