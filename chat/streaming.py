@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from django.conf import settings
 from django.http import StreamingHttpResponse
@@ -51,6 +51,8 @@ class EventStreamResponse(StreamingHttpResponse):
 
     ping = sse.PING
     """What is sent after silence."""
+    open_streams: ClassVar[int] = 0
+    """Number of the streams that this process sends now."""
 
     def __init__(
         self, reader: EventReader, encode: Encode = events.encode_all, *, run_id: str | None = None
@@ -78,6 +80,7 @@ class EventStreamResponse(StreamingHttpResponse):
         self._task = asyncio.current_task()
         self._moment = loop.time()
         self._timer = loop.call_later(min(self._heartbeat, self._stall), self._tick, loop)
+        EventStreamResponse.open_streams += 1
         try:
             await self._begin(send)
             while (batch := await read()) is not None:
@@ -88,6 +91,7 @@ class EventStreamResponse(StreamingHttpResponse):
                     self._sending = False
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
+            EventStreamResponse.open_streams -= 1
             self.end()
 
     async def _begin(self, send: Send) -> None:

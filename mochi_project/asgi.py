@@ -18,7 +18,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import django
 from django.conf import settings
@@ -43,7 +43,8 @@ if not hasattr(settings, "MOCHI"):
     )
 django.setup(set_prefix=False)
 
-from chat.wires.socket.endpoint import PATH as SOCKET_PATH  # noqa: E402 - after the set-up
+from chat.streaming import EventStreamResponse  # noqa: E402 - after the set-up
+from chat.wires.socket.endpoint import PATH as SOCKET_PATH  # noqa: E402
 from chat.wires.socket.endpoint import SocketEndpoint  # noqa: E402
 
 from .http.gate import (  # noqa: E402
@@ -59,6 +60,9 @@ from .http.gate import (  # noqa: E402
 from .http.handler import MochiASGIHandler  # noqa: E402
 from .runtime import forget_runtime, get_runtime, shared_problems  # noqa: E402
 
+if TYPE_CHECKING:
+    from mochi_server.observability.metrics import Metrics
+
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
@@ -70,6 +74,16 @@ def collect_garbage_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, *gc.get_threshold()[1:])
+
+
+def look_up_connections(metrics: Metrics, sockets: SocketEndpoint) -> None:
+    """Add what only the application knows to the metrics."""
+    metrics.look_up(
+        "mochi_streams_open",
+        "Streams of server-sent events that are open.",
+        lambda: EventStreamResponse.open_streams,
+    )
+    metrics.look_up("mochi_sockets_open", "Open WebSockets.", lambda: len(sockets.sockets))
 
 
 class Lifespan:
@@ -102,7 +116,10 @@ class Lifespan:
     def _start_runtime(self) -> Runtime:
         forbid_inspection()
         self.runtime = get_runtime()
+        self.runtime.observe(__version__)
         self.runtime.start()
+        if (metrics := self.runtime.metrics) is not None:
+            look_up_connections(metrics, self._sockets)
         return self.runtime
 
     @asynccontextmanager

@@ -34,6 +34,8 @@ from mochi_server.providers.base import Provider
 from mochi_server.runtime import Runtime
 from mochi_server.server.startup import (
     database_package_problem,
+    metrics_folder_problem,
+    metrics_package_problem,
     redis_package_problem,
     sessions_problem,
 )
@@ -134,6 +136,8 @@ def shared_problems() -> list[str]:
         sessions_problem(mochi, processes),
         redis_package_problem(mochi),
         database_package_problem(mochi),
+        metrics_package_problem(mochi),
+        metrics_folder_problem(mochi, processes),
     ]
     if processes > 1 and problems[0] is None:
         problems += [

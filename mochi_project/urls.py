@@ -19,6 +19,8 @@ from chat.wires.vercel.routes import api as vercel
 
 from .api import api
 from .http import errors, page
+from .http.metrics import PATH as METRICS
+from .http.metrics import metrics
 from .openapi import asset
 
 handler400 = errors.bad_request
@@ -65,6 +67,7 @@ def pages() -> list[URLPattern]:
 
 urlpatterns = [
     path("", root),
+    path(METRICS, metrics),
     re_path(r"^api/(?P<name>models/(available|check)|mcp/(health|add))\Z", same_as_v1),
     path("api/v1/docs/<str:name>", asset),
     path("api/v1/", agui.urls),

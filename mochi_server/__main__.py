@@ -39,6 +39,7 @@ from .server.startup import (
     data_folder_choice,
     forbid_inspection,
     listen,
+    shared_metrics,
     start_resource_tracker,
 )
 
@@ -199,7 +200,8 @@ def serve(
     threading.Thread(target=announcement.run, name="announcement", daemon=True).start()
     # A server that was stopped in order is no failure, whoever sent the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    return 0 if _run_uvicorn(settings, sock) else 1
+    with shared_metrics(settings):
+        return 0 if _run_uvicorn(settings, sock) else 1
 
 
 def _run_uvicorn(settings: MochiServerSettings, sock: socket.socket) -> bool:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
@@ -37,7 +37,14 @@ from .chat.policies.rules import PolicyFile
 from .chat.responses import ResponseService
 from .chat.runs.control import RunControl
 from .chat.runs.recovery import RunRecovery
-from .config import MochiServerSettings, SettingsError, load_settings
+from .config import (
+    MochiServerSettings,
+    SettingsError,
+    load_settings,
+    metrics_folder,
+    traces_are_wanted,
+)
+from .config.installation import install_command
 from .core.aio import BackgroundTasks
 from .errors import ShuttingDown
 from .providers.base import Provider
@@ -70,6 +77,10 @@ from .tools.mcp.source import McpSource
 from .tools.mcp.transports.sandboxed import WORKSPACE
 from .workspace.session_folders import SessionFolders
 
+if TYPE_CHECKING:
+    from .observability.metrics import Metrics
+    from .observability.tracing import Tracing
+
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 5.0
@@ -95,6 +106,10 @@ class Runtime:
 
     Building it does no input or output; connections and child processes are opened at first use.
     """
+
+    metrics: Metrics | None = None
+    """Made by ``observe`` where they are switched on."""
+    _tracing: Tracing | None = None
 
     def __init__(
         self,
@@ -403,6 +418,34 @@ class Runtime:
             self.session_folders.tend(self.background)
             self.background.spawn(self._check_workspaces(), name="check of the sandbox")
 
+    def observe(self, version: str) -> None:
+        """Start metrics and traces, as far as they are wanted; each is an extra.
+
+        Args:
+            version: The server's, for both.
+        """
+        if self.settings.metrics:
+            from .observability.metrics import Metrics  # noqa: PLC0415
+
+            self.metrics = Metrics(
+                runs=self.runs,
+                confirmations=self.confirmations,
+                version=version,
+                folder=metrics_folder(),
+            )
+            self.runs.observers.append(self.metrics)
+            self.providers.on_error = self.metrics.on_provider_error
+            self.metrics.start()
+        if traces_are_wanted():
+            try:
+                from .observability.tracing import Tracing  # noqa: PLC0415
+            except ImportError as error:
+                advice = install_command("telemetry")
+                logger.warning("Traces are wanted, and a package is missing: %s: %s", error, advice)
+                return
+            self._tracing = Tracing(version)
+            self.runs.observers.append(self._tracing)
+
     async def _check_workspaces(self) -> None:
         """Withdraw the tools of workspaces if there is no sandbox for them."""
         problem = await self.sandbox_launcher.problem(self.settings.sandbox)
@@ -440,6 +483,10 @@ class Runtime:
         closers += [manager.catalogue.aclose for manager in managers]
         closers += [self.search.aclose, self.providers.aclose, self.tool_loader.aclose]
         closers += [self.agents.aclose, self.tools.aclose, self.confirmations.aclose]
+        if self.metrics is not None:
+            self.metrics.stop()
+        if self._tracing is not None:
+            closers.append(self._tracing.aclose)
         async with AsyncExitStack() as closing:  # the last one first, and all whatever one raises
             for close in closers:
                 closing.push_async_callback(close)

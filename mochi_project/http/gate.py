@@ -53,6 +53,7 @@ OPEN_PATHS = {
 """Paths that need no token: they show nothing of a person's."""
 
 REQUEST_ID = b"x-request-id"  # with it a client names its request; the answer repeats it
+TRACE_CONTEXT = (b"traceparent", b"tracestate")  # what trace a request is part of, as W3C has it
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # browsers must not guess another type
 
 TOKEN_PROTOCOL = "bearer."  # noqa: S105 - no token
@@ -65,6 +66,7 @@ _OWN_SITES = frozenset({b"same-origin", b"none"})
 _WATCHED = {
     *(b"host", b"origin", b"authorization", b"content-length", b"access-control-request-method"),
     *(b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", REQUEST_ID, b"x-api-key"),
+    *TRACE_CONTEXT,
 }
 
 
@@ -96,7 +98,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         headers = watched(scope["headers"])
-        begin_request(headers.get(REQUEST_ID))
+        begin_request(headers.get(REQUEST_ID), _trace_context(headers))
         error = self.problem(scope, headers)
         with ExitStack() as stack:
             if error is None:
@@ -239,6 +241,10 @@ def watched(headers: Iterable[tuple[bytes, bytes]]) -> Watched:
         if name in _WATCHED:
             checked[name] = value if name not in checked else None
     return checked
+
+
+def _trace_context(headers: Watched) -> dict[str, str]:
+    return {name.decode(): _text(value) for name in TRACE_CONTEXT if (value := headers.get(name))}
 
 
 def inner_path(scope: Scope) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -36,6 +36,7 @@ from ..sessions.attachments import AttachmentStore
 from ..sessions.session import encode_messages
 from ..tools.base import SamplingAnswer, SamplingRequest
 from .reply import Reply
+from .runs.observer import ObservedRequest
 from .runs.run import Run
 from .tool_calls import Results, ToolCalls, results_or_interrupted, unanswered
 from .waiting_calls import WaitingCalls
@@ -85,13 +86,16 @@ class Conversation:
                 told = self.requests.dropped
                 yield [HistoryShortened(dropped_messages=told)]
             try:
-                async with aclosing(self.model.provider.batches(request)) as batches:
-                    del request  # it may be long, and a stream lives long
-                    async for chunks in batches:
-                        if deltas := reply.add(chunks):
-                            yield deltas
-                        if reply.size > longest:
-                            self._refuse_longer(longest)
+                with self._asking() as call:
+                    async with aclosing(self.model.provider.batches(request)) as batches:
+                        del request  # it may be long, and a stream lives long
+                        async for chunks in batches:
+                            call.count(len(chunks))
+                            if deltas := reply.add(chunks):
+                                yield deltas
+                            if reply.size > longest:
+                                self._refuse_longer(longest)
+                    call.finish = reply.finish
             except ContextOverflow as error:
                 if retried or not reply.is_empty:
                     await self.store_partial(reply)
@@ -106,6 +110,9 @@ class Conversation:
                 await self.store_partial(reply)
                 raise
             return
+
+    def _asking(self) -> AbstractContextManager[ObservedRequest]:
+        return self.run.asking(self.session_id, self.model.provider.alias, self.model.name)
 
     def _refuse_longer(self, longest: float) -> NoReturn:
         text = f"The model's reply is longer than {longest / 10**6:g} MB (MOCHI_MAX_REPLY_MB)."

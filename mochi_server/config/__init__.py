@@ -5,6 +5,7 @@ docs/reference/settings.md is the table of all of them.
 """
 
 from .environment import (
+    METRICS_FOLDER,
     SettingsError,
     child_environment,
     environment_variables,
@@ -12,9 +13,11 @@ from .environment import (
     export,
     export_default,
     load_settings,
+    metrics_folder,
     server_processes,
     text_of_value,
     tool_environment,
+    traces_are_wanted,
     unknown_variables,
     variables_of_file,
     with_tool_environment,
@@ -23,6 +26,7 @@ from .settings import MCP_CALLBACK_PATH, MochiServerSettings, variable_of
 
 __all__ = [
     "MCP_CALLBACK_PATH",
+    "METRICS_FOLDER",
     "MochiServerSettings",
     "SettingsError",
     "child_environment",
@@ -31,9 +35,11 @@ __all__ = [
     "export",
     "export_default",
     "load_settings",
+    "metrics_folder",
     "server_processes",
     "text_of_value",
     "tool_environment",
+    "traces_are_wanted",
     "unknown_variables",
     "variable_of",
     "variables_of_file",

@@ -232,6 +232,25 @@ def unknown_variables() -> dict[str, str | None]:
     }
 
 
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable in which ``prometheus_client`` looks for the folder that several processes share."""
+
+_TRACE_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+def metrics_folder() -> Path | None:
+    """Return where the processes of this server keep the numbers of their metrics, if they do."""
+    folder = os.environ.get(METRICS_FOLDER)
+    return Path(folder) if folder else None
+
+
+def traces_are_wanted() -> bool:
+    """Return whether the variables of OpenTelemetry name a collector, and do not switch it off."""
+    is_off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    is_off |= os.environ.get("OTEL_TRACES_EXPORTER", "").lower() == "none"
+    return not is_off and any(os.environ.get(name) for name in _TRACE_ENDPOINTS)
+
+
 def has_desktop() -> bool:
     """Return whether a browser that is opened here is one that the user sees."""
     if any(os.environ.get(name) for name in ("CI", "SSH_CONNECTION")):

@@ -219,6 +219,9 @@ class MochiServerSettings(BaseSettings):
     log_format: LogForm = Field(
         default="console", description="Form of the log; json is one object a line."
     )
+    metrics: bool = Field(
+        default=False, description="Whether /metrics answers Prometheus; needs the extra metrics."
+    )
     server_url: HTTPAddress | None = Field(
         default=None,
         description="Address of the server for chat and ask; unset: made of host and port.",

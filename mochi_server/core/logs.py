@@ -10,9 +10,10 @@ import json
 import logging
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import Any, Literal, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -34,15 +35,24 @@ _OF_SOCKETS = (
 _SANE_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 _request_id: ContextVar[str] = ContextVar("mochi_request_id", default="")
+_NO_CONTEXT: Mapping[str, str] = MappingProxyType({})
+_trace_context: ContextVar[Mapping[str, str]] = ContextVar(
+    "mochi_trace_context", default=_NO_CONTEXT
+)
 _session_id: ContextVar[str | None] = ContextVar("mochi_session_id", default=None)
 _run_id: ContextVar[str | None] = ContextVar("mochi_run_id", default=None)
 
 
-def begin_request(client_id: bytes | None) -> None:
+def begin_request(client_id: bytes | None, trace_context: Mapping[str, str] | None = None) -> None:
     """Set the id of the request that this task and those that it starts serve.
 
     The client's id is taken if it has at most 128 letters, digits and ``._~:/+=@-``.
+
+    Args:
+        client_id: What the client calls it.
+        trace_context: Its headers ``traceparent`` and ``tracestate``.
     """
+    _trace_context.set(trace_context or _NO_CONTEXT)
     if client_id is not None and _SANE_ID.fullmatch(client_id):
         _request_id.set(client_id.decode())
     else:
@@ -65,10 +75,26 @@ def request_id() -> str:
     return _request_id.get()
 
 
+def trace_context() -> Mapping[str, str]:
+    """Return the headers by which the request says what trace it is part of, if it does."""
+    return _trace_context.get()
+
+
+def _known_ids() -> dict[str, str]:
+    """Return the ids of the request, the session and the run that are known here."""
+    ids = {
+        "request_id": _request_id.get() or None,
+        "session_id": _session_id.get(),
+        "run_id": _run_id.get(),
+    }
+    return {name: value for name, value in ids.items() if value is not None}
+
+
 def outside_request(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call the function without the ids of the log, for work that outlives the request."""
     context = copy_context()
     context.run(_request_id.set, "")
+    context.run(_trace_context.set, _NO_CONTEXT)
     context.run(set_log_ids, None)
     return context.run(function, *args, **kwargs)
 
@@ -81,11 +107,12 @@ def one_line(words: str) -> str:
 
 
 class RequestIdFilter(logging.Filter):
-    """Adds the id of its request to each record, for the formatter."""
+    """Adds its ids to each record: of the request for the formatter, all for what reads records."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         current = _request_id.get()
         record.__dict__["request"] = f" [{current}]" if current else ""
+        record.__dict__.update(_known_ids())
         return True
 
 
@@ -103,9 +130,7 @@ class JSONFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             "process": record.process,
-            "request_id": _request_id.get() or None,
-            "session_id": _session_id.get(),
-            "run_id": _run_id.get(),
+            **_known_ids(),
             "exception": trace,
         }
         # ASCII: a lone surrogate in a file's name must not cost the line.

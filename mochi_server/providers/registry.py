@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +18,7 @@ from ..errors import (
     JSONObject,
     MochiError,
     ModelNotFound,
+    ProviderError,
     ProviderNotConfigured,
     ProviderUnreachable,
 )
@@ -53,6 +54,8 @@ class ProviderRegistry:
     def __init__(self, providers: Mapping[str, Provider]) -> None:
         self._providers = dict(providers)
         self.default = next(iter(self._providers))
+        self.on_error: Callable[[str, MochiError], None] | None = None
+        """Called with the alias of a provider that has not described or embedded, and why."""
 
     @property
     def aliases(self) -> list[str]:
@@ -92,7 +95,7 @@ class ProviderRegistry:
     async def show_model(self, model: str) -> ModelInfo:
         """Return one model, under the name that was asked for; raises as the provider does."""
         provider, name = self.resolve(model)
-        with _not_found_as(model, name):
+        with self._telling_errors(provider), _not_found_as(model, name):
             info = await provider.show_model(name)
         return replace(info, name=model, provider=provider.alias)
 
@@ -107,11 +110,20 @@ class ProviderRegistry:
         tokens = 0
         for start in range(0, len(request.texts) or 1, TEXTS_AT_ONCE):
             texts = request.texts[start : start + TEXTS_AT_ONCE]
-            with _not_found_as(request.model, name):
+            with self._telling_errors(provider), _not_found_as(request.model, name):
                 made = await provider.embed(replace(request, model=name, texts=texts))
             vectors += made.vectors
             tokens += made.prompt_tokens
         return Embeddings(vectors=vectors, prompt_tokens=tokens)
+
+    @contextmanager
+    def _telling_errors(self, provider: Provider) -> Iterator[None]:
+        try:
+            yield
+        except ProviderError as error:
+            if self.on_error is not None:
+                self.on_error(provider.alias, error)
+            raise
 
     async def models_of(self, alias: str) -> list[ModelInfo]:
         """Return every model of a provider, under the names by which requests call them.
@@ -120,7 +132,8 @@ class ProviderRegistry:
             HasNoModel: it has none, and knows why.
         """
         provider = self._providers[alias]
-        models = await provider.list_models()
+        with self._telling_errors(provider):
+            models = await provider.list_models()
         if not models and (reason := await provider.problem()) is not None:
             raise HasNoModel(reason)
         full_name = partial(self.full_name, alias)

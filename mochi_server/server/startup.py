@@ -12,7 +12,8 @@ import socket
 import sys
 import tempfile
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from ipaddress import ip_address
 from multiprocessing import resource_tracker
@@ -20,7 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ..config import MochiServerSettings, SettingsError, with_tool_environment
+from ..config import (
+    METRICS_FOLDER,
+    MochiServerSettings,
+    SettingsError,
+    export_default,
+    metrics_folder,
+    with_tool_environment,
+)
 from ..config.installation import install_command, own_command
 from ..core.files import make_folder
 
@@ -59,6 +67,8 @@ def check_start(settings: MochiServerSettings) -> None:
     if settings.strip_images and find_spec("PIL") is None:
         advice = install_command("images")
         raise CannotStart(f"MOCHI_STRIP_IMAGES is set, and the package pillow is missing: {advice}")
+    if (problem := metrics_package_problem(settings)) is not None:
+        raise CannotStart(problem)
     if settings.redis_url is not None:
         if (problem := redis_package_problem(settings)) is not None:
             raise CannotStart(problem)
@@ -124,6 +134,35 @@ def database_package_problem(settings: MochiServerSettings) -> str | None:
             advice = install_command("database")
             return f"MOCHI_DATABASE_URL is set, and the package {package} is missing: {advice}"
     return None
+
+
+def metrics_package_problem(settings: MochiServerSettings) -> str | None:
+    """Return why there can be no metrics although they are switched on, or None."""
+    if not settings.metrics or find_spec("prometheus_client") is not None:
+        return None
+    advice = install_command("metrics")
+    return f"MOCHI_METRICS is set, and the package prometheus-client is missing: {advice}"
+
+
+def metrics_folder_problem(settings: MochiServerSettings, processes: int) -> str | None:
+    """Return why the metrics of so many processes could not be put together, or None."""
+    if not settings.metrics or processes < 2 or metrics_folder() is not None:  # noqa: PLR2004
+        return None
+    return (
+        f"MOCHI_METRICS is set, and {processes} processes serve: each would answer with its own "
+        f"metrics. Set {METRICS_FOLDER} to an empty folder; mochi-server --workers does it itself."
+    )
+
+
+@contextmanager
+def shared_metrics(settings: MochiServerSettings) -> Iterator[None]:
+    """Name a folder for the metrics of the workers, which is there until the block ends."""
+    if metrics_folder_problem(settings, settings.workers) is None:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="mochi-metrics-") as folder:
+        export_default(METRICS_FOLDER, folder)
+        yield
 
 
 def redis_client(url: str, seconds: float) -> Redis:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -11,14 +12,19 @@ from typing import Any, get_args
 
 import pytest
 from django.core.management import get_commands, load_command_class
+from prometheus_client.metrics import MetricWrapperBase
 
+from chat.wires.socket.endpoint import SocketEndpoint
 from mochi_project.api import api
+from mochi_project.asgi import look_up_connections
 from mochi_server import __main__ as command
-from mochi_server.config import MochiServerSettings, variable_of
+from mochi_server.config import MochiServerSettings, load_settings, variable_of
 from mochi_server.errors import MochiError
+from mochi_server.observability.metrics import Metrics
 from mochi_server.protocol import events
 from mochi_server.protocol.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.providers.builtin.catalogue import CATALOGUE
+from mochi_server.runtime import Runtime
 from mochi_server.sessions.types import LABELS, ContextWindowConfig, SessionMetadata
 from tests.docs.pages import (
     PACKAGES,
@@ -41,6 +47,7 @@ API = REFERENCE / "http-api.md"
 FILE = REFERENCE / "session-file.md"
 CHECKS = REFERENCE / "checks.md"
 COMMANDS = REFERENCE / "commands.md"
+METRICS = REFERENCE / "metrics.md"
 
 EVERYWHERE = {"UNAUTHORIZED", "ORIGIN_NOT_ALLOWED", "HOST_NOT_ALLOWED", "INTERNAL_ERROR"}
 WITH_BODY = {
@@ -344,6 +351,58 @@ def test_every_key_of_a_message_is_documented() -> None:
     kinds = (UserMessage, SystemMessage, AssistantMessage, ToolMessage)
     assert found == {
         kind.model_fields["role"].default: set(kind.model_fields) - common for kind in kinds
+    }
+
+
+# Metrics
+
+
+def known_metrics() -> dict[str, tuple[str, list[str]]]:
+    """The type and the labels of each, by its name as Prometheus writes it."""
+    runtime = Runtime(load_settings(data_dir=ROOT, session_storage="memory"))
+    metrics = Metrics(runs=runtime.runs, confirmations=runtime.confirmations, version="1")
+    look_up_connections(metrics, SocketEndpoint())
+    found = {}
+    for collector in {*metrics._registry._collector_to_names}:
+        assert isinstance(collector, MetricWrapperBase)
+        [metric] = collector.describe()
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        found[name] = (metric.type, [*collector._labelnames])
+    return found
+
+
+def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> None:
+    table = [row for row in rows(prose(METRICS)) if len(row) == 4]
+    documented = {
+        code(name): (kind, re.findall(r"`([^`]+)`", labels)) for name, kind, labels, _ in table
+    }
+    assert documented == known_metrics()
+
+
+def test_the_dashboard_shows_metrics_that_there_are() -> None:
+    dashboard = json.loads((ROOT / "examples" / "grafana" / "mochi-server.json").read_text("utf-8"))
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = {tuple(panel["gridPos"][key] for key in "xy") for panel in panels}
+    assert len(places) == len(panels)
+    known = known_metrics()
+    shown = set()
+    for target in (target for panel in panels for target in panel["targets"]):
+        query = target["expr"]
+        assert query.count("(") == query.count(")"), query
+        for name, labels in re.findall(r"\b((?:mochi|gen_ai|process)_\w+)\{([^}]*)\}", query):
+            metric = name if name in known else re.sub(r"_(bucket|sum|count)$", "", name)
+            assert metric in known, query
+            used = {*re.findall(r"(\w+)(?==)", labels)} | {
+                label
+                for group in re.findall(r"by \(([^)]*)\)", query)
+                for label in group.split(", ")
+            }
+            assert used <= {*known[metric][1], "instance", "le"}, query
+            shown.add(metric)
+    assert {*known} - shown == {
+        *("mochi_runs_started_total", "mochi_processes", "mochi_build_info"),
+        *("process_virtual_memory_bytes", "process_start_time_seconds"),
     }
 
 

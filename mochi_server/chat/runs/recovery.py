@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from ..confirmations.store import ConfirmationStore
 from ..journal.base import RunJournal, RunWriter
 from ..journal.records import RECOVERY_JUMP, RunHead, RunState
 from ..tool_calls import unanswered
+from .observer import RunObserver
 from .progress import ConversationProgress, RunProgress, read_run
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class RunRecovery:
         self._sessions = sessions
         self._agent_sessions = agent_sessions
         self._confirmations = confirmations
+        self.observers: Sequence[RunObserver] = ()
 
     async def recover(
         self, run_id: str, ending: RunEnding | None = None, *, is_claimed: bool = False
@@ -129,6 +132,8 @@ class RunRecovery:
         writer.add(progress.next_event + RECOVERY_JUMP, last)
         writer.note("end", state=ending.state, code=code, message_id=message_id)
         logger.info("Run %s: session=%s run=%s", ending.state, head.session_id, head.run_id)
+        for observer in self.observers:
+            observer.on_ended(head, ending.state, error)
 
     async def _fold(
         self, writer: RunWriter, manager: SessionManager, session_id: str, progress: RunProgress

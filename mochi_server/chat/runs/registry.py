@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
@@ -36,6 +36,7 @@ from ..journal.records import RunHead, RunState
 from ..journal.signals import RunSignals
 from .follower import RunFollower, copy_lines
 from .log import LogReader, RunLog
+from .observer import RunObserver
 from .progress import RunProgress, read_run
 from .recovery import STOPPED, RunEnding, RunRecovery
 from .run import Run
@@ -162,6 +163,9 @@ class RunRegistry:
         self._watching: asyncio.Task[None] | None = None
         self._recovering = anyio.Lock()
         self.is_closed = False
+        self.observers: list[RunObserver] = []
+        """Are told what the runs of this process do, and how those end that it recovers."""
+        recovery.observers = self.observers
         self.on_parked: Callable[[str], None] | None = None
         """Called with the id of a run that this process has let go until a person decides."""
 
@@ -196,6 +200,7 @@ class RunRegistry:
             raise ShuttingDown
         run = queued.run
         self._queue_slots.take(run.caller)
+        self._accept(run)
         self._queued[run.run_id] = queued
 
     def _wait_no_more(self, run: Run) -> RunInQueue | None:
@@ -217,11 +222,26 @@ class RunRegistry:
 
     def new(self, head: RunHead) -> Run:
         """Return a run, which begins when its turn is started."""
-        return Run(head, self._journal)
+        run = Run(head, self._journal)
+        run.observers = self.observers
+        return run
+
+    def _accept(self, run: Run) -> None:
+        for observer in self.observers:
+            observer.on_accepted(run.head)
+
+    def states(self) -> Counter[RunState]:
+        """Count the runs of this process by their states."""
+        counts: Counter[RunState] = Counter({"queued": len(self._queued)})
+        for running in self._running.values():
+            counts["waiting" if running.run.is_asking else "running"] += 1
+        return counts
 
     def start(self, turn: RunnableTurn) -> RunLog:
         """Run the turn until it ends, is stopped, or its last reader leaves."""
         run = turn.run
+        if run.run_id not in self._queued:
+            self._accept(run)
         run.begin()
         task = asyncio.get_running_loop().create_task(self._run(turn))
         self._running[run.run_id] = running = _Running(task, turn)
@@ -275,7 +295,9 @@ class RunRegistry:
         part, progress = read
         log = RunLog(progress.head.first_event)
         copy_lines(part.lines, log)
-        return Run.resumed(progress, log, self._journal, writer)
+        run = Run.resumed(progress, log, self._journal, writer)
+        run.observers = self.observers
+        return run
 
     async def waiting(self, run_id: str) -> RunProgress | None:
         """Return how far a run has come that waits and that no process executes."""
@@ -582,6 +604,7 @@ class RunRegistry:
             run.log.close(ShuttingDown() if self.is_closed else None)
             running.ended.set()
             logger.info("Turn waits: %s", _labels_of(run.head))
+            self._tell_end(run, "waiting")
             if self.on_parked is not None:
                 self.on_parked(run.run_id)
 
@@ -610,6 +633,11 @@ class RunRegistry:
         self._signals.forget(run.run_id)
         run.log.close(error)
         run.begun.set()
+        self._tell_end(run, state, error)
+
+    def _tell_end(self, run: Run, state: RunState, error: MochiError | None = None) -> None:
+        for observer in self.observers:
+            observer.on_ended(run.head, state, error)
 
 
 def _labels(session_id: str, run_id: str, model: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
@@ -22,7 +23,8 @@ from ...protocol.events import (
 from ...protocol.messages import AssistantMessage, ToolMessage
 from ..journal.base import RunJournal, RunWriter
 from ..journal.records import RECOVERY_JUMP, RunHead
-from .log import RunLog
+from .log import DELTAS, RunLog
+from .observer import ObservedRequest, RunObserver
 from .progress import AgentProgress, RunProgress
 
 _AT_ONCE = (RunStart, ConfirmationRequired, ToolInputRequired, ToolResultReady, AgentStart)
@@ -52,6 +54,7 @@ class Run:
         """Id of the last message of the model that was stored, or is being stored now."""
         self.begun = asyncio.Event()
         """Set when the journal says that it has begun, or that it has ended before."""
+        self.observers: Sequence[RunObserver] = ()
         self._journal = journal
         self._writer: RunWriter
 
@@ -149,6 +152,30 @@ class Run:
         if isinstance(events[-1], _AT_ONCE):
             await self._journal.flush(unless_failing=True)
         self.log.extend(events)
+        if self.observers and not isinstance(events[0], DELTAS):
+            self._tell_observers(events)
+
+    def _tell_observers(self, events: Sequence[Event]) -> None:
+        for observer in self.observers:
+            observer.on_events(self.head, events)
+
+    @contextmanager
+    def asking(self, session_id: str, provider: str, model: str) -> Iterator[ObservedRequest]:
+        """Let observers know of a request to a model, from its begin to its end."""
+        call = ObservedRequest(
+            head=self.head, session_id=session_id, provider=provider, model=model
+        )
+        for observer in self.observers:
+            observer.on_asked(call)
+        try:
+            yield call
+        except BaseException as error:
+            call.error = error
+            raise
+        finally:
+            call.ended_at = time.perf_counter()
+            for observer in self.observers:
+                observer.on_answered(call)
 
     async def storing(
         self, session_id: str, messages: Sequence[AssistantMessage | ToolMessage]
@@ -199,6 +226,7 @@ class Run:
         self._writer.note("end", state=state, **data)
         await self._journal.close(self._writer)
         self.log.extend(last_events)
+        self._tell_observers(last_events)
 
     async def park(self) -> None:
         """Let the run go until somebody decides: no process has it then."""
