@@ -49,7 +49,7 @@ async function colour(code, written) {
   code.innerHTML = sanitize(highlight.highlight(text, { language, ignoreIllegals: true }).value);
 }
 
-function addHead(block, code, language) {
+function addHead(block, language) {
   const head = document.createElement("div");
   head.className = "code-head";
   const name = document.createElement("span");
@@ -58,7 +58,11 @@ function addHead(block, code, language) {
   button.type = "button";
   button.className = "quiet small";
   button.textContent = t.copy;
-  button.addEventListener("click", () => copy(code.textContent, button));
+  // The block may be patched, and another one may come into its place.
+  button.addEventListener("click", () => {
+    const code = button.closest(".code-head").nextElementSibling;
+    copy(code.textContent, button);
+  });
   head.append(name, button);
   block.before(head);
 }
@@ -81,13 +85,18 @@ export async function copy(text, button) {
   }, 1500);
 }
 
-/** Give the blocks of code below an element their heads and, when they are complete, colours. */
-export function showCode(element, { isComplete }) {
+/** Give the blocks of code below an element their heads. */
+export function addCodeHeads(element) {
   for (const block of element.querySelectorAll("pre[data-language]")) {
-    const code = block.querySelector("code");
-    const { language } = block.dataset;
     block.tabIndex = 0;
-    addHead(block, code, language);
-    if (isComplete) colour(code, language).catch(() => {}); // it is readable without colours
+    addHead(block, block.dataset.language);
+  }
+}
+
+/** Colour the blocks of code below an element. */
+export function colourCode(element) {
+  for (const block of element.querySelectorAll("pre[data-language]")) {
+    // It is readable without colours.
+    colour(block.querySelector("code"), block.dataset.language).catch(() => {});
   }
 }

@@ -12,6 +12,9 @@ import { activeRuns, refresh as refreshSessions, sessions } from "./sessions.js"
 
 const DRAW_MILLISECONDS = 40;
 
+/** Pause between two drawings of an answer, as a multiple of what the last one took. */
+const PAUSE = 2;
+
 /** The open session, or null: `{id, session, items, variants, status}`. */
 export const chat = signal(null);
 
@@ -34,12 +37,18 @@ const ended = new Set();
 function draw(run, isNow = false) {
   const publish = () => {
     run.timer = null;
-    if (reading === run) live.value = { run, version: run.answer.version };
+    if (reading !== run) return;
+    const began = performance.now();
+    live.value = { run, version: run.answer.version };
+    // What follows the next frame comes after its layout and painting.
+    requestAnimationFrame(() => setTimeout(() => {
+      run.pause = PAUSE * (performance.now() - began);
+    }));
   };
   if (isNow) {
     clearTimeout(run.timer);
     publish();
-  } else run.timer ??= setTimeout(publish, DRAW_MILLISECONDS);
+  } else run.timer ??= setTimeout(publish, Math.max(DRAW_MILLISECONDS, run.pause ?? 0));
 }
 
 async function load(id) {

@@ -1,8 +1,9 @@
 // Markdown as it is shown; a text that grows is drawn block by block.
 
 import { html, memo, useLayoutEffect, useRef } from "../library.js";
-import { showCode } from "../markdown/code.js";
+import { addCodeHeads, colourCode } from "../markdown/code.js";
 import { showFormulas } from "../markdown/formulas.js";
+import { patch } from "../markdown/patch.js";
 import { MarkdownText } from "../markdown/render.js";
 import { confirmLink } from "./dialog.js";
 
@@ -10,8 +11,11 @@ const Block = memo(({ content, isComplete }) => {
   const element = useRef(null);
   const source = `${content}`;
   useLayoutEffect(() => {
-    element.current.innerHTML = content;
-    showCode(element.current, { isComplete });
+    const next = document.createElement("div");
+    next.innerHTML = content;
+    addCodeHeads(next);
+    patch(element.current, next);
+    if (isComplete) colourCode(element.current);
     showFormulas(element.current).catch(() => {}); // they are readable as they are written
   }, [source, isComplete]);
   return html`<div class="block" ref=${element}></div>`;
